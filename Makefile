@@ -7,19 +7,26 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy faults bench golden picture constraints dist image clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench golden picture constraints dist image clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
 	@$(BIN)/agent $(if $(filter-out -%,$(firstword $(ARGS))),,--interval 1) $(ARGS)
 
-# Every check that needs no other program's server but moto: six minutes on two cores.
-test: lint tools unit
+# Every check of the program that needs no server but moto: six minutes of CPU time. Those of what is deployed run after
+# it if a file that they read has changed on this branch; DEPLOY_FILES=yes runs them always, as .ci/run does.
+test: lint unit
+	@if [ "$(DEPLOY_FILES)" = yes ] || $(BIN)/python tests/changed.py --deploy-files; then $(MAKE) test-deploy-files; \
+	  else echo 'no file that is deployed has changed; `make test-deploy-files` checks them all the same'; fi
 
 # The heavier real parts, each in an environment of its own below .proof. One that cannot be had is skipped with its reason.
 proof: $(VENV)/dev.stamp tools
 	$(BIN)/python -m tests.proof.parts $(EXPECT_WORDS)
 	$(BIN)/pytest -n auto --dist loadgroup -m proof $(PYTEST_ARGS)
+
+# Charts, modules, task definitions, units and packages, by the programs that will read them.
+test-deploy-files: $(VENV)/dev.stamp tools
+	$(BIN)/pytest $(PARALLEL) -m deploy_files tests/deploy $(PYTEST_ARGS)
 
 # A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
 QUICK ?= $(addprefix tests/agent/,config logs net naming/test_rename.py naming/test_rename_cwagent.py pipeline/test_window.py \
@@ -35,7 +42,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
 # Other people's checkers of what is deployed, in .tools. One that cannot be had here is left out, and its checks are skipped;
-# `make test TOOLS=no` does without them all. EXPECT names a file of those that must be there, as .ci/run does.
+# `make test-deploy-files TOOLS=no` does without them all. EXPECT names a file of those that must be there, as .ci/run does.
 TOOLS ?= yes
 EXPECT_WORDS := $(if $(EXPECT),--expect $(EXPECT))
 tools: $(VENV)/dev.stamp
@@ -43,8 +50,10 @@ ifneq ($(TOOLS),no)
 	@$(BIN)/python tests/deploy/tools.py $(EXPECT_WORDS)
 endif
 
+# Most tests wait for a process: two workers a core. A worker takes one test at a time, since the slowest come first.
+PARALLEL = -n $$($(BIN)/python -c 'import os; print(2 * min(os.cpu_count(), 8))') --maxschedchunk 1
 unit: $(VENV)/dev.stamp
-	$(BIN)/pytest -n auto $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not deploy and not proof and not deploy_files" $(PYTEST_ARGS)
 
 # What needs root: the image built and run by buildah, podman and runc, a unit under a real systemd.
 test-deploy: $(VENV)/dev.stamp tools

@@ -18,14 +18,52 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import slowest
+from tests.examples import examples
 from tests.load import seconds_since
 
-settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("loaded")  # how long an example takes says nothing on a machine that is busy
+from chipwatch import cli
+
+settings.register_profile(  # how long an example takes says nothing on a machine that is busy
+    "loaded",
+    settings.get_profile("default"),  # not the profile that Hypothesis itself takes in CI: it repeats the same examples
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=examples(100),
+)
+settings.load_profile("loaded")
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process that a test starts compiles the whole program
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parents[1]
 LONG = 30.0
+PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess gives a child back their defaults
 OURS = re.compile("CHIPWATCH_|SLURM_|STATE_DIRECTORY$|XDG_STATE_HOME$|PYTHONUNBUFFERED$")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):  # one process runs them as they stand: a fixture of a module is made once
+        items[:] = [items[n] for n in slowest.first([item.nodeid for item in items], slowest.listed())]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _processes_take_signals():
+    """
+    Let processes that a test starts take every signal, as on a terminal, also under nohup or a CI that ignores some.
+
+    A process inherits an ignored signal, but not a handler: so this process stays as immune as it was.
+    """
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+    changed = [number for number in ignored if number not in PYTHON_IGNORES]
+    for number in changed:
+        signal.signal(number, lambda *_: None)
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    for number in changed:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +75,12 @@ def _no_settings_from_outside(monkeypatch):
 @pytest.fixture(autouse=True)
 def _no_log_level_left_behind():
     root = logging.getLogger()
-    before, handlers, off = root.level, root.handlers[:], logging.root.manager.disable
+    before, handlers = root.level, root.handlers[:]
+    logging.disable(logging.NOTSET)  # a fixture of a module may have run the command before
     yield
     root.setLevel(before)
     root.handlers[:] = handlers
-    logging.disable(off)
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture
@@ -56,6 +95,11 @@ def until():
         return result
 
     return wait
+
+
+def no_nvidia(folder: Path) -> dict[str, str]:
+    """Return the environment of a machine without an NVIDIA driver, on any machine; `folder` has no file of one."""
+    return {f"CHIPWATCH_COLLECTORS__NVIDIA__{part}": str(folder) for part in ("PROC", "ROOT")}
 
 
 # -- plugins ----------------------------------------------------------------------------------------------------
@@ -181,6 +225,21 @@ def agent(agent_command, tmp_path):
         if running.process.poll() is None:
             running.process.kill()
         running.process.wait(LONG)
+
+
+@pytest.fixture
+def here(monkeypatch, capfd, tmp_path):
+    """Run the command in this process; return what subprocess.run returns. For what is refused before anything runs."""
+
+    def run(*words, env=None):
+        for name, value in ({"STATE_DIRECTORY": tmp_path / "state"} | (env or {})).items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(SystemExit) as end:
+            cli.main([*map(str, words)])
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(words, end.value.code, out, err)
+
+    return run
 
 
 # -- the catalogue ----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DeviceFacts,
         DeviceProcess,
         Follows,
+        FollowsIdle,
         HasActivity,
         HasConsole,
         HasDestination,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         HasFacts,
         HasIdentity,
         HasProcesses,
+        HasVerdictMetrics,
         IsScraped,
         IsSized,
         KeepsFiles,
@@ -41,19 +43,20 @@ if TYPE_CHECKING:
         Refuses,
         YieldsOtherNames,
     )
+    from chipwatch.host.counters import Counters
     from chipwatch.net.trusted_clock import TRUSTED_CLOCK
     from chipwatch.processor import Processor
     from chipwatch.sink import Limits, Rejected, Sink
     from chipwatch.testing import check_collector, check_sink
 
 __all__ = [
-    "TRUSTED_CLOCK", "Advisor", "Alarm", "Answers", "BadBatch", "Chart", "Collector", "Cost", "Datapoint", "Device",
-    "DeviceActivity", "DeviceFacts", "DeviceProcess", "Dimensions", "Follows", "HasActivity", "HasConsole",
-    "HasDestination", "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses", "InputEnded",
-    "IsScraped", "IsSized", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits", "Load", "Metric", "NeedsFacts",
-    "PartlyCollected", "Prepares", "Processor", "Quota", "ReadsByLevel", "Refused", "Refuses", "Rejected",
-    "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable", "YieldsOtherNames",
-    "check_collector", "check_sink", "counter", "gauge",
+    "TRUSTED_CLOCK", "Advisor", "Alarm", "Answers", "BadBatch", "Chart", "Collector", "Cost", "Counters", "Datapoint",
+    "Device", "DeviceActivity", "DeviceFacts", "DeviceProcess", "Dimensions", "Follows", "FollowsIdle", "HasActivity",
+    "HasConsole", "HasDestination", "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses",
+    "HasVerdictMetrics", "InputEnded", "IsScraped", "IsSized", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits",
+    "Load", "Metric", "NeedsFacts", "PartlyCollected", "Prepares", "Processor", "Quota", "ReadsByLevel", "Refused",
+    "Refuses", "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable",
+    "YieldsOtherNames", "check_collector", "check_sink", "counter", "gauge",
 ]  # fmt: skip
 HOMES: Final = {
     "chipwatch.advice": ("Advisor", "Alarm", "Chart", "Cost", "Load", "Quota", "Scope", "Terms"),
@@ -93,6 +96,7 @@ HOMES: Final = {
         "Retryable",
         "Unavailable",
     ),
+    "chipwatch.host.counters": ("Counters",),
     "chipwatch.net.trusted_clock": ("TRUSTED_CLOCK",),
     "chipwatch.processor": ("Processor",),
     "chipwatch.sink": ("Limits", "Rejected", "Sink"),

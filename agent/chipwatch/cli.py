@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from chipwatch.commands.parser import flags, parse
 from chipwatch.commands.verdict.callers import code_of_failure
 from chipwatch.errors import CommandError, text_of
-from chipwatch.logs.text import one_line
+from chipwatch.redaction import one_line
 from chipwatch.version import __version__
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
     from chipwatch.config.load import load  # noqa: PLC0415
     from chipwatch.logs import formats  # noqa: PLC0415
 
+    _ignore_timers()
     formats.to_stderr("warning")
     read = partial(load, getattr(given, "config", None), flags(given), wraps=bool(command))
     config = read()
@@ -201,6 +203,14 @@ def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
         once, again = hasattr(given, "once"), partial(read, again=True)
         return run.run(config, command, once=once, duration=duration, tell=_tell, load=again)
     return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](config, given)
+
+
+def _ignore_timers() -> None:
+    """Let timers that a plugin sets end nobody; a program that the agent starts has the system's behaviour again."""
+    for name in ("SIGALRM", "SIGVTALRM", "SIGPROF"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: None)
 
 
 def _top(config: Config, given: argparse.Namespace) -> int:

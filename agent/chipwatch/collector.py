@@ -19,7 +19,7 @@ class Collector(Protocol):
     What only some collectors do is in `chipwatch.extensions`.
 
     The frame never calls `collect` before `open` succeeded, nor twice at once. An exception ends only this reading, a
-    malformed point is left out alone; both are logged and counted. A reading yields at most 100,000 points. A call
+    malformed point is left out alone; both are logged and counted. A reading yields at most 20,000 points. A call
     that never returns blocks only this collector. So: no thread, timer, retry or sleep.
     """
 

@@ -29,8 +29,14 @@ class Unavailable(Exception):
     """
     The host has no such thing; say what is missing and where you looked.
 
-    Raised by a collector's `open`. One INFO line, and `open` is tried again every few minutes.
+    Raised by a collector's `open`. One INFO line, and `open` is tried again every few minutes. `is_counted`: the
+    driver answered, and has none; else it may only be out of reach.
     """
+
+    def __init__(self, message: str = "", *, is_counted: bool = False) -> None:
+        """Take what is missing, and whether that is the driver's own count."""
+        super().__init__(message)
+        self.is_counted = is_counted
 
 
 class PartlyCollected(Exception):

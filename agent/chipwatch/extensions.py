@@ -144,6 +144,24 @@ class Follows(Protocol):
 
 
 @runtime_checkable
+class FollowsIdle(Protocol):
+    """A follower that reads more about processes on devices that had time without work."""
+
+    @abstractmethod
+    def follow_idle(self, pids: Collection[int]) -> None:
+        """Take the pids on devices that had time without work in this tick; called after `follow`."""
+        ...
+
+
+@runtime_checkable
+class HasVerdictMetrics(Protocol):
+    """A collector with metrics that are read at any level, since `chipwatch verdict` judges by them."""
+
+    always: frozenset[str]
+    """The names of these metrics; a sink gets only what its level asks for."""
+
+
+@runtime_checkable
 class HasIdentity(Protocol):
     """A collector whose readings identify this machine."""
 
@@ -278,6 +296,9 @@ class IsScraped(Protocol):
         ...
 
 
-def destination_of(sink: object) -> Mapping[str, str]:
-    """Return where a sink's points go; nothing for a sink without HasDestination."""
-    return sink.destination() if isinstance(sink, HasDestination) else {}
+def destination_of(sink: object) -> dict[str, str]:
+    """Return where a sink's points go, nothing without HasDestination; raise TypeError unless it is text by text."""
+    answer: Any = sink.destination() if isinstance(sink, HasDestination) else {}
+    if not isinstance(answer, Mapping) or not all(isinstance(word, str) for pair in answer.items() for word in pair):
+        raise TypeError(f"destination: expected a mapping of str to str, got {answer!r:.80}")
+    return dict(answer)

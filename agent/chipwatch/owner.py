@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from chipwatch.datapoint import Dimensions
@@ -75,6 +76,8 @@ class GroupUse(NamedTuple):
     """Periods in which the quota held it back."""
     io_some: float | None = None
     """Seconds in which some of its tasks waited for I/O."""
+    cpu_some: float | None = None
+    """Seconds in which some of its tasks waited for a CPU."""
     memory_full: float | None = None
     """Seconds in which all of its tasks waited for memory."""
     memory_max: int | None = None
@@ -86,6 +89,17 @@ class GroupUse(NamedTuple):
     """Whether a process of it on an accelerator is in an uninterruptible wait."""
     since: int | None = None
     """When the oldest process began that was seen in it (ns since the epoch)."""
+
+
+class ProcessUse(NamedTuple):
+    """What a process on an idle device and its children did."""
+
+    cpu: float
+    """CPU seconds of the process."""
+    children: Mapping[tuple[int, float], float]
+    """CPU seconds of each child that is not on a device itself, by pid and start."""
+    waits: bool = False
+    """Whether it, or a child, waited for data of a TCP socket since the last reading, and none came."""
 
 
 class JobFacts(NamedTuple):
@@ -103,3 +117,5 @@ class JobFacts(NamedTuple):
     """Those of them that are in an uninterruptible wait."""
     missing: Mapping[str, str]
     """What could not be known, and why."""
+    processes: Mapping[int, ProcessUse] = MappingProxyType({})
+    """What processes on devices that had time without work did, by pid."""

@@ -18,9 +18,10 @@ class Processor(Protocol):
     `chipwatch.processors`: the entry point's name is the configuration key. What only some processors do is in
     `chipwatch.extensions`.
 
-    The frame calls `derive` once for each tick, always on the same thread, with the datapoints of the collectors and of
-    the processors before it. Processors run in the order of their names. An exception ends this processor's share of
-    this tick and nothing else. So: no file, socket, thread or sleep.
+    The frame calls `derive` once for each tick with the datapoints of the collectors and of the processors before it,
+    always on this processor's own thread. Processors run in the order of their names. An exception ends only this
+    processor's share of this tick; so does a call that takes over two seconds, and until it returns there is no other.
+    So: no file, socket, thread or sleep.
     """
 
     metrics: Sequence[Metric] = ()

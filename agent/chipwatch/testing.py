@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from chipwatch.collector import Collector
@@ -68,11 +68,19 @@ class MemorySink(Sink):
         return [point for batch in self.batches for point in batch]
 
 
-def check_collector(collector: Collector, *, ticks: int = 3, at: int = 1_800_000_000_000_000_000) -> list[Datapoint]:
+def check_collector(
+    collector: Collector,
+    *,
+    ticks: int = 3,
+    at: int = 1_800_000_000_000_000_000,
+    earlier: Iterable[Datapoint] = (),
+) -> list[Datapoint]:
     """
     Run a collector as the frame would and assert that it keeps the contract; return what it yielded.
 
-    Raises AssertionError with a sentence, and Unavailable where there is nothing to read.
+    No counter may fall without a newer start time, also after the points of an `earlier` run: take a member away
+    between two runs, such as a disk, and a sum that forgets it is found. Raises AssertionError with a sentence, and
+    Unavailable where there is nothing to read.
     """
     collector.close()
     name = type(collector).__name__
@@ -81,6 +89,7 @@ def check_collector(collector: Collector, *, ticks: int = 3, at: int = 1_800_000
         assert metric.name == metric.name.lower(), f"{metric.name} has capitals"
         assert metric.help.endswith("."), f"the help of {metric.name} is no sentence"
     yielded: list[Datapoint] = []
+    last = {(point.metric.name, point.dims): point for point in earlier}
     try:
         collector.open()
         for tick in range(ticks):
@@ -92,6 +101,8 @@ def check_collector(collector: Collector, *, ticks: int = 3, at: int = 1_800_000
                     series = (point.metric.name, point.dims)
                     assert series not in seen, f"{name} yielded {series} twice in one tick"
                     seen.add(series)
+                    _check_fall(last.get(series, point), point)
+                    last[series] = point
                     yielded.append(point)
             except PartlyCollected:
                 pass
@@ -115,6 +126,13 @@ def _check_point(who: str, point: Datapoint, at: int, declared: AbstractSet[Metr
         assert point.value >= 0, f"the counter {name} is negative"
     if point.metric.unit == "%":
         assert 0 <= point.value <= 100, f"{name} is {point.value} %"
+
+
+def _check_fall(last: Datapoint, point: Datapoint) -> None:
+    if point.metric.kind is Kind.COUNTER and point.value < last.value:
+        assert (point.start_time or 0) > (last.start_time or 0), (
+            f"the counter {point.metric.name} fell from {last.value} to {point.value} without a newer start_time"
+        )
 
 
 def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch import cli
-
 FULL = Path("/dev/full")
 FEW = ("--collector", "memory")
 PLUGINS = """
@@ -132,21 +130,6 @@ def line_of(done, code):
     return done.stderr.removeprefix("chipwatch: ").rstrip("\n")
 
 
-@pytest.fixture
-def here(monkeypatch, capfd):
-    """Run the command in this process; return what subprocess.run returns. For what is refused before anything runs."""
-
-    def run(*words, env=None):
-        for name, value in (env or {}).items():
-            monkeypatch.setenv(name, str(value))
-        with pytest.raises(SystemExit) as end:
-            cli.main(list(map(str, words)))
-        out, err = capfd.readouterr()
-        return subprocess.CompletedProcess(words, end.value.code, out, err)
-
-    return run
-
-
 @pytest.mark.parametrize(
     "name", ["CHIPWATCH_REGION", "CHIPWATCH_DIMS__SITE", "CHIPWATCH_CONFIG", "CHIPWATCH_SINKS__STDOUT__PATH"]
 )
@@ -225,9 +208,9 @@ def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line
         ("Writeless", "not a plugin: <class 'theirs.Writeless'> has no method write; chipwatch.Sink says what it does"),
     ],
 )
-def test_a_sink_that_is_not_as_the_contract_says_is_refused_by_name(agent, others, *, name, line, command):
+def test_a_sink_that_is_not_as_the_contract_says_is_refused_by_name(here, others, *, name, line, command):
     others.add("theirs", SINKS, sinks=[("odd", name)])
-    done = agent.run(command, *FEW, "--sink", "odd", "--dim", "a=b", env={"PYTHONPATH": others.folder})
+    done = here(command, *FEW, "--sink", "odd", "--dim", "a=b")
     assert line_of(done, 2) in (f"sinks.odd: {line}", f"sinks.odd.{line}")
 
 

@@ -103,6 +103,29 @@ def test_a_collector_that_breaks_the_contract_is_told_so_and_closed(collector, s
         check_collector(collector)
 
 
+FALLS = "the counter x.sent fell from 7 to 5 without a newer start_time"
+
+
+def test_a_counter_that_falls_needs_a_newer_start():
+    values = iter([(7, 1), (5, 2), (7, 2), (5, 2)])
+    falling = bad(points=lambda self, at: (SENT.point(at, value, start_time=start) for value, start in [next(values)]))
+    assert len(check_collector(falling, ticks=3)) == 3
+    assert next(values) == (5, 2)
+    values = iter([(7, 1), (5, 1)])
+    with pytest.raises(AssertionError, match=FALLS):
+        check_collector(falling, ticks=2)
+
+
+def test_a_sum_that_forgets_a_member_over_a_restart_is_found():
+    members = [3, 4]
+    forgetful = bad(points=lambda self, at: [SENT.point(at, sum(members), start_time=1)])
+    earlier = check_collector(forgetful)
+    members[:] = [5]
+    check_collector(forgetful)
+    with pytest.raises(AssertionError, match=FALLS):
+        check_collector(forgetful, earlier=earlier)
+
+
 def test_a_check_that_failed_has_closed_the_collector():
     collector = yielding(SHARE.point(0, 101))
     with pytest.raises(AssertionError):

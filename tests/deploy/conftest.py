@@ -20,6 +20,14 @@ from tests.doubles.cloudwatch import isolate
 LONG = 60.0
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark each test of this folder that neither builds nor boots anything."""
+    for item in items:
+        if item.path.is_relative_to(ROOT / "tests/deploy") and not item.get_closest_marker("deploy"):
+            item.add_marker("deploy_files")
+
+
 @pytest.fixture(scope="session")
 def _moto(tmp_path_factory):
     log = tmp_path_factory.mktemp("moto") / "log.txt"

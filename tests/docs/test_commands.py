@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.conftest import no_nvidia
 from tests.docs.test_links import PAGES
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.monitoring import MonitoringDouble
@@ -142,6 +143,7 @@ def harmless(words: tuple[str, ...]) -> list[str]:
 def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
     record = (ROOT / "tests/fixtures/neuron/inf1_2022_article.json").read_text()
     env = clouds | {
+        **no_nvidia(agent.folder),
         "CHIPWATCH_DIMS__INSTANCE_ID": f"i-{OURS.index(words):08}",  # Google takes a series from one agent only
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "STATE_DIRECTORY": agent.folder / "state",

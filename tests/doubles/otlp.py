@@ -290,11 +290,13 @@ def _value(point: Any, data: str) -> Any:
             raise Wrong("a value where none was recorded")
         return None
     if data != "exponential_histogram":
-        if point.WhichOneof("value") != "as_double":
+        if (kind := point.WhichOneof("value")) is None:
             raise Wrong("no value")
-        return point.as_double
+        return getattr(point, kind)
     if sum(point.positive.bucket_counts) + sum(point.negative.bucket_counts) + point.zero_count != point.count:
         raise Wrong("counts of buckets that are not the count")
+    if point.HasField("sum") == (point.min < 0):
+        raise Wrong("the sum of negative values, or none of others")
     return point.count, point.sum, point.min, point.max
 
 

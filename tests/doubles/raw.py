@@ -44,7 +44,7 @@ class RawServer:
                         self.wfile.write(sent)
                     except OSError:
                         return
-                    if not sent.startswith(b"HTTP/1.1 200 OK\r\n"):
+                    if b"HTTP/1.1 200 OK\r\n" not in sent:
                         return
 
         class Server(socketserver.ThreadingTCPServer):

@@ -89,12 +89,17 @@ def test_interfaces_count_what_psutil_counts(once):
     assert ("network.interface.sent", "lo") not in points
 
 
-def test_counters_count_since_the_boot(once):
+def test_counters_of_an_interface_count_since_the_boot_and_their_sum_since_the_first_reading(once):
     before, points, _ = once
-    if ("network.sent",) not in points:
+    starts = {
+        name: datetime.fromisoformat(point["start_time"]).timestamp()
+        for (name, *_), point in points.items()
+        if name in {"network.interface.sent", "network.sent"}
+    }
+    if not starts:
         pytest.skip("no interface but the loopback")
-    start_time = points["network.sent",]["start_time"]
-    assert datetime.fromisoformat(start_time).timestamp() == pytest.approx(before["boot"], abs=2)
+    assert starts["network.interface.sent"] == pytest.approx(before["boot"], abs=2)
+    assert starts["network.sent"] > psutil.Process().create_time()
 
 
 def test_every_core_has_a_share(once):

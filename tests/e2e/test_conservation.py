@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.e2e import conservation_child as child
+from tests.examples import examples
 
 from chipwatch.datapoint import gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
@@ -208,7 +209,7 @@ class Moody(MemorySink):
         return None if mood == "rubbish" else rejected
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=1, max_size=15), st.lists(MOODS, max_size=30), st.sampled_from([2_000, 10**9]))
 def test_whatever_fails_in_whatever_order_the_law_holds(steps, moods, max_bytes):
     with tempfile.TemporaryDirectory() as folder:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.conftest import no_nvidia
 from tests.doubles import cloudwatch
 from tests.doubles.gce import Gce
 from tests.doubles.otlp import OtlpDouble
@@ -36,9 +37,9 @@ def loaded(*words, **env):
     return {*names, *(name.partition(".")[0] for name in names)}
 
 
-def test_an_agent_that_prints_loads_neither_network_nor_disk_nor_messages():
+def test_an_agent_that_prints_loads_neither_network_nor_disk_nor_messages(tmp_path):
     unwanted = FOREIGN | BIG | OWN | {"email", "http.client", "ssl"}
-    assert loaded("--format", "json", NO_GCE_CHECK="true") & unwanted == set()
+    assert loaded("--format", "json", NO_GCE_CHECK="true", **no_nvidia(tmp_path)) & unwanted == set()
 
 
 @pytest.mark.parametrize("is_google", [False, True], ids=["plain", "google"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.conftest import ROOT
+from tests.conftest import ROOT, no_nvidia
 
 NEURON = ROOT / "tests/fixtures/neuron/synthetic_trn2_v3d.jsonl"
 
@@ -19,14 +19,14 @@ NEURON = ROOT / "tests/fixtures/neuron/synthetic_trn2_v3d.jsonl"
     ],
 )
 def test_a_collector_that_was_asked_for_and_is_not_there_is_one_line_and_exit_code_1(agent, tmp_path, words, cause):
-    done = agent.run(*words, env={"CHIPWATCH_COLLECTORS__NVIDIA__PROC": tmp_path, "PATH": tmp_path})
+    done = agent.run(*words, env={**no_nvidia(tmp_path), "PATH": tmp_path})
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert cause in line
 
 
 def test_a_required_collector_that_is_not_there_ends_a_run_that_goes_on(agent, tmp_path):
-    env = {"CHIPWATCH_COLLECTORS__NVIDIA__PROC": tmp_path, "CHIPWATCH_COLLECTORS__NVIDIA__REQUIRED": "true"}
+    env = {**no_nvidia(tmp_path), "CHIPWATCH_COLLECTORS__NVIDIA__REQUIRED": "true"}
     done = agent.run(env=env)
     assert done.returncode == 1
     assert "no NVIDIA driver" in done.stderr
@@ -37,9 +37,9 @@ def test_a_required_collector_that_is_not_there_ends_a_run_that_goes_on(agent, t
     [(["--pid", "99999999"], "--pid"), (["--proc", "{}"], "--proc"), (["--sys", "{}"], "--sys"),
      (["--sys", "{}/no"], "--sys"), (["--root", "{}/no"], "--root")],
 )  # fmt: skip
-@pytest.mark.parametrize("command", [[], ["--once"], ["check"]])
-def test_a_process_or_a_place_that_is_not_there_is_wrong_usage(agent, tmp_path, command, words, option):
-    done = agent.run(*command, *(word.format(tmp_path) for word in words))
+@pytest.mark.parametrize("command", [["--duration", "0"], ["--once"], ["check"]])
+def test_a_process_or_a_place_that_is_not_there_is_wrong_usage(here, tmp_path, command, words, option):
+    done = here(*command, *(word.format(tmp_path) for word in words))
     assert done.returncode == 2
     assert f"chipwatch: {option} " in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -139,7 +139,8 @@ def test_keys_and_job_control_reach_the_command_as_without_the_agent(terminal, t
         "signal.signal(signal.SIGINT, told)\n"
         "word = input('word? ')\n"
         "print('got', word, flush=True)\n"
-        "while True: time.sleep(60)\n"
+        "for _ in range(3000):  # one long sleep would miss a signal that comes just before it\n"
+        "    time.sleep(0.02)\n"
     )
     shell = terminal(bash, "--norc", "--noprofile", "-i", PS1="prompt> ", TERM="dumb")
     shell.until("prompt> ")

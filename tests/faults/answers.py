@@ -45,9 +45,10 @@ def _lying(dice: Dice) -> bytes:
     return http(dice.choice(STATUSES), b"{}", length=dice.choice([1, 3, 9999, -1, "many", "2, 3", "", 10**30]))
 
 
+ID = "x-amzn-RequestId: 1"
 HTML = "<!DOCTYPE html>\n<html><title>Indisponibilit\xe9</title></html>"
 KINDS: dict[str, Callable[[Dice], bytes]] = {
-    "good": lambda _: http(200, b"{}", "Content-Type: application/x-amz-json-1.0"),
+    "good": lambda _: http(200, b"{}", "Content-Type: application/x-amz-json-1.0", ID),
     "4xx": lambda d: told(403, d.choice(["AccessDenied", "InvalidClientTokenId", "SignatureDoesNotMatch", "Odd"])),
     "5xx": lambda d: told(d.choice([500, 502, 503, 504]), d.choice(["InternalServiceError", "Unknown", ""])),
     "throttle": lambda d: told(d.choice([400, 429]), "Throttling", f"Retry-After: {d.choice(['-1', 'soon', 'nan'])}"),
@@ -65,7 +66,7 @@ KINDS: dict[str, Callable[[Dice], bytes]] = {
     "no http": lambda d: d.choice([b"SSH-2.0-Odd\r\n", b"\x15\x03\x01\x00\x02\x02\x46", b"HTTP/9.9 hello\r\n\r\n"]),
     "cut": lambda _: b"",
     "half": lambda d: http(d.choice([200, 503]), b'{"a":1}')[: d.randrange(1, 50)],
-    "slow": lambda d: http(d.choice([200, 503]), b"{}"),
+    "slow": lambda d: http(d.choice([200, 503]), b"{}", ID),
     "reset": lambda _: b"",
     "silence": lambda _: b"",
 }

@@ -22,8 +22,8 @@ from chipwatch.commands.sample import sample_config
 from chipwatch.config import instances, plugins
 from chipwatch.config import load as config
 from chipwatch.errors import ConfigError
-from chipwatch.logs.text import one_line
 from chipwatch.pipeline import build
+from chipwatch.redaction import one_line
 
 FLAGS = {
     "--sink": ("stdout", "cloudwatch", "google"),

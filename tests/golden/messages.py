@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def of_source(source: str) -> Iterator[str]:
                 args = args[{"log": 2, "resolved": 1}.get(word, 0) :] if owner.endswith("logger") else args
                 is_message = owner in LOGGERS
             case ast.Name(id=word) | ast.Attribute(attr=word):
-                is_message = word in MAKERS or word in EXCEPTIONS
+                is_message = word in MAKERS or word in _exceptions()
             case _:
                 is_message = False
         if is_message or id(call) in raised:
@@ -65,6 +66,7 @@ def _text(node: ast.expr) -> str:
     return ""
 
 
+@functools.cache
 def _exceptions() -> set[str]:
     """Return the names of the exceptions that the sources define, and of those of Python that reach users."""
     known = {"Exception", "ValueError", "TypeError", "OSError", "LookupError", "ImportError", "RuntimeError"}
@@ -78,6 +80,3 @@ def _exceptions() -> set[str]:
     while more := {name for name, bases in classes if bases & known} - known:
         known |= more
     return known
-
-
-EXCEPTIONS = _exceptions()

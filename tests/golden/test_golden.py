@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.golden import helm
+from tests.golden import helm, verdict
 from tests.golden.messages import messages, of_source
 from tests.golden.update import (
     DASHBOARDS,
@@ -56,6 +56,14 @@ def test_the_page_on_metrics_is_what_the_collectors_declare():
 
 def test_the_table_of_dimension_names_is_what_the_agent_knows():
     assert names().splitlines() == OPERATIONS.read_text(encoding="utf-8").splitlines(), STALE
+
+
+def test_the_table_of_what_the_verdict_judges_by_is_its_rules():
+    assert verdict.page().splitlines() == verdict.PAGE.read_text(encoding="utf-8").splitlines(), STALE
+    for name in {*verdict.TESTS.values(), verdict.EACH}:
+        file, test = name.split("::")
+        (found,) = verdict.PAGE.parents[1].glob(f"tests/agent/*/**/{file}")
+        assert f"def {test}(" in found.read_text(encoding="utf-8"), name
 
 
 def test_the_page_on_the_names_of_opentelemetry_is_the_profile():

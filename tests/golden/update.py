@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from tests.golden import helm
+from tests.golden import helm, verdict
 from tests.golden.messages import messages
 
 from chipwatch.commands.catalogue import catalogue, rows
@@ -83,7 +83,9 @@ INTRO = """# The metrics
 Every metric of every collector. This page is written by `make golden`; `agent list` prints the same of what is installed.
 
 A *gauge* is a reading now. A *counter* is cumulative and monotonic since a known moment. A value that could not be had
-is not sent: absent is not zero. Units are UCUM words: `%` is 0 to 100, `By` bytes, `s` seconds, `Cel` degrees Celsius,
+is not sent: absent is not zero. A single counter of the kernel that is there when the agent starts has the boot
+as its start. A sum over members that come and go, such as `network.sent` or `disk.read`, is 0 at the agent's first
+reading, which is its start, and does not fall when a member goes. Units are UCUM words: `%` is 0 to 100, `By` bytes, `s` seconds, `Cel` degrees Celsius,
 `1` a plain number, and words in braces say what is counted.
 
 The level `basic` is sent unless more is asked for with `--level detailed` or `--level all`: every series costs money in
@@ -128,7 +130,7 @@ of a cloud's network, congestion, waits and operations of RDMA. `rdma.errors` an
 - `system.disk.io` and `system.network.io` have the whole machine in the series without a device, at every level, and each device at `--level all`:
   do not add these.
 - `hw.id` is the index of the GPU on this machine, `DEVICE/PORT` of RDMA, or `CONTROLLER/DIMM` of a memory module.
-- Counters keep what was counted before the agent began.
+- Counters keep what was counted before the agent began, but for sums over interfaces or disks, which begin with the agent.
 
 | ours | theirs | unit | scale | attributes in place of our dimensions |
 |---|---|---|---|---|
@@ -243,6 +245,8 @@ def main() -> None:
         OPERATIONS: names(),
         OTEL_NAMES: otel_names(),
         helm.SCHEMA: helm.schema(),
+        verdict.PAGE: verdict.page(),
+        verdict.situations.TABLE: verdict.table(),
         **dashboards(),
     }
     for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():

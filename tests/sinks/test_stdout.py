@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 import chipwatch.collectors
 from chipwatch.collector import Collector
@@ -536,7 +537,7 @@ def test_all_series_of_a_metric_are_shown_in_one_unit():
 texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFFF), min_size=1, max_size=60)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5), st.integers(80, 250))
 def test_no_line_of_the_table_is_wider_than_the_terminal(rows, width):
     from rich.cells import cell_len

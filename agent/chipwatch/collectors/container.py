@@ -15,6 +15,7 @@ from chipwatch.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, Limits, Usage
+from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time
 
@@ -81,7 +82,7 @@ class ContainerCollector(Collector):
         self._identity: object = None
         self._where = ""
         self._limits = Limits(None, None)
-        self._start_time: int | None = None
+        self._counters = Counters()
         self._due = 0
         self._last: tuple[int, int] | None = None
 
@@ -101,8 +102,7 @@ class ContainerCollector(Collector):
                 f"not in a container: the cgroup is {paths}, and neither {marks} exists;"
                 ' set collectors.container.when = "always" to read the cgroup anyway'
             )
-        self._start_time = _started(self._config.proc)
-        self._due, self._last = 0, None
+        self._due, self._last, self._identity = 0, None, None
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the usage of the cgroup; CPU utilization from the second reading on."""
@@ -150,8 +150,10 @@ class ContainerCollector(Collector):
         if found:
             identity = {name: place.chain[0].stat().st_ino for name, place in found.places.items()}
             if identity != self._identity:
+                start_time = None if self._identity else self._started(found)
                 self.close()
                 self._usage, self._identity, self._last = Usage(found), identity, None
+                self._counters = Counters(start_time)
                 self._where = str(next(iter(found.places.values())).chain[0])
             # The agent may be pinned to fewer CPUs than the container: use its affinity only without a CPU set.
             pinned = found.cpuset() is None
@@ -177,17 +179,24 @@ class ContainerCollector(Collector):
             yield MEMORY_LIMIT.point(at, limits.memory)
         if self.level >= Level.DETAILED:
             if cpu.throttled is not None:
-                yield CPU_THROTTLED.point(at, cpu.throttled / 1e9, start_time=self._start_time)
+                yield self._counters.point(CPU_THROTTLED, at, cpu.throttled / 1e9)
             if (kills := usage.oom_kills()) is not None:
-                yield OOM_KILLS.point(at, kills, start_time=self._start_time)
+                yield self._counters.point(OOM_KILLS, at, kills)
 
+    def _started(self, found: Cgroup) -> int | None:
+        """
+        Return when the first process of a container started (ns since the epoch), or None.
 
-def _started(proc: Path) -> int | None:
-    """Return when process 1 started (ns since the epoch), or None; the kernel does not record the start of a cgroup."""
-    # Process 1 is the container's first if it has its own PID namespace, else the machine's.
-    boot = boot_time(proc)
-    try:
-        began = int(parse_stat((proc / "1/stat").read_bytes()).began)
-    except (OSError, ValueError):
-        return boot
-    return boot and boot + began * SECOND // ProcTree.second
+        The kernel does not record the start of a cgroup. Process 1 is the container's first only if it is in it, not
+        where the container has the machine's PIDs.
+        """
+        proc, sys = self._config.proc, self._config.sys
+        first = cgroup.find(proc, sys, 1).places
+        if not all(name in first and place.chain[0] in first[name].chain for name, place in found.places.items()):
+            return None
+        boot = boot_time(proc)
+        try:
+            began = int(parse_stat((proc / "1/stat").read_bytes()).began)
+        except (OSError, ValueError):
+            return None
+        return boot and boot + began * SECOND // ProcTree.second

@@ -15,7 +15,7 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
-from chipwatch.host.counters import ChangingSum, counting_since
+from chipwatch.host.counters import Counters, counting_since
 from chipwatch.host.mounts import MountTable, may_hang
 from chipwatch.host.procfs import FileSource, PsutilSource
 
@@ -73,8 +73,8 @@ class _Activity(NamedTuple):
     busy: float | None
 
 
-_Disk = tuple[int | None, Dimensions, Dimensions, Dimensions]
-"""Start time of the counters of a disk (a new one's: its first reading); dimensions: both directions, read, write."""
+_Disk = tuple[Counters, Dimensions, Dimensions, Dimensions]
+"""The counters of a disk (a new one's start at its first reading); dimensions: both directions, read, write."""
 
 
 def whole_disks(names: Iterable[str], block: Path) -> set[str]:
@@ -163,18 +163,18 @@ def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Ite
 
 
 def _disk_points(at: int, counted: _Activity, disk: _Disk) -> Iterable[Datapoint]:
-    start_time, both, reads, writes = disk
-    yield DEVICE_READ.point(at, counted.read, both, start_time=start_time)
-    yield DEVICE_WRITTEN.point(at, counted.written, both, start_time=start_time)
-    yield OPERATIONS.point(at, counted.reads, reads, start_time=start_time)
-    yield OPERATIONS.point(at, counted.writes, writes, start_time=start_time)
+    counters, both, reads, writes = disk
+    yield counters.point(DEVICE_READ, at, counted.read, both)
+    yield counters.point(DEVICE_WRITTEN, at, counted.written, both)
+    yield counters.point(OPERATIONS, at, counted.reads, reads)
+    yield counters.point(OPERATIONS, at, counted.writes, writes)
     if counted.busy is not None:
-        yield BUSY.point(at, counted.busy, both, start_time=start_time)
+        yield counters.point(BUSY, at, counted.busy, both)
 
 
-def _disk(device: str, start_time: int | None) -> _Disk:
+def _disk(device: str, counters: Counters) -> _Disk:
     both = Dimensions(device=device)
-    return start_time, both, both | {"direction": "read"}, both | {"direction": "write"}
+    return counters, both, both | {"direction": "read"}, both | {"direction": "write"}
 
 
 class DiskCollector(Collector):
@@ -206,8 +206,7 @@ class DiskCollector(Collector):
         self._paths = [_Path(path, config.root, space) for path in config.paths]
         self._mounts = MountTable(config.proc)
         self._io: _Proc | _Psutil | None = None
-        self._start_time: int | None = None
-        self._read, self._written = ChangingSum(), ChangingSum()
+        self._counters = Counters()
         self._disks: dict[str, _Disk] = {}
 
     def open(self) -> None:
@@ -218,10 +217,9 @@ class DiskCollector(Collector):
             self._io = _Proc(self._config.proc, self._config.sys) if sys.platform == "linux" else _Psutil()
         except OSError as error:
             problem = str(error)
-        self._start_time = counting_since(self._config.proc)
-        self._read, self._written = ChangingSum(), ChangingSum()
-        disks = self._activity()
-        self._disks = {name: _disk(name, self._start_time) for name in disks}
+        disks, boot = self._activity(), counting_since(self._config.proc)
+        self._counters = Counters()
+        self._disks = {name: _disk(name, Counters(boot)) for name in disks}
         if not disks and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
@@ -236,10 +234,10 @@ class DiskCollector(Collector):
                 problems.append(space)
         disks = self._activity()
         if disks:
-            yield READ.point(at, self._read.total, start_time=self._start_time)
-            yield WRITTEN.point(at, self._written.total, start_time=self._start_time)
+            yield self._counters.total(READ, at, {name: disk.read for name, disk in disks.items()})
+            yield self._counters.total(WRITTEN, at, {name: disk.written for name, disk in disks.items()})
         if self.level >= Level.ALL:
-            self._disks = {name: self._disks.get(name) or _disk(name, at) for name in disks}
+            self._disks = {name: self._disks.get(name) or _disk(name, Counters()) for name in disks}
             for name, disk in self._disks.items():
                 yield from _disk_points(at, disks[name], disk)
         if problems:
@@ -260,10 +258,7 @@ class DiskCollector(Collector):
             self._io = None
 
     def _activity(self) -> dict[str, _Activity]:
-        disks = self._io.read() if self._io else {}
-        self._read.add({name: disk.read for name, disk in disks.items()})
-        self._written.add({name: disk.written for name, disk in disks.items()})
-        return disks
+        return self._io.read() if self._io else {}
 
     def _space_of(self, path: _Path) -> _Space | str:
         """Return the space at `path`, or a message that says why it is unknown."""

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Level, counter, gauge
+from chipwatch.datapoint import Datapoint, Level, Metric, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.cgroup import Limits
+from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree
 from chipwatch.host.psutil_tree import tree_of
 
@@ -63,6 +64,7 @@ class ProcessCollector(Collector):
         self._limits = Limits(None, None)
         self._due = self._count = 0
         self._base: tuple[int, int] | None = None
+        self._counters = Counters()
 
     def open(self) -> None:
         """Find the process; raise Unavailable if there is none."""
@@ -73,7 +75,7 @@ class ProcessCollector(Collector):
             self._tree = tree_of(self._config, pid, detailed=self.level >= Level.DETAILED)
         except ProcessLookupError:
             raise Unavailable(f"no process {pid} ({self._config.proc / str(pid)} is absent)") from None
-        self._due, self._base = 0, None
+        self._due, self._base, self._counters = 0, None, Counters()
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the usage of the tree while a process of it runs; CPU utilization from the second reading on."""
@@ -95,7 +97,7 @@ class ProcessCollector(Collector):
         yield COUNT.point(at, reading.processes)
         for metric, value in (READ, reading.read), (WRITTEN, reading.written):
             if value is not None:
-                yield metric.point(at, value, start_time=tree.start_time)
+                yield self._bytes(tree, metric, at, value)
         if reading.files is not None:
             yield OPEN_FILES.point(at, reading.files)
         if tree.denied:
@@ -108,6 +110,11 @@ class ProcessCollector(Collector):
     def close(self) -> None:
         """Forget the tree; no file is open."""
         self._tree = None
+
+    def _bytes(self, tree: ProcTree, metric: Metric, at: int, value: int) -> Datapoint:
+        if tree.is_whole:
+            return metric.point(at, value, start_time=tree.start_time)
+        return self._counters.total(metric, at, {"tree": value})  # an earlier agent may have counted processes now gone
 
     def _share(self, now: int, cpu: int, second: int) -> float | None:
         """Return the share of the CPUs used since the last reading, or None if it is not known yet."""

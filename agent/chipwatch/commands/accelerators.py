@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from math import ceil
 from statistics import fmean
 from typing import Final
 
 from chipwatch.commands import amounts
 from chipwatch.commands.figures import FAMILIES, FIGURES
 from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.logs.text import duration, one_line
+from chipwatch.logs.text import duration
+from chipwatch.redaction import one_line
 
 PART: Final = "mig"
 """Dimension that numbers the parts of one accelerator."""
 UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
-ENERGY, THROTTLED, PROCESS, IDLE = "energy", "throttled", "process", "idle"
+ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle", "busy"
 ROLES: Final[Mapping[str, str]] = {
     **{metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]},
     "gpu.energy": ENERGY,
     "gpu.throttled": THROTTLED,
     "gpu.idle.time": IDLE,
+    "gpu.busy.time": BUSY,
     "gpu.process.memory.used": PROCESS,
     "gpu.process.utilization": PROCESS,
 }
 """What a metric is to the summary."""
+NOT_READ: Final = ("lost", "unknown")
+"""Causes of idle time that say nothing about the utilization."""
 LITTLE_TO_DO: Final = "low_utilization"
 """The reason for low clocks that is no throttling."""
 FIRST_COLUMN: Final = 8
@@ -38,6 +41,31 @@ Place = tuple[str, str, str]
 """Family, number, and part ("": the whole)."""
 
 
+class Utilization:
+    """Mean and percentiles of shares of time, each with a weight, in the same memory for minutes and for weeks."""
+
+    def __init__(self) -> None:
+        self._percents = [0.0] * 101  # the weight of 0 %, 1 %, ... 100 %, rounded
+        self._sum = 0.0
+
+    def take(self, percent: float, weight: float = 1.0) -> None:
+        """Add a share (%)."""
+        percent = min(100.0, max(0.0, percent))
+        self._percents[round(percent)] += weight
+        self._sum += percent * weight
+
+    @property
+    def mean(self) -> float | None:
+        """Mean (%)."""
+        weights = sum(self._percents)
+        return self._sum / weights if weights else None
+
+    def percentile(self, share: float) -> int | None:
+        """Return the least whole percent that `share` of the weights do not exceed."""
+        rank = share * sum(self._percents)
+        return next((n for n, seen in enumerate(accumulate(self._percents)) if seen >= rank), 100) if rank else None
+
+
 class Device:
     """Sums over the readings of one accelerator, in the same memory for minutes and for weeks."""
 
@@ -45,8 +73,7 @@ class Device:
         self.name = name
         self.is_used = False
         """Whether the command was seen to use it."""
-        self._percents = [0] * 101  # how many readings of utilization were 0 %, 1 %, ... 100 %, rounded
-        self._sum = 0.0
+        self._points, self._spans = Utilization(), Utilization()
         self.memory: float | None = None
         """Largest reading in bytes."""
         self.throttled: Counter[str] = Counter()
@@ -62,9 +89,7 @@ class Device:
         """Take one reading by role; utilization is the mean of the device's cores, memory their sum."""
         values = {role: [point.value for point in of] for role, of in points.items()}
         if cores := values.get(UTILIZATION):
-            utilization = min(100.0, max(0.0, fmean(cores)))
-            self._percents[round(utilization)] += 1
-            self._sum += utilization
+            self._points.take(fmean(cores))
         if memory := values.get(MEMORY):
             self.memory = max(self.memory or 0.0, sum(memory))
         if power := values.get(POWER):
@@ -79,17 +104,17 @@ class Device:
             for point in points.get(role, ()):
                 times[point.dims.get(key, "")] += round(1000 * (point.increase or 0))
         self.is_used |= PROCESS in points
+        busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
+        known = busy + sum(
+            point.increase or 0 for point in points.get(IDLE, ()) if point.dims.get("cause") not in NOT_READ
+        )
+        if known > 0:
+            self._spans.take(100 * busy / known, known)
 
     @property
-    def mean(self) -> float | None:
-        """Mean utilization (%)."""
-        seen = sum(self._percents)
-        return self._sum / seen if seen else None
-
-    def percentile(self, share: float) -> int | None:
-        """Return the least whole percent of utilization that `share` of the readings do not exceed."""
-        rank = ceil(share * sum(self._percents))
-        return next(n for n, seen in enumerate(accumulate(self._percents)) if seen >= rank) if rank else None
+    def utilization(self) -> Utilization:
+        """Utilization by the time that was busy and idle; where that is not known, by the readings of a moment."""
+        return self._points if self._spans.mean is None else self._spans
 
 
 def _throttled(device: Device) -> str | None:
@@ -111,8 +136,8 @@ def _unless_none(text: Callable[[float], str], value: float | None) -> str | Non
 
 
 COLUMNS: Final[Mapping[str, Callable[[Device], str | None]]] = {
-    "util mean": lambda device: _unless_none("{:.0f} %".format, device.mean),
-    "p95": lambda device: _unless_none("{:.0f} %".format, device.percentile(0.95)),
+    "util mean": lambda device: _unless_none("{:.0f} %".format, device.utilization.mean),
+    "p95": lambda device: _unless_none("{:.0f} %".format, device.utilization.percentile(0.95)),
     "memory peak": lambda device: _unless_none(amounts.binary, device.memory),
     "energy": lambda device: _unless_none(amounts.energy, device.joules),
     "throttled": _throttled,

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 from chipwatch.config.options import Config
-from chipwatch.extensions import destination_of
-from chipwatch.logs.text import duration, one_line
+from chipwatch.logs.text import duration
 from chipwatch.pipeline.build import window_length
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.sampler import Sampler
+from chipwatch.redaction import one_line
 from chipwatch.version import __version__
 
 log = logging.getLogger(__name__)
@@ -44,8 +44,7 @@ class Announcements:
         sink, interval = route.worker.sink, self._config.interval or 0.0
         step = max(window_length(route.name, sink, self._config), interval)
         every = "a point a minute" if step == 60 else f"a point every {_seconds(step)}"
-        places = ", ".join(f"{key} {value}" for key, value in destination_of(sink).items() if value) or sink.describe()
-        text = ", ".join(filter(None, (places, f"{every} for each series")))
+        text = ", ".join(filter(None, (route.worker.describe(), f"{every} for each series")))
         if first := route.first_points(interval):
             text += f"; first points in about {_seconds(first)}"
         if sink.limits.durable:

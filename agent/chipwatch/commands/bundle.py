@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.config.layers import PREFIX
-from chipwatch.config.options import Config
+from chipwatch.config.options import TABLES, Config
 from chipwatch.errors import CommandError, ConfigError
-from chipwatch.logs.text import without_secrets
+from chipwatch.logs.file import LOG_NAME
+from chipwatch.redaction import without_secrets
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAnswer, ask
 from chipwatch.version import __version__
@@ -28,7 +29,13 @@ from chipwatch.version import __version__
 MOST_LOG: Final = 64 << 10
 """Bytes of the end of each log file that are packed."""
 SECRET_KEYS: Final = re.compile("token|secret|passw|credential|key|auth|header|cookie|cert", re.IGNORECASE)
-"""Keys of options whose values are left out."""
+"""Keys of options whose values are secrets."""
+PACKED_TEXTS: Final = frozenset({
+    "collector", "common_dims", "compression", "exclude", "flavour", "format", "gauges", "include", "level",
+    "log_format", "log_level", "names", "no_collector", "no_processor", "processor", "protocol", "region", "sink",
+    "stdin", "temporality", "type",
+})  # fmt: skip
+"""Options whose texts are packed; they are words of ours or names of metrics."""
 USER_VARIABLES: Final = ("USER", "LOGNAME", "SUDO_USER", "USERNAME", "SLURM_JOB_USER")
 PROJECT_VARIABLES: Final = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "GCP_PROJECT", "CLOUDSDK_CORE_PROJECT")
 SHORTEST: Final = 4
@@ -37,11 +44,6 @@ ESCAPES: Final = re.compile(r"(?:%|\\u00|\\x)([2-7][0-9a-f])|\\(?=/)", re.IGNORE
 """Printable characters as URLs, JSON and Python may write them."""
 SENSITIVE: Final = r"(?:token|secret|passw|credential|api[_-]?key|access[_-]?key|authorization|cookie)[\w-]{0,40}"
 PATTERNS: Final = (
-    (
-        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
-        "<secret>",
-    ),
-    (re.compile(r"\b(?:sk|gh[a-z]|github_pat|glpat|hf|xox[a-z]|ya29|npm|dckr_pat)[-_.][\w.-]{16,}"), "<secret>"),
     (re.compile(r"(?<=://)[^/\s\"'@]*@"), "<secret>@"),
     (re.compile(r"(://(?:<secret>@)?)(\[[^\]\s]*\]|[^/:?#\s\"',;<]+)"), r"\1<host>"),
     (re.compile(r"\?[^\s\"']*(?<=\S)"), "?<query>"),
@@ -73,12 +75,11 @@ PATTERNS: Final = (
         r"\1<user>",
     ),
     (re.compile(r"(?<!\d)\d{12}(?!\d)"), "<account>"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"), "<secret>"),
     (re.compile(r"\b(?:i|ami|vpc|subnet|eni|sg|lt|vol)-[0-9a-f]{8,17}\b"), "<id>"),
     (re.compile(r"(?<![\w+=/-])(?=[^\s]{0,39}\d)(?=[^\s]{0,39}[A-Z])[\w+/]{40}(?![\w+=/-])"), "<secret>"),
     (re.compile(r"(?<![\w+=-])(?=[A-Za-z_+=-]*\d)[\w+=-]{32,}(?![\w+=-])"), "<long>"),
 )
-"""What a text is searched for, in this order, and what takes its place."""
+"""What a text is searched for beside secrets, in this order, and what takes its place."""
 
 
 class NotPacked(CommandError):
@@ -102,12 +103,12 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
     folder = state_folder(config.spool, os.environ)
     parts: dict[str, Any] = {
         "versions.txt": _versions(),
-        "config.json": _without_secrets(dataclasses.asdict(config)),
+        "config.json": _packed(dataclasses.asdict(config)),
         "check.txt": "\n".join(lines),
         "status.json": _asked(folder, "status"),
         "log.txt": "\n".join(_asked(folder, "log").get("lines", ["no running agent was asked"])),
     }
-    for log in sorted(folder.glob("*.log")) if folder.is_dir() else ():
+    for log in (folder / LOG_NAME, folder / f"{LOG_NAME}.1"):
         with suppress(OSError), log.open("rb") as source:
             if source.seek(max(0, source.seek(0, os.SEEK_END) - MOST_LOG)):
                 source.readline(MOST_LOG)  # of half a line no pattern finds the secrets
@@ -168,18 +169,32 @@ def _names(config: Config) -> dict[str, str]:
 
 
 def _versions() -> str:
-    found = sorted({f"{of.metadata['Name']} {of.version}" for of in metadata.distributions()})
+    """Return versions of the agent and of what it may use; names of other packages may be somebody's own."""
+    wanted: set[str] = set()
+    with suppress(metadata.PackageNotFoundError):
+        wanted = {re.split(r"[^\w.-]", line)[0] for line in metadata.requires("chipwatch") or ()}
+    found = []
+    for name in sorted(wanted):
+        with suppress(metadata.PackageNotFoundError):
+            found.append(f"{name} {metadata.version(name)}")
     variables = sorted(name for name in os.environ if name.startswith(PREFIX))
     lines = [f"chipwatch {__version__}", f"python {platform.python_version()}", platform.platform(), "", *found]
     return "\n".join([*lines, "", "variables that are set:", *variables])
 
 
-def _without_secrets(value: Any, key: str = "") -> Any:
-    if value and SECRET_KEYS.search(key):
-        return "<secret>"
-    if isinstance(value, dict):
-        return {name: _without_secrets(inner, str(name)) for name, inner in value.items()}
-    return [_without_secrets(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+def _packed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what may be packed of the configuration: numbers and PACKED_TEXTS; of others that they are set."""
+    return {
+        key: {name: _packed(table) for name, table in value.items()} if key in TABLES else _allowed(key, value)
+        for key, value in config.items()
+    }
+
+
+def _allowed(key: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return f"<{len(value)} set>"
+    is_number = isinstance(value, (bool, int, float)) and not SECRET_KEYS.search(key)
+    return value if value in (None, ()) or is_number or key in PACKED_TEXTS else "<set>"
 
 
 def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from chipwatch.config import plugins
 from chipwatch.datapoint import Level, Metric
 from chipwatch.errors import ConfigError
-from chipwatch.logs.text import one_line
 from chipwatch.pipeline.self_metrics import AgentCollector
+from chipwatch.redaction import one_line
 
 log = logging.getLogger(__name__)
 

@@ -7,18 +7,20 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from chipwatch.commands.advisors import advisor_of
+from chipwatch.commands.device_log import gpu_troubles
+from chipwatch.commands.verdict.callers import NOT_FIT
 from chipwatch.commands.wanted import absent, check_places, owner_of_watched
 from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
 from chipwatch.config.load import asked_collectors
 from chipwatch.config.options import Config
-from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable
 from chipwatch.extensions import destination_of
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
@@ -53,6 +55,8 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
     samplers, derivations, readings = build_sources(collectors, processors, config)
     pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
+    ticks: list[Sequence[Datapoint]] = []
+    pipeline.listeners.append(lambda points, _: ticks.append(points))
     pipeline.start()
     pipeline.once(PAUSE)
     by_name = {sampler.name: sampler for sampler in samplers}
@@ -60,6 +64,9 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     for sampler in samplers:
         asked_for = sampler.name in {*missing, *config.collector, *config.collectors}
         yield _collector_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
+    for reason in gpu_troubles(ticks[-1] if ticks else ()):
+        word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
+        yield word != "FAILED", f"device     {reason.about:<12} {word:<8} {reason.says}. {reason.do}"
     for derivation in derivations:
         yield _processor_line(derivation)
     identity = Identity(

@@ -57,7 +57,11 @@ OPTIONS: Final[Sequence[Row]] = (
     ("--high-resolution-metrics", "", "one point a second"),
     ("--stdin", "NAME", "read this collector's records from standard input: neuron"),
     ("--pid", "N", "read process N and its descendants"),
-    ("--names", "PROFILE", "names: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, node or otel"),
+    (
+        "--names",
+        "PROFILE",
+        "names: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, dcgm4.6, node or otel",
+    ),
     ("--spool", "DIR", "folder for points that are not sent yet"),
     ("--drop-other-destinations", "", "drop what the spool holds for another destination"),
     ("--health", "[HOST:]PORT", "serve /healthz and /readyz (not served)"),

@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len
+
 from chipwatch.commands import amounts
-from chipwatch.logs.text import one_line
+from chipwatch.redaction import one_line
 
 STATES: Final = ("busy", "stalled", "held", "throttled", "lost")
 REST: Final = ("unknown", "unseen")
@@ -94,7 +96,11 @@ def _ranges(numbers: Iterable[str]) -> str:
 
 
 def _aligned(rows: Sequence[Mapping[str, str]], titles: Sequence[str]) -> Iterator[str]:
-    widths = {title: max(len(row.get(title) or "") for row in rows) for title in titles}
+    widths = {title: max(cell_len(row.get(title) or "") for row in rows) for title in titles}
     for row in rows:
-        cells = (f"{row.get(title) or '':{'>' if title in RIGHT else '<'}{widths[title]}}" for title in titles)
+        cells = []
+        for title in titles:
+            cell = row.get(title) or ""
+            spaces = " " * (widths[title] - cell_len(cell))
+            cells.append(spaces + cell if title in RIGHT else cell + spaces)
         yield "  ".join(cells).rstrip()

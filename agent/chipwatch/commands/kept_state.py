@@ -23,25 +23,25 @@ FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class KeptState:
-    """Restores processors, and saves them each minute and at the end; the caller holds the lock of the folder."""
+    """Restores processors, and saves them each minute and when asked; the caller holds the lock of the folder."""
 
     def __init__(self, folder: Path, derivations: Iterable[Derivation]) -> None:
         """Restore from `folder`; a file that cannot be read is left out."""
         self._files = {
-            derivation.processor: folder / f"{derivation.name}.json"
+            derivation: folder / f"{derivation.name}.json"
             for derivation in derivations
             if isinstance(derivation.processor, KeepsState)
         }
         self._due = time.monotonic() + INTERVAL
-        for processor, path in self._files.items():
+        for derivation, path in self._files.items():
             try:
                 with (
                     contextlib.suppress(FileNotFoundError),
                     os.fdopen(os.open(path, os.O_RDONLY | FLAGS), "rb") as file,
                 ):
-                    processor.restore(file.read(MAX_SIZE))
-            except (OSError, ValueError) as problem:
-                log.warning("%s: %s; it begins anew", path, problem)
+                    derivation.restore(file.read(MAX_SIZE), path)
+            except OSError as problem:
+                log.warning("%s: %s; %s begins without its state", path, problem.strerror, derivation.name)
 
     def look(self) -> None:
         """Save if a minute is over."""
@@ -51,8 +51,8 @@ class KeptState:
     def save(self) -> None:
         """Write each file anew; a full disk costs only what the next restart would show."""
         self._due = time.monotonic() + INTERVAL
-        for processor, path in self._files.items():
-            if (saved := processor.saved()) is None:
+        for derivation, path in self._files.items():
+            if (saved := derivation.save()) is None:
                 continue
             new = path.with_suffix(".new")
             try:

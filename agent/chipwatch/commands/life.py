@@ -19,8 +19,8 @@ from chipwatch.errors import ConfigError
 from chipwatch.extensions import Answers
 from chipwatch.identity.resolver import Identity
 from chipwatch.logs.recent import Recent
-from chipwatch.logs.text import one_line
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.redaction import one_line
 from chipwatch.status import heartbeat, socket
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
             "verdict": history.answer,
         }
         state = KeptState(folder, pipeline.derivations)
-        open_now.callback(state.save)
-        pipeline.after_tick.append(state.look)
+        pipeline.after_tick.append(lambda: state.save() if pipeline.is_ending else state.look())
         if served := socket.serve(folder, answers, level):
             open_now.callback(served.close)
         return True

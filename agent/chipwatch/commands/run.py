@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.commands.announcements import Announcements
+from chipwatch.commands.device_log import DeviceLog
 from chipwatch.commands.life import serve_health, show_life
-from chipwatch.commands.signals import Signals, handle
+from chipwatch.commands.signals import Signals, end_in_time, handle
 from chipwatch.commands.wanted import Wanted, check_places, owner_of_watched
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen
@@ -25,7 +26,7 @@ from chipwatch.errors import ConfigError, text_of
 from chipwatch.extensions import IsScraped
 from chipwatch.identity.local import Records
 from chipwatch.identity.resolver import Identity, sources
-from chipwatch.logs.file import to_file
+from chipwatch.logs.file import LOG_NAME, to_file
 from chipwatch.logs.formats import to_stderr
 from chipwatch.logs.text import count
 from chipwatch.pipeline.build import assemble, validate
@@ -42,7 +43,6 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
-LOG_NAME: Final = "command.log"
 """File in the state folder with what is logged while a command has the terminal."""
 
 
@@ -128,7 +128,12 @@ def _run_command(
     def on_start(pipeline: Pipeline) -> None:
         if summary:
             summary.listen(pipeline)
-        watched.on_end(pipeline.stop)
+
+        def end() -> None:
+            pipeline.stop()
+            end_in_time(watched.code())
+
+        watched.on_end(end)
 
     with watched:
         this.config = dataclasses.replace(config, pid=watched.pid)
@@ -229,6 +234,7 @@ def _collect(
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)
+    pipeline.listeners.append(DeviceLog().take)
     pipeline.start()
     gc.freeze()  # what is made by now stays: the collector need not look at it again
     if once:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Final, Generic, TypeVar
 
@@ -16,6 +19,10 @@ from chipwatch.pipeline.clock import Pipeline
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+LIMIT: Final = 7.5
+"""Seconds after the stop in which the process ends, whatever hangs."""
+TELLING: Final = 0.25
+"""Seconds to log what hangs."""
 STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
@@ -23,6 +30,19 @@ def handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], No
     """Set the handler of several signals."""
     for number in signals:
         signal.signal(number, handler)
+
+
+def end_in_time(code: int = 1) -> None:
+    """End the process with `code` if it is still there after LIMIT seconds; for a daemon thread."""
+    time.sleep(LIMIT)
+    _thread.start_new_thread(_tell_who_hangs, ())  # which may hang itself
+    time.sleep(TELLING)
+    os._exit(code)
+
+
+def _tell_who_hangs() -> None:
+    names = [one.name for one in threading.enumerate()]
+    log.error("the stop takes over %g s and is cut short; still running: %s", LIMIT, ", ".join(names))
 
 
 class Signals(Generic[T]):
@@ -72,6 +92,8 @@ class Signals(Generic[T]):
             return
         handle(STOPPING, signal.SIG_DFL)  # a second signal ends the process at once
         self._is_stopping = True
+        with suppress(RuntimeError):  # no thread can be started
+            _thread.start_new_thread(end_in_time, ())  # the thread that was interrupted may hold threading's lock
         if self._pipeline:
             self._pipeline.stop()
 

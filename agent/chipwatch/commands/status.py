@@ -12,10 +12,11 @@ from typing import Any
 from chipwatch.config import plugins
 from chipwatch.errors import ConfigError
 from chipwatch.extensions import IsScraped
-from chipwatch.logs.text import count, duration, one_line
+from chipwatch.logs.text import count, duration
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.sampler import Sampler, Source
+from chipwatch.redaction import one_line
 from chipwatch.sink import Sink
 from chipwatch.version import __version__
 

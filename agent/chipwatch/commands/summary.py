@@ -16,10 +16,11 @@ from chipwatch.commands.accelerators import PART, ROLES, Accelerators, Place
 from chipwatch.commands.wrapped import WrappedCommand
 from chipwatch.datapoint import Datapoint, Metric
 from chipwatch.extensions import Answers
-from chipwatch.logs.text import duration, one_line
+from chipwatch.logs.text import duration
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.window import Window
+from chipwatch.redaction import one_line
 from chipwatch.spool.ledger import Ledger
 
 CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"

@@ -14,7 +14,8 @@ import msgspec
 
 from chipwatch.config import duration
 from chipwatch.errors import ConfigError
-from chipwatch.logs.text import similar, without_secrets
+from chipwatch.logs.text import similar
+from chipwatch.redaction import without_secrets
 
 T = TypeVar("T")
 

@@ -32,16 +32,26 @@ FOLDERS: Final = (
 )
 """Below the host's /; the first one that exists is read, after the agent's own DCGM_HPC_JOB_MAPPING_DIR."""
 VARIABLE: Final = "DCGM_HPC_JOB_MAPPING_DIR"
+_AS_IS: Final = r"(.+)", r"\1"
 RESOURCES: Final = {
-    "nvidia.com/": "",
-    "gpu.nvidia.com": "",
-    "amd.com/gpu": "",
-    "gpu.intel.com/": "",
-    "aws.amazon.com/neuroncore": "core",
-    "aws.amazon.com/neuron": "neuron",
-    "google.com/tpu": "tpu",
+    "nvidia.com/": (r"((GPU|MIG)-.+|\d+)", r"\1"),
+    "gpu.nvidia.com": (r"(gpu-\d+-mig)-.+-(\d+-\d+)", r"\1-\2"),  # GPU, profile, its number, placement
+    "amd.com/gpu": _AS_IS,
+    "gpu.amd.com": (r"gpu-(\d+)-\d+", r"card\1"),  # of DRM: card, renderD
+    "gpu.intel.com/": (r"(card\d+)-\d+", r"\1"),  # of a device that several pods share, its number
+    "gpu.intel.com": (r"([\da-f]{4})-([\da-f]{2})-([\da-f]{2})-([0-7])-0x[\da-f]{4}", r"\1:\2:\3.\4"),
+    "aws.amazon.com/neuroncore": (r"(\d+)", r"core\1"),
+    "aws.amazon.com/neuron": (r"(\d+)", r"neuron\1"),
+    "google.com/tpu": (r"(\d+)", r"tpu\1"),
 }
-"""Resources of device plugins, and what precedes a device's number in our names of it."""
+"""
+Resources of device plugins and drivers of dynamic resource allocation: their names of devices, and ours.
+
+A name of another form stays as it is; below a prefix with `/` it is no accelerator, but a network card or a resource
+for monitoring. Sources: CanonicalName in NVIDIA/k8s-dra-driver-gpu and ROCm/k8s-gpu-dra-driver,
+DeviceUIDFromPCIinfo in intel/intel-resource-drivers-for-kubernetes, gpu_plugin.go in
+intel/intel-device-plugins-for-kubernetes.
+"""
 KEPT: Final = 60.0
 """Seconds for which the kubelet's last answer holds while it does not answer: only the kubelet gives devices."""
 REPLICA: Final = re.compile(r"::\d+$")
@@ -112,8 +122,11 @@ def _mapped(folder: Path) -> Iterator[Allocation]:
 def _granted(devices: Iterable[Device]) -> Iterator[Allocation]:
     """Yield the accelerators among the devices of containers, named as `Collector.names` does."""
     for namespace, pod, container, resource, device in devices:
-        prefix = next((ours for name, ours in RESOURCES.items() if resource.startswith(name)), None)
+        prefix = next((prefix for prefix in RESOURCES if resource.startswith(prefix)), None)
         if prefix is not None:
-            name = REPLICA.sub("", device)
+            (pattern, ours), name = RESOURCES[prefix], REPLICA.sub("", device)
+            match = re.fullmatch(pattern, name)
+            if not match and prefix.endswith("/"):
+                continue
             owner = Owner(KUBERNETES, pod, namespace=namespace, pod=pod, container=container)
-            yield Allocation(prefix + name if name.isdigit() else name, owner, "kubelet")
+            yield Allocation(match.expand(ours) if match else name, owner, "kubelet")

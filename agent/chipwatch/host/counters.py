@@ -1,74 +1,83 @@
-"""Counters: their start time, and their sum over a changing set."""
+"""Counters: where one starts again, their sum over members that come and go, and when the host's were zero."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric
+from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric, start_after
 from chipwatch.host.procfs import boot_time
 
 
-class ChangingSum:
+class MemberSum:
     """
-    The sum of counters over a set whose members come, go and restart; it never falls or jumps.
+    The sum of counters over members that come, go and start again: 0 at its first reading, and it never falls.
 
-    It begins with the total of the first readings, and adds each member's increase between two consecutive readings.
-    A member that fell, or that is new, adds nothing until its next reading.
+    A member adds what it gained since the last reading; one that fell has started again at 0, and adds its value. One
+    that comes adds nothing in its first reading, since it may have counted elsewhere; what a member added remains.
     """
 
     def __init__(self) -> None:
-        self._last: Mapping[str, int] | None = None
-        self.total = 0
-        """The sum as of the last readings."""
+        self._last: Mapping[str, float] = {}
+        self.value: float = 0
+        self.start_time: int | None = None
+        """When it was 0 (ns since the epoch); None before the first reading."""
 
-    def add(self, readings: Mapping[str, int]) -> int:
-        """Take the readings by name; return the sum."""
-        last, self._last = self._last, readings
-        if last is None:
-            self.total = sum(readings.values())
-            return self.total
-        for name, value in readings.items():
+    def take(self, members: Mapping[str, float], at: int) -> None:
+        """Take the values of all members at `at` (ns since the epoch)."""
+        if self.start_time is None:
+            self.start_time = at
+        last, self._last = self._last, members
+        for name, value in members.items():
             before = last.get(name, value)
-            if value > before:
-                self.total += value - before
-        return self.total
+            self.value += value - before if value >= before else value
 
 
 class Life:
     """
-    Finds the start time of a driver's counter, which restarts at an unknown moment with the driver or the device.
+    Finds the start time of one counter, which starts again at 0 at an unknown moment with its driver or its device.
 
-    Ignores one drop: a failing device may report 0, and the recovery would look like a jump.
+    A fall is a start after the last reading, whose time becomes the start time: what it has counted since is not lost.
+    A single 0 is ignored: a failing device may report it, and the recovery would look like a jump.
     """
 
     def __init__(self, start_time: int | None = None) -> None:
         """Take when the counter was zero (ns since the epoch); None: not known, it counts from its first reading."""
-        self._fell = False
+        self._last, self._is_doubted = 0, False
         self.start_time = start_time
         self.value: float = 0
         """The last reading to trust."""
 
-    def take(self, value: float, at: int) -> bool:
-        """Take a reading at `at` (ns since the epoch); return whether to trust it."""
+    def take(self, value: float, at: int, most: float = math.inf) -> bool:
+        """
+        Take a reading at `at` (ns since the epoch); return whether to trust it.
+
+        A single 0, and a rise by more than `most`, are left out once: the next reading shows whether they stay.
+        """
+        last, self._last = self._last, at
         falls = value < self.value
-        if falls and not self._fell:
-            self._fell = True
+        leaps = self.start_time is not None and value - self.value > most
+        if not self._is_doubted and (leaps or (falls and not value)):
+            self._is_doubted = True
             return False
-        if falls or self.start_time is None:
+        if self.start_time is None or leaps:
             self.start_time = at
-        self.value, self._fell = value, False
+        elif falls:
+            self.start_time = start_after(last, self.start_time, at)
+        self.value, self._is_doubted = value, False
         return True
 
 
 class Counters:
-    """Makes points of counters that a driver restarts: each series has a `Life`."""
+    """Makes the points of counters: `point` of a reading, `total` of a sum over members; no collector adds them up."""
 
     def __init__(self, start_time: int | None = None) -> None:
-        """Take when the counters were zero (ns since the epoch); None: not known."""
+        """Take when single counters were zero (ns since the epoch); None: not known."""
         self._start_time = start_time
         self._lives: dict[tuple[str, Dimensions], Life] = {}
+        self._sums: dict[tuple[str, Dimensions], MemberSum] = {}
 
     def point(self, metric: Metric, at: int, value: float, dims: Dimensions = NO_DIMENSIONS) -> Datapoint:
         """Return the point of a reading, with the last value to trust."""
@@ -76,6 +85,19 @@ class Counters:
         life = self._lives.get(key) or self._lives.setdefault(key, Life(self._start_time))
         life.take(value, at)
         return metric.point(at, life.value, dims, start_time=life.start_time)
+
+    def restart(self) -> None:
+        """Start single counters at their next reading, which comes from another source."""
+        self._start_time, self._lives = None, {}
+
+    def total(
+        self, metric: Metric, at: int, members: Mapping[str, float], dims: Dimensions = NO_DIMENSIONS
+    ) -> Datapoint:
+        """Return the point of the sum over the values of all `members` by name; see `MemberSum`."""
+        key = metric.name, dims
+        added = self._sums.get(key) or self._sums.setdefault(key, MemberSum())
+        added.take(members, at)
+        return metric.point(at, added.value, dims, start_time=added.start_time)
 
 
 def counting_since(proc: Path) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, start_after
 from chipwatch.host.exposition_syntax import META, REST, SERIES, labels_of, number_of, sentence_of, unescaped
 
 STALE: Final = 300 * 10**9
@@ -72,6 +72,7 @@ class _Series:
     value: float = 0.0
     start_time: int = 0
     created_at: int | None = None
+    read_at: int = 0
 
 
 class Reader:
@@ -117,10 +118,13 @@ class Reader:
                 if value < 0:
                     continue
                 if value < series.last or series.last < 0 or created.at != series.created_at:
-                    # The first reading or a reset: the page's new start time counts, else the time of this reading.
-                    given = at if created.at is None or created.at == series.created_at else created.at
+                    # A reset or the first reading: the page's new start time counts, else the time of the last
+                    # reading, after which the counter was zero, or of this one.
+                    given = at if series.last < 0 else start_after(series.read_at, series.start_time, at)
+                    if created.at is not None and created.at != series.created_at:
+                        given = created.at
                     series.start_time, series.created_at = min(given, at), created.at
-                series.last, start_time = value, series.start_time
+                series.last, series.read_at, start_time = value, at, series.start_time
             points.append(_make((series.metric, value, series.dims, at, start_time, None, None, None)))
         self._forget(2 * len(samples) + 1000)
         return points, problems

@@ -31,7 +31,7 @@ CLOCK_GRAPHICS: Final = _gauge("gpu.clock.graphics", "MHz", "Clock of the graphi
 ECC_CORRECTED: Final = _counter("gpu.ecc.corrected", "{error}", "Memory errors that ECC corrected.", DETAILED)
 ECC_UNCORRECTED: Final = _counter("gpu.ecc.uncorrected", "{error}", "Memory errors that ECC could not correct.")
 FAN: Final = _gauge("gpu.fan.utilization", "%", "Speed of the fan, of its maximum.", DETAILED)
-STATE: Final = _gauge("gpu.state", "1", "1: works; 0: is lost or needs a reset.")
+STATE: Final = _gauge("gpu.state", "1", "1: works; 0: is lost, fails most queries or needs a reset.")
 PROCESS_MEMORY_USED: Final = _gauge(
     "gpu.process.memory.used", "By", "Memory of the device that the watched process tree uses."
 )
@@ -42,8 +42,8 @@ PROCESS_UTILIZATION: Final = _gauge(
     "gpu.process.utilization", "%", "Share of the device's time in which it worked for the watched process tree."
 )
 
-MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "MHz": 65_000.0}
-"""By unit, the largest possible value; drivers' patterns for "not available" are larger."""
+MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "J": 1e13, "MHz": 65_000.0}
+"""By unit, the largest possible value (J: of thirty years); drivers' patterns for "not available" are larger."""
 OVERSHOOT: Final = 2.0
 """Multiple of its power limit that a device may draw for a moment; a larger value is not a reading."""
 

@@ -33,15 +33,16 @@ SLURMD: Final = r"(?:[^/]*slurmstepd\.scope|slurm[^/]*/uid_(?P<uid>\d+))"
 PATHS: Final = (
     (SLURM, re.compile(rf".*/{SLURMD}/job_(?P<job>[^/]+)(?:/step_(?P<step>[^/]+))?")),
     (KUBERNETES, re.compile(rf"(?=.*kubepods).*[/-]pod{UID}(?:\.slice)?(?:[/:](?:[a-z-]+[-:])?{ID})?")),
+    (KUBERNETES, re.compile(rf"(?:/\.\.)+(?:/burstable|/besteffort)?/pod{UID}(?:/{ID})?")),  # seen from another pod
     (KUBERNETES, re.compile(rf".*/(?:cri-containerd|crio)-{ID}\.scope")),  # of the pod that this process is in
     (ECS, re.compile(rf".*/ecs/(?:[^/]+/)?{UID}/{ID}")),
     (ECS, re.compile(rf"(?i:.*/ecstasks\.slice/ecstasks)-{UID}\.slice(?:/docker-{ID})?")),
     (DOCKER, re.compile(rf".*/(?:(?:docker|libpod|nerdctl|podman)[/-])?{ID}(?=[./]|$)")),
-    (DOCKER, re.compile(r".*/(?:lxc\.payload\.|lxc/)(?P<container>[^/]+)")),
+    (DOCKER, re.compile(r".*/lxc(?:\.payload[./]|/)(?P<job>(?P<container>[^/]+))")),
 )
 """Cgroup paths of each kind, up to the job; tests/fixtures/owners.json has real ones."""
 OF_USERS: Final = re.compile(r"/user@\d+\.service/")
-"""Below it each user makes cgroups of any name; Slurm has no jobs there."""
+"""Below it each user makes cgroups of any name, which name no owner but the user."""
 POD: Final = re.compile(r"(?P<namespace>[^_]+)_(?P<pod>[^_]+)_(?P<id>[^_]+)")
 """A folder of the host's log/pods: BuildPodLogsDirectory of Kubernetes' pkg/kubelet/kuberuntime."""
 LOG: Final = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log")
@@ -57,7 +58,7 @@ MAX_DEVICES: Final = 256
 SCHEDULED: Final = frozenset({SLURM, KUBERNETES, DOCKER})
 """Kinds whose processes may have such variables."""
 DEVICE: Final = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F/-]+|\d{1,4}")
-DELETED: Final = " (deleted)"
+DELETED: Final = re.compile(rb" \(deleted\)$", re.MULTILINE)
 """What the kernel adds to the path of a cgroup that is gone, of a process that cannot end."""
 RANGE: Final = re.compile(r"(\d{1,4})-(\d{1,4})")
 PARTITION_NAME: Final = re.compile(r"[\w.+-]{1,64}")
@@ -66,19 +67,22 @@ PERMISSION: Final = "run the agent as root or with CAP_SYS_PTRACE"
 
 
 class Process(NamedTuple):
-    """A process as it was first seen."""
+    """A process as it was first seen in its cgroup."""
 
     identity: tuple[int, int]
     """Inode and ctime of its folder in /proc, which another process with this pid does not have."""
     owner: Owner
     devices: frozenset[str]
     """Devices that its scheduler names in its environment."""
+    cgroup: bytes
+    """Its file of this name: a process may be moved into a job's cgroup."""
 
 
 def parse(path: str) -> Owner | None:
     """Return what a cgroup path tells: the innermost job of the most important kind, or None."""
+    path = OF_USERS.split(path, 1)[0]
     for kind, pattern in PATHS:
-        if not (match := pattern.match(OF_USERS.split(path, 1)[0] if kind == SLURM else path)):
+        if not (match := pattern.match(path)):
             continue
         found = {key: _plain(value or "") for key, value in match.groupdict().items()}
         container, job = found.get("container", ""), found.get("job", "")
@@ -140,8 +144,15 @@ class Owners:
             return None
         identity = status.st_ino, status.st_ctime_ns
         process = self._known.pop(pid, None)
+        cgroup = DELETED.sub(b"", read(f"{self._folder}/{pid}/cgroup"))
         if process is None or process.identity != identity:
-            process = self._read(pid, identity)
+            process = self._read(pid, identity, cgroup)
+        elif cgroup != process.cgroup:
+            moved = self._read(pid, identity, cgroup)
+            process = process._replace(cgroup=cgroup)
+            # In cgroup v1 a process that ends is in the root: it goes on to belong to its job.
+            if moved and KINDS.index(moved.owner.kind) <= KINDS.index(process.owner.kind):
+                process = moved
         if process:
             self._known[pid] = process
             if len(self._known) > MAX_PROCESSES:
@@ -159,17 +170,17 @@ class Owners:
             return False
         return first and len(_field(read(self._proc / "self/status"), b"NSpid:").split()) < 2
 
-    def _read(self, pid: int, identity: tuple[int, int]) -> Process | None:
+    def _read(self, pid: int, identity: tuple[int, int], cgroup: bytes) -> Process | None:
         folder = self._proc / str(pid)
         try:
             began = int(parse_stat(read(folder / "stat")).began)
         except ValueError:
             return None  # it has ended
         uid = (_field(read(folder / "status"), b"Uid:").split() or [b""])[0].decode()
-        lines = os.fsdecode(read(folder / "cgroup")).splitlines()
+        lines = os.fsdecode(cgroup).splitlines()
         if not uid or not lines:
             return None  # it has ended meanwhile
-        found = [owner for line in lines if (owner := parse(line.split(":", 2)[-1].removesuffix(DELETED)))]
+        found = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
         owner = min(found, key=lambda one: KINDS.index(one.kind), default=Owner(USER, self._user(uid)))
         boot = boot_time(self._proc)
         owner = owner._replace(since=boot and boot + began * SECOND // ProcTree.second)
@@ -185,7 +196,7 @@ class Owners:
             owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
         elif owner.kind in {UNIT, USER} or (owner.kind == DOCKER and uid != "0"):  # which is anybody's in a container
             owner = owner._replace(user=self._user(uid))
-        return Process(identity, owner, _devices(owner, variables))
+        return Process(identity, owner, _devices(owner, variables), cgroup)
 
     def _environment(self, file: Path) -> dict[str, str]:
         """Return the variables of a process that are used here; the processes of others need a permission."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -129,6 +130,8 @@ class ProcTree:
         """Names of the values that were not readable for some member in the last reading."""
         self.start_time = self._epoch(stat)
         """When the first process started (ns since the epoch), or None."""
+        self.is_whole = stat.began >= self._own_start()
+        """Whether the first process started after this one, which then misses nothing of the tree."""
 
     def read(self, *, rescan: bool) -> Reading | None:
         """Return the current sums, or None once no member runs; `rescan` reads all pids to find missed ones."""
@@ -230,6 +233,13 @@ class ProcTree:
     def _epoch(self, stat: Stat) -> int | None:
         boot = boot_time(self._config.proc)
         return boot and boot + int(stat.began) * SECOND // self.second
+
+    def _own_start(self) -> float:
+        """Return when this process started, in the unit of Stat.began; infinite if that is not known."""
+        try:
+            return parse_stat(self._read_file("self/stat")).began
+        except (OSError, ValueError):
+            return math.inf
 
     def _list(self) -> AbstractSet[int]:
         names = os.listdir(self._proc)  # noqa: PTH208  # faster than a Path for each name

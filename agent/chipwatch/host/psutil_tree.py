@@ -39,6 +39,9 @@ class PsutilTree(ProcTree):
     def _epoch(self, stat: Stat) -> int | None:
         return int(stat.began * SECOND)
 
+    def _own_start(self) -> float:
+        return float(self._psutil.Process().create_time())
+
     def _list(self) -> AbstractSet[int]:
         self._kept = {pid: self._kept[pid] for pid in self._members if pid in self._kept}
         return set(self._psutil.pids())

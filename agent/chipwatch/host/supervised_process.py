@@ -138,9 +138,10 @@ class SupervisedProcess:
         timeout: float,
         interval: float | None = None,
         environment: Mapping[str, str] | None = None,
+        name: str = "",
     ) -> None:
         """Take the command, the seconds without a line after which it hangs, and the seconds between two clean runs."""
-        self.command, self._name = command, Path(command[0]).name
+        self.command, self._name = command, name or Path(command[0]).name
         self.finished = False
         """Whether the last lines ended a clean run."""
         self.failures = 0

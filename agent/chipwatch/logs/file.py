@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.logs import formats
-from chipwatch.logs.text import one_line
+from chipwatch.redaction import one_line
 
+LOG_NAME: Final = "command.log"
+"""Name of the file in the state folder."""
 MAX_BYTES: Final = 2 << 20
 """Bytes of the file, and of the one before it, which is kept under the same name with `.1`."""
 MAX_LINES: Final = 20

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, TextIO
 
-from chipwatch.logs.text import one_line, without_secrets
+from chipwatch.redaction import one_line, without_secrets
 
 log = logging.getLogger(__name__)
 

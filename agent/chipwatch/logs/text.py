@@ -1,41 +1,11 @@
-"""Text from outside in messages: one line of limited length, without secrets."""
+"""Words and numbers of messages."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
-MAX_LENGTH: Final = 2000
-"""Characters of a line."""
 SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
-USER_INFO: Final = re.compile(
-    r"""//(?:[^\s/"]*|[^\s/:"]*:(?!\d*/)[^\s"]*)@"""  # http://user:password@host; a password may hold / and @
-    r"""|(?<![^\s"'=(,])[^\s/:@"'=(,]+:[^\s/@"]+@(?=[^\s/:@"]+:\d)"""  # user:password@host:port
-)
-QUERY: Final = re.compile(
-    r"""([?&;][^\s=&"?;]*(?:secret|token|passw|credential|auth|key|sig)[^\s=&"]*=)[^\s&"']+""", re.IGNORECASE
-)
-PROGRAM: Final = re.compile(
-    r"(retrieving credentials from custom-process: |Executable exited with non-zero return code \d+\. Error: )"
-    r"(?:(?!\n\n).)+",
-    re.DOTALL,
-)
-"""Messages of botocore and google-auth about a credential process, which continue with the program's output."""
-
-
-def without_secrets(text: str) -> str:
-    """Return `text` with "..." for user, password, secrets of a query, and the output of credential processes."""
-    text = USER_INFO.sub(lambda match: "//...@" if match[0].startswith("//") else "...@", text)
-    return PROGRAM.sub(r"\1...", QUERY.sub(r"\1...", text))
-
-
-def one_line(text: str, max_length: int = MAX_LENGTH) -> str:
-    """Return `text` without secrets, with escapes for unprintable characters, cut to `max_length`."""
-    line = without_secrets(text[: 2 * max_length].strip())
-    if not line.isprintable():
-        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    return line if len(line) <= max_length else f"{line[:max_length]}..."
 
 
 def similar(word: str, known: Iterable[str], most: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chipwatch.naming.dcgm import DCGM, DCGM_COPIES
+from chipwatch.naming.dcgm import DCGM, DCGM_4_6, DCGM_4_6_COPIES, DCGM_COPIES
 from chipwatch.naming.name import GIB, MB, MIB, Copy, Name
 from chipwatch.naming.node import NODE
 from chipwatch.naming.otel import OTEL
@@ -250,11 +250,15 @@ PROFILES: Final[Mapping[str, Mapping[str, Name]]] = {
     "cwagent": CWAGENT,
     "neuron-prometheus": NEURON_PROMETHEUS,
     "dcgm": DCGM,
+    "dcgm4.6": DCGM_4_6,
     "node": NODE,
     "otel": OTEL,
 }
-CUMULATIVE: Final = frozenset({"dcgm", "node", "otel"})
+CUMULATIVE: Final = frozenset({"dcgm", "dcgm4.6", "node", "otel"})
 """Profiles whose counters keep what they counted before the agent began, as the other tool's do."""
+_DCGM_MACHINE: Final = {
+    "hostname": "Hostname", "k8s_namespace": "namespace", "k8s_pod": "pod", "k8s_container": "container",
+}  # fmt: skip
 MACHINE: Final[Mapping[str, Mapping[str, str]]] = {
     "cwagent": {
         "instance_id": "InstanceId", "instance_type": "InstanceType", "ami_id": "ImageId", "hostname": "host",
@@ -263,13 +267,15 @@ MACHINE: Final[Mapping[str, Mapping[str, str]]] = {
         "k8s_cluster": "ClusterName", "k8s_node": "NodeName", "k8s_namespace": "Namespace", "k8s_pod": "FullPodName",
         "k8s_container": "ContainerName",
     },
-    "dcgm": {"hostname": "Hostname", "k8s_namespace": "namespace", "k8s_pod": "pod", "k8s_container": "container"},
+    "dcgm": _DCGM_MACHINE,
+    "dcgm4.6": _DCGM_MACHINE,
 }  # fmt: skip
 """Profile -> its keys for the dimensions of the machine; they apply to every metric, renamed or not."""
 COPIES: Final[Mapping[str, Mapping[str, Copy]]] = {
     "wandb": WANDB_COPIES,
     "wandb-docs": WANDB_DOCS_COPIES,
     "dcgm": DCGM_COPIES,
+    "dcgm4.6": DCGM_4_6_COPIES,
 }
 SCRAPED: Final[Mapping[str, str]] = dict.fromkeys(("wandb", "wandb-docs"), "openmetrics.{endpoint}.{metric}.{index}")
 """

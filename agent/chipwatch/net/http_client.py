@@ -9,20 +9,28 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from chipwatch.errors import Refused, Retryable
 from chipwatch.net.address import is_loopback
+from chipwatch.net.final_response import FinalResponse
 from chipwatch.net.timed_socket import TimedSocket, TooLarge, left
+from chipwatch.redaction import one_line, without
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection."""
 CHUNK: Final = 1 << 16
+OPEN_HEADERS: Final = frozenset({
+    "accept", "accept-encoding", "connection", "content-encoding", "content-type", "metadata-flavor", "user-agent",
+    "x-amz-content-sha256", "x-amz-date", "x-amz-target", "x-amzn-query-mode", "x-goog-user-project",
+    "x-mlflow-workspace",
+})  # fmt: skip
+"""Headers of requests that are not secret; users may choose any name for one that is."""
 
 
 class Tls(NamedTuple):
@@ -45,6 +53,12 @@ class Answer(NamedTuple):
     """By lower-case name."""
     body: bytes
     """Empty for an error whose body has more than `max_bytes`."""
+    secrets: tuple[str, ...] = ()
+    """What the request kept secret, which the other side may repeat."""
+
+    def says(self, words: str, most: int = 200) -> str:
+        """Return words of the other side on one line of at most so many characters, without secrets."""
+        return one_line(" ".join(without(words, self.secrets)[: 10 * most].split()), most)
 
 
 class HttpClient:
@@ -132,26 +146,26 @@ class HttpClient:
     ) -> Answer:
         connection = HTTPConnection(self._host, self._port)
         connection.default_port = 443 if self._secure else 80  # so that Host does not name it
-        connection.sock = sock
+        connection.sock, connection.response_class = sock, FinalResponse
         target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
         proxy = None if self._secure or self._direct else proxy_of(self._url)
         more = {"Proxy-Authorization": _basic(proxy)} if proxy and "@" in proxy else {}
         connection.request(method, self._url + path if proxy else target, body, {**headers, **more})
         with connection.getresponse() as response:
-            answer = self._read(response)
+            answer = self._read(response, _secrets_of(self._parts.query, {**headers, **more}))
             if response.will_close:
                 self.close()
         return answer
 
-    def _read(self, response: HTTPResponse) -> Answer:
+    def _read(self, response: HTTPResponse, secrets: tuple[str, ...]) -> Answer:
         headers = {name.lower(): value for name, value in response.getheaders()}
         try:
-            return Answer(response.status, headers, self._body(response))
+            return Answer(response.status, headers, self._body(response), secrets)
         except (TooLarge, HTTPException, ValueError):
             if response.status < 300:  # only the body says how it ended
                 raise
             self.close()
-            return Answer(response.status, headers, b"")
+            return Answer(response.status, headers, b"", secrets)
 
     def _body(self, response: HTTPResponse) -> bytes:
         """Return the whole body, read in parts: a length that the other side claims is not allocated."""
@@ -170,6 +184,7 @@ class HttpClient:
         host, port = (via.hostname, via.port or 80) if via else (self._host, self._port)
         assert host is not None
         connection = HTTPConnection(host, port, timeout=min(CONNECT_TIMEOUT, left(deadline)))
+        connection.response_class = FinalResponse
         if proxy and self._secure:
             connection.set_tunnel(
                 self._host, self._port, {"Proxy-Authorization": _basic(proxy)} if "@" in proxy else {}
@@ -240,6 +255,20 @@ def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
         if word == "*" or (f".{host}".endswith(f".{name.lstrip('.')}") and port in ("", str(parts.port))):
             return None
     return (proxy if "://" in proxy else f"http://{proxy}") if proxy else None
+
+
+def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of secret headers, also without a word such as Bearer, and the values of the query."""
+    values = [value for name, value in headers.items() if name.lower() not in OPEN_HEADERS]
+    parts = [value.partition(" ") for value in values]
+    words = [word for _, _, word in parts]
+    found = [*values, *words, *(word.rstrip("=") for word in words), *(value for _, value in parse_qsl(query))]
+    for scheme, _, word in parts:
+        if scheme.lower() == "basic":
+            with suppress(ValueError):
+                pair = base64.b64decode(word).decode()
+                found += [pair, pair.partition(":")[2]]
+    return tuple(filter(None, found))
 
 
 def _basic(proxy: str) -> str:

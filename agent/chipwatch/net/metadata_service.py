@@ -66,11 +66,14 @@ class Service:
         """Return status, body (at most `max_bytes`) and headers of the answer; raise NoAnswer."""
         from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # 1 MB, loaded only if needed
 
+        from chipwatch.net.final_response import FinalResponse  # noqa: PLC0415
+
         connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
         try:
             with socket.create_connection((self._host, self._port), TIMEOUT) as sock:
                 limit = MAX_BYTES + 2 * max_bytes  # headers, and a body with its chunk sizes
                 connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, max_bytes=limit)
+                connection.response_class = FinalResponse
                 connection.request(method, self._path + path, headers=dict(headers))
                 response = connection.getresponse()
                 body = response.read(max_bytes + 1)

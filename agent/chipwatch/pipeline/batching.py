@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
@@ -13,6 +14,8 @@ from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
 from chipwatch.extensions import IsSized
 from chipwatch.logs.text import count
 from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.pipeline.forks import ForkGuard
+from chipwatch.redaction import without_secrets
 from chipwatch.sink import Limits, Sink
 from chipwatch.spool.queue import Spool
 
@@ -20,6 +23,9 @@ MAX_REASONS: Final = 50
 """Reasons of rejection that are counted separately; the rest is counted as `other`."""
 SUSPECT: Final = 3
 """Failures in a row by a bug after which the points at fault are searched."""
+REMEMBERED: Final = 3600.0
+"""Seconds for which a series whose point was refused goes in requests apart from the others."""
+MAX_REMEMBERED: Final = 10_000
 MAX_DOUBTED: Final = 100
 """Points of one pass that may fail alone before another point is taken; then the pass ends without a loss."""
 
@@ -43,6 +49,10 @@ def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Dat
     return min(len(points), limits.max_points)
 
 
+def _series(point: Datapoint) -> tuple[str, Dimensions]:
+    return point.metric.name, point.dims
+
+
 def _shown(point: Datapoint) -> str:
     dims = {key: value[:100] for key, value in point.dims.items() if not key.startswith(HIDDEN)}
     return f"{point.metric.name} {dims}"
@@ -55,13 +65,30 @@ class BatchWriter:
     A batch that fails for its data is halved. A point that fails alone is doubted, and is given up only if it fails
     again after others were taken: a sink that fails on every point loses none. One batch of those others is sent twice
     if the process ends before the doubted points are settled. Used by one thread.
+
+    For an hour the series of a refused point is not searched again: after the other points are taken, the points of
+    each such metric follow in one request. If that is taken, they are forgotten; if not, its points are rejected.
     """
 
     def __init__(
-        self, sink: Sink, spool: Spool, logger: ThrottledLogger, counts: Counter[str], failures: Counter[str]
+        self,
+        sink: Sink,
+        spool: Spool,
+        logger: ThrottledLogger,
+        counts: Counter[str],
+        failures: Counter[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take counts of failed attempts by kind: all of them, which are added to, and those since a delivery."""
+        """
+        Take counts of failed attempts by kind: all of them, which are added to, and those since a delivery.
+
+        `clock` returns monotonic seconds.
+        """
+        self._clock = clock
+        self._refused: dict[tuple[str, Dimensions], float] = {}  # series -> until when it is remembered
         self._sink, self._spool, self._logger = sink, spool, logger
+        self.guard = ForkGuard(logger)
         self._counts, self._failures = counts, failures
         self._doubted: deque[Datapoint] = deque()
         self._is_taken = False  # whether a part of this batch was taken
@@ -95,7 +122,8 @@ class BatchWriter:
         self._doubted.clear()
         for batch in self._cut(points):
             self._is_taken = False
-            self._deliver(batch, most_doubted)
+            if not (self._refused and self._write_others(batch)):
+                self._deliver(batch, most_doubted)
         if self._doubted:
             self.end_doubted()
 
@@ -120,18 +148,22 @@ class BatchWriter:
         """Write one batch; return the outcomes of its points, as entries of the ledger."""
         self.busy = begun = time.monotonic()
         try:
-            rejected = self._sink.write(batch)
+            rejected = self.guard.call(partial(self._sink.write, batch))
         finally:
             self.seconds = time.monotonic() - begun
         try:
             rejected = rejected[: len(batch)]
-            reasons = [r.reason.encode(errors="replace").decode() for r in rejected]
+            words = {r.reason: without_secrets(r.reason.encode(errors="replace").decode()) for r in rejected}
+            reasons = [words[r.reason] for r in rejected]
             example = _shown(rejected[0].point) if rejected else ""
         except Exception as bug:
             self._counts["bug"] += 1
             text = f"does not return a list of Rejected, so its points count as sent: {text_of(bug)}"
             self._logger.log(logging.ERROR, "answer", text, traceback=True)
             reasons, example = [], ""
+        if self._refused:
+            for point in batch:
+                self._refused.pop(_series(point), None)
         change = Counter(self._reject(reasons, example))
         change["sent"] = len(batch) - len(reasons)
         return change
@@ -153,6 +185,30 @@ class BatchWriter:
             if len(self._doubted) >= most_doubted:
                 self._fail_pass(problem)
             return
+        self._settle(change)
+
+    def _write_others(self, batch: list[Datapoint]) -> bool:
+        """Write the points of a batch whose series were not refused, then the rest; return False if that failed."""
+        now = self._clock()
+        self._refused = {series: until for series, until in self._refused.items() if until > now}
+        refused = [point for point in batch if _series(point) in self._refused]
+        others = [point for point in batch if _series(point) not in self._refused]
+        if not refused or not others:
+            return False
+        try:
+            change = self._write(others)
+        except (Retryable, Refused, SinkClosed):
+            raise
+        except BaseException as problem:
+            if not self._is_data_fault(problem):
+                raise
+            return False
+        self._doubted += sorted(refused, key=lambda point: point.metric.name)
+        self._settle(change)
+        return True
+
+    def _settle(self, change: Counter[str]) -> None:
+        """Note that points were taken; end those that are doubted, then acknowledge all of them in order."""
         self._is_taken, self._failed_passes, self._ahead = True, 0, change
         self.end_doubted()
 
@@ -165,9 +221,9 @@ class BatchWriter:
         why = ""
         try:
             while self._doubted:
-                point = self._doubted[0]
+                group = self._first_doubted()
                 try:
-                    change = self._write([point])
+                    change = self._write(group)
                 except (Retryable, Refused, SinkClosed):
                     raise
                 except BaseException as problem:
@@ -176,20 +232,42 @@ class BatchWriter:
                     if not self._is_taken:
                         self._fail_pass(problem)
                     if isinstance(problem, BadBatch):
-                        change = Counter(self._reject(["refused by the service"], f"{problem}: {_shown(point)}"))
+                        reasons = ["refused by the service"] * len(group)
+                        change = Counter(self._reject(reasons, f"{problem}: {_shown(group[0])}"))
+                        self._remember(group)
                     else:
                         why = f"{type(problem).__name__}: {text_of(problem)}"
-                        aside.append(point)
-                        change = Counter({"dropped:set aside": 1})
+                        aside += group
+                        change = Counter({"dropped:set aside": len(group)})
                 self._spool.acknowledge(change)
-                self._doubted.popleft()
+                for _ in group:
+                    self._doubted.popleft()
         finally:
             if aside:
-                self._spool.set_aside(aside, why)
+                self._spool.set_aside(aside, without_secrets(why))
                 text = f"{count(len(aside), 'are')} set aside: the sink fails on each of them, not on others: {why}"
                 self._logger.log(logging.ERROR, f"aside {why}", text)
         self._spool.acknowledge(self._ahead)
         self._ahead = Counter()
+
+    def _first_doubted(self) -> list[Datapoint]:
+        """Return the first doubted point; if its series was refused before, the others so of its metric as well."""
+        first, group = self._doubted[0], dict[tuple[str, Dimensions], Datapoint]()
+        for point in self._doubted:
+            series = _series(point)
+            if point.metric.name != first.metric.name or series not in self._refused:
+                break
+            if series in group:  # one of them may be refused for its time
+                return [first]
+            group[series] = point
+        points = [*group.values()] or [first]
+        return points[: first_batch(points, self._sink.limits, self._size)]
+
+    def _remember(self, points: Sequence[Datapoint]) -> None:
+        until = self._clock() + REMEMBERED
+        for point in points:
+            if len(self._refused) < MAX_REMEMBERED:
+                self._refused.setdefault(_series(point), until)
 
     def _fail_pass(self, problem: BaseException) -> NoReturn:
         """End a pass in which points fail and no later one was taken; raise Refused or `problem`."""

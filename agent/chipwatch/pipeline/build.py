@@ -180,6 +180,20 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter
     return Filter(level_of(options.level or config.level), options.include, exclude)
 
 
+def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:
+    """Return where each sink sends to, without those that cannot tell; raise ConfigError where none can."""
+    found: dict[str, Mapping[str, str]] = {}
+    for name, sink in sinks.items():
+        try:
+            with plugins.blamed(plugins.SINKS, name, "it is left out, since destination fails"):
+                found[name] = destination_of(sink)
+        except ConfigError as problem:
+            if name == [*sinks][-1] and not found:
+                raise
+            log.error("%s", problem)  # noqa: TRY400  # the message says it all
+    return found
+
+
 def profile_of(sink: Sink, config: Config) -> str:
     """Return the naming profile of the points of `sink`: the configuration's, else its own."""
     is_set = config.names != "native" or "names" in config.sources
@@ -206,14 +220,13 @@ def build_route(
     config: Config,
     common: Callable[[], Dimensions | None],
     *,
+    destination: Mapping[str, str],
     folder: Path | None,
     born: int,
     on_closed: Callable[[], None],
 ) -> Route:
     """Return the route from samples to `sink`, with a spool in `folder` if the sink is durable."""
     options, limits = sink_options(name, config), sink.limits
-    with plugins.blamed(plugins.SINKS, name, "destination fails"):
-        destination = destination_of(sink)
     spool = Spool(
         name,
         spool_path(name, sink, folder) if folder else None,
@@ -233,6 +246,7 @@ def build_route(
         first_wait=FIRST_WAIT,
         on_closed=on_closed,
     )
+    worker.destination = destination
     window = Window(
         window_length(name, sink, config),
         born=born,
@@ -260,9 +274,9 @@ def assemble(
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
     `common` returns the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them. Points of durable sinks are kept in `folder`, without it in memory; collectors may keep their state
-    there. They read the metrics of level `least`, and of any higher level that a sink wants. The pipeline stops when
-    the destination of every sink has closed for good.
+    say of them. A sink that cannot tell its destination is left out. Points of durable sinks are kept in `folder`,
+    without it in memory; collectors may keep their state there. They read the metrics of level `least`, and of any
+    higher level that a sink wants. The pipeline stops when the destination of every sink has closed for good.
     """
     _check_dims(config)
     born = time.time_ns()
@@ -279,7 +293,8 @@ def assemble(
         if isinstance(collector, KeepsFiles):
             collector.state = folder
     samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
-    left = set(sinks)
+    destinations = _destinations(sinks)
+    left = {*destinations}
 
     def closed(name: str) -> None:
         left.discard(name)
@@ -292,11 +307,13 @@ def assemble(
             sink,
             config,
             view(common, sink, config, sought),
+            destination=destinations[name],
             folder=folder,
             born=born,
             on_closed=partial(closed, name),
         )
         for name, sink in sinks.items()
+        if name in destinations
     ]
     assert config.interval is not None
     pipeline = Pipeline(samplers, routes, readings, interval=config.interval, derivations=derivations)

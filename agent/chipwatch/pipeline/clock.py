@@ -23,8 +23,12 @@ GRACE: Final = 0.25
 """Seconds that a tick waits for readings; one that comes later goes with the next tick."""
 FIRST_READING: Final = 5.0
 """Seconds that a single reading waits: there is no next tick, and a driver may be slow to wake up."""
-DEADLINE: Final = 8.0
-"""Seconds that the sinks get at the stop; what they do not deliver stays spooled."""
+WORKING: Final = 0.95
+"""Share of the time with work from which a device is not asked why it is idle."""
+LAST_READING: Final = 1.0
+"""Seconds that the last tick waits for readings."""
+DEADLINE: Final = 7.0
+"""Seconds after the stop until the sinks have to be done; what they do not deliver stays spooled."""
 
 
 class Pipeline:
@@ -56,6 +60,9 @@ class Pipeline:
                 sampler.needs_facts = True
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
+        self._stopped: float | None = None
+        self.is_ending = False
+        """Whether this is the last tick, or later."""
         self._logger = ThrottledLogger(log, "tick")
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
@@ -76,20 +83,22 @@ class Pipeline:
         """
         Return what collectors yield within `grace` seconds, and what processors derive from it.
 
-        A collector that is still reading is not asked again. A stop ends the wait. With `grace` the points are sorted.
+        A collector that is still reading is not asked again. A stop ends the wait, but not that of the last tick, which
+        also waits for collectors that are still reading. With `grace` the points are sorted.
         """
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
         facts: list[object] = []
         first = [sampler for sampler in self.samplers if sampler not in self._followers]
-        self._wait(sum([sampler.request(at) for sampler in first]), at, deadline, points, facts)
+        self._wait(self._request(first, at), at, deadline, points, facts)
         if self._followers:
-            pids = {one.pid for found in facts if isinstance(found, DeviceFacts) for one in found.processes or ()}
+            devices = [found for found in facts if isinstance(found, DeviceFacts)]
+            pids = {one.pid for found in devices for one in found.processes or ()}
+            idle = {pid for found in devices for pid in _idle(found)}
             for sampler in self._followers:
-                assert isinstance(sampler.collector, Follows)
-                sampler.collector.follow(pids)
+                sampler.follow(pids, idle)
             late = max(deadline, time.monotonic() + self._grace)
-            self._wait(sum([sampler.request(at) for sampler in self._followers]), at, late, points, facts)
+            self._wait(self._request(self._followers, at), at, late, points, facts)
         for derivation in self.derivations:
             points += derivation.run(tuple(points), at, facts)
         if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
@@ -98,18 +107,23 @@ class Pipeline:
             self._survive("listener", listener, points, at)
         return points
 
+    def _request(self, samplers: Sequence[Sampler], at: int) -> int:
+        """Request a reading of each; return how many to wait for."""
+        reading = [sampler for sampler in samplers if self.is_ending and sampler.is_reading]
+        return len(reading) + sum([sampler.request(at) for sampler in samplers if sampler not in reading])
+
     def _wait(self, waiting: int, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
         """Take readings until `waiting` of those of `at` are there, the deadline is over, or the agent stops."""
         while waiting or not self._readings.empty():
             try:
                 reading = self._readings.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
             except queue.Empty:
-                if time.monotonic() >= deadline or self._stop.is_set():
+                if time.monotonic() >= deadline or (self._stop.is_set() and not self.is_ending):
                     break
                 continue
             points += reading.points
             facts += reading.facts
-            waiting -= reading.at == at
+            waiting -= self.is_ending or reading.at == at
 
     def tick(self, grace: float | None = None, earlier: Sequence[Datapoint] = ()) -> None:
         """Pass one reading from the collectors to the spools; stop if a collector's input has ended for good."""
@@ -141,7 +155,8 @@ class Pipeline:
             wake = due if end is None else min(due, end)
             if self._stop.wait(max(0.0, wake - now)) or (end is not None and wake == end):
                 break
-        self.tick()
+        self.is_ending = True
+        self.tick(LAST_READING)
 
     def once(self, pause: float) -> None:
         """
@@ -161,22 +176,25 @@ class Pipeline:
 
     def stop(self) -> None:
         """End `run`; safe from a signal handler and from any thread."""
+        self._stopped = self._stopped or time.monotonic()
         self._stop.set()
 
     def close(self, deadline: float = DEADLINE) -> None:
-        """End the windows, let the sinks deliver for `deadline` seconds, keep the rest in the spools."""
+        """End the windows, let sinks deliver until `deadline` seconds after the stop, keep the rest in the spools."""
         for sampler in self.samplers:
             sampler.stop()
         for route in self.routes:
             self._survive(f"sink {route.name}", route.close_window)
             route.worker.stop()
-        end = time.monotonic() + deadline
+        end = (self._stopped or time.monotonic()) + deadline
         for route in self.routes:
             route.worker.join(max(0.0, end - time.monotonic()))
             self._survive(f"sink {route.name}", route.spool.close)
         for sampler in self.samplers:
             if sampler.ok:
                 sampler.join(0.1)
+        for derivation in self.derivations:
+            derivation.close()
 
     def _survive(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
         """Return what `call` returns; log and count an exception under the name `who`, and return None."""
@@ -187,3 +205,9 @@ class Pipeline:
             kind = type(bug).__name__
             self._logger.log(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
             return None
+
+
+def _idle(facts: DeviceFacts) -> set[int]:
+    """Return the processes on devices that had time without work."""
+    busy = {one.dims for one in facts.activity if one.active is not None and one.active >= WORKING}
+    return {one.pid for one in facts.processes or () if one.dims not in busy}

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -34,7 +34,7 @@ HANG: Final = 120.0
 """Seconds without an answer after which a sink counts as hanging: five requests of 15 s, and new credentials."""
 MAX_AFTER: Final = 900.0
 """Longest pause in seconds that a service may ask for."""
-MAX_MERGED: Final = 100_000
+MAX_MERGED: Final = 20_000
 """Dimensions that are remembered together with the machine's."""
 _make: Final = Datapoint._make
 """Makes a point from a tuple in half the time of a call with its fields."""
@@ -74,6 +74,8 @@ class Worker:
         the `refused_` ones.
         """
         self.name, self.sink, self.spool = name, sink, spool
+        self.destination: Mapping[str, str] = {}
+        """Where the points go, as far as the sink knew before it was opened."""
         self._common, self._rename, self._on_closed = common, rename, on_closed
         self._flush, self._offset = flush, offset
         self.first_wait = min(flush, first_wait)
@@ -137,6 +139,11 @@ class Worker:
         seconds = 0.0 if begun is None else time.monotonic() - begun
         return f"hangs: no answer for {seconds:.0f} s" if seconds > HANG else None
 
+    def describe(self) -> str:
+        """Return where the points go, in words."""
+        known = ", ".join(f"{key} {value}" for key, value in self.destination.items() if value)
+        return known or f"{self._call(self.sink.describe, 'cannot describe itself') or ''}"
+
     def watch(self) -> None:
         """Log that the sink's thread hangs or has ended, and that it answers again."""
         if stuck := self.stuck:
@@ -156,9 +163,9 @@ class Worker:
             try:
                 if not is_open:
                     if isinstance(self.sink, KeepsState) and (state := self.spool.recall()):
-                        self.sink.restore(state)
-                    self.sink.open()
-                    self.spool.bind(destination_of(self.sink))
+                        self._batches.guard.call(partial(self.sink.restore, state))
+                    self._batches.guard.call(self.sink.open)
+                    self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
                     self._log.is_behind = self._kept_before > self.spool.apart
                     is_open = True
                 while self._deliver_some():
@@ -193,7 +200,7 @@ class Worker:
     def _call(self, method: Callable[[], T], failure: str) -> T | None:
         """Return what `method` of the sink returns; log an exception, and return None."""
         try:
-            return method()
+            return self._batches.guard.call(method)
         except BaseException as bug:
             self._logger.log(logging.ERROR, f"{failure} {type(bug)}", f"{failure}: {text_of(bug)}", traceback=True)
             return None
@@ -237,7 +244,7 @@ class Worker:
         points = self._complete(points, known if common is None else common)
         if self._example is None:
             self._example = min(points, key=lambda point: len(point.dims))
-        if isinstance(self.sink, Prepares) and self.sink.prepare(points):
+        if isinstance(self.sink, Prepares) and self._batches.guard.call(partial(self.sink.prepare, points)):
             self._save_state()
         self._batches.write_all(points)
         return True

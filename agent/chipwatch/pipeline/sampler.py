@@ -7,25 +7,31 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import InputEnded, PartlyCollected, Unavailable, text_of
 from chipwatch.extensions import (
     DeviceFacts,
+    Follows,
+    FollowsIdle,
     HasActivity,
     HasDevices,
     HasFacts,
     HasIdentity,
     HasProcesses,
+    HasVerdictMetrics,
+    KeepsState,
     NeedsFacts,
     ReadsByLevel,
 )
+from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.pipeline.forks import ForkGuard
 from chipwatch.pipeline.validation import Validation
 from chipwatch.processor import Processor
 
@@ -34,6 +40,8 @@ T = TypeVar("T")
 
 RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
+PATIENCE: Final = 2.0
+"""Seconds that the clock waits for a processor, which computes on data in memory."""
 MOST_FACTS: Final = 10_000
 """Processes, activities and other facts, of each kind, that are taken from one reading."""
 
@@ -49,11 +57,12 @@ class Reading(NamedTuple):
 class Source:
     """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
 
-    def __init__(self, kind: str, name: str, level: Level) -> None:
-        """Keep points of at most `level`."""
+    def __init__(self, kind: str, name: str, level: Level, always: frozenset[str] = frozenset()) -> None:
+        """Keep points of at most `level`, and those of the metrics named in `always`."""
         self.name = name
         self._logger = ThrottledLogger(log, f"{kind} {name}")
-        self.validation = Validation(level, self._logger)
+        self.validation = Validation(level, self._logger, always)
+        self._guard = ForkGuard(self._logger)
         self.ok: bool | None = None
         """Whether the last call succeeded in time; None before the first, and where there is nothing to read."""
         self.trouble: str | None = None
@@ -73,7 +82,7 @@ class Source:
         self.earlier, self.trouble = self.trouble, None
         self.validation.problems.clear()
         try:
-            read(points)
+            self._guard.call(lambda: read(points))
         except BaseException as bug:  # a plugin's SystemExit, too
             self.ok = False
             self.failed += 1
@@ -84,12 +93,22 @@ class Source:
         self.seconds, self.yielded = time.monotonic() - begun, len(points)
         return points
 
+    def _survive(self, method: Callable[[], T], failure: str) -> T | None:
+        """Return what `method` of the plugin returns; log an exception, and return None."""
+        try:
+            return self._guard.call(method)
+        except BaseException as bug:
+            cause = f"{failure} {type(bug).__name__}"
+            self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
+            return None
+
 
 class Derivation(Source):
     """
-    Runs one processor on the clock's thread, and validates its points like a collector's.
+    Runs one processor on a thread of its own, and validates its points like a collector's.
 
-    An exception costs only this processor's points of this tick; it is logged and counted.
+    An exception costs only this processor's points of this tick; it is logged and counted. So does a call that does
+    not return in time; the processor is then passed over until it does.
     """
 
     def __init__(self, name: str, processor: Processor, level: Level) -> None:
@@ -97,14 +116,56 @@ class Derivation(Source):
         super().__init__("processor", name, level)
         self.processor = processor
         self.needs_facts = isinstance(processor, NeedsFacts)
+        self._next: Callable[[], object] = lambda: None
+        self._thread = BlockingCall(self._do_next, f"derive-{name}")
 
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
+        return self._ask(lambda: self._attempt(partial(self._derive, tick, at, facts))) or []
+
+    def save(self) -> bytes | None:
+        """Return what the processor wants to keep; None also if it fails."""
+        processor = self.processor
+
+        def saved() -> bytes | None:
+            assert isinstance(processor, KeepsState)
+            if (state := processor.saved()) is not None and not isinstance(state, bytes):
+                raise TypeError(f"expected bytes, got {type(state).__name__}")
+            return state
+
+        return self._ask(lambda: self._survive(saved, "cannot save its state"))
+
+    def restore(self, saved: bytes, path: object) -> None:
+        """Give the processor what was saved in the file `path`."""
+        failure = f"cannot take its state from {path}, it begins without"
+        processor = self.processor
+        assert isinstance(processor, KeepsState)
+        self._ask(lambda: self._survive(partial(processor.restore, saved), failure))
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.close()
+
+    def _do_next(self) -> object:
+        return self._next()
+
+    def _ask(self, call: Callable[[], T]) -> T | None:
+        """Return what `call` returns on the processor's thread; log and count it if that takes too long."""
+        self._next = call
+        try:
+            result = self._thread.ask(PATIENCE)
+        except TimeoutError:
+            self.ok = False
+            self.failed += 1
+            self.trouble = "its last call has not returned; passed over until it does"
+            self._logger.log(logging.WARNING, "busy", self.trouble)
+            return None
+        self._logger.resolved("busy", "its calls return again")
+        return cast("T", result)
+
+    def _derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object], points: list[Datapoint]) -> None:
         if isinstance(self.processor, NeedsFacts):
             self.processor.facts = facts
-        return self._attempt(partial(self._derive, tick, at))
-
-    def _derive(self, tick: Sequence[Datapoint], at: int, points: list[Datapoint]) -> None:
         try:
             self.validation.take(self.processor.derive(tick, at), at, points)
         except PartlyCollected as partly:
@@ -140,7 +201,9 @@ class Sampler(Source):
 
         `learn` is called on this sampler's thread with what readings say of this machine's identity.
         """
-        super().__init__("collector", name, level)
+        super().__init__(
+            "collector", name, level, collector.always if isinstance(collector, HasVerdictMetrics) else frozenset()
+        )
         self.collector, self._readings = collector, readings
         if isinstance(collector, ReadsByLevel):
             collector.level = level
@@ -149,7 +212,7 @@ class Sampler(Source):
         self.absence_level = logging.DEBUG
         """The level of the record that says that there is nothing to read."""
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._busy = self._open = self._is_parked = False
+        self._busy = self._open = self._is_parked = self._is_hung = False
         self._learn = learn
         self._learned: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
@@ -158,6 +221,8 @@ class Sampler(Source):
         """What the collector says that it found, after the first reading."""
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
+        self.is_counted = False
+        """Whether that is what the driver counted; see Unavailable."""
         self.partial = self.skipped = 0
         self.needs_facts = False
         """Whether a processor needs what the collector found beside its points."""
@@ -176,16 +241,28 @@ class Sampler(Source):
             return False
         if self._busy:
             self.skipped += 1
-            self.ok = False
+            self._is_hung, self.ok = True, False
             self._logger.log(logging.WARNING, "busy", "the last reading has not returned; skipped until it does")
             return False
         if not self._open and time.monotonic() < self._retry_at:
             return False
-        self._busy = True
+        self._busy, self._is_hung = True, False
         self._due.put(at)
         if self._is_parked:
             self.start()
         return True
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a reading is in progress that was not late yet when the next one was requested."""
+        return self._busy and not self._is_hung
+
+    def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
+        """Tell a collector that reads about processes the pids on devices; called by the clock's thread."""
+        if isinstance(collector := self.collector, Follows):
+            self._survive(partial(collector.follow, pids), "cannot follow processes")
+        if isinstance(collector, FollowsIdle):
+            self._survive(partial(collector.follow_idle, idle), "cannot follow processes")
 
     def stop(self) -> None:
         """End the thread after the reading in progress."""
@@ -227,6 +304,7 @@ class Sampler(Source):
             self.ok, self.ended = True, end
         except Unavailable as reason:
             self._open, self.unavailable, self.ok = False, str(reason), None
+            self.is_counted = reason.is_counted
             text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
             self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:
@@ -260,12 +338,3 @@ class Sampler(Source):
     def _close(self) -> None:
         self._open = False
         self._survive(self.collector.close, "failed to close")
-
-    def _survive(self, method: Callable[[], T], failure: str) -> T | None:
-        """Return what `method` of the collector returns; log an exception, and return None."""
-        try:
-            return method()
-        except BaseException as bug:
-            cause = f"{failure} {type(bug).__name__}"
-            self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
-            return None

@@ -13,9 +13,9 @@ from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.errors import PartlyCollected
 from chipwatch.logs.throttled import ThrottledLogger
 
-MOST_POINTS: Final = 100_000
-"""Points taken of one reading."""
-MOST_METRICS: Final = 20_000
+MOST_POINTS: Final = 20_000
+"""Points taken of one reading: in every sink that is 60 MB at most."""
+MOST_METRICS: Final = 10_000
 """Metrics remembered as checked."""
 LATEST: Final = 2**63 - 1
 """The last nanosecond that SQLite can hold."""
@@ -37,9 +37,9 @@ class Malformed(Exception):
 class Validation:
     """Validates what one collector or processor yields; used by one thread."""
 
-    def __init__(self, level: Level, logger: ThrottledLogger) -> None:
-        """Take points of at most `level`; log malformed ones, which are left out, to `logger`."""
-        self._level, self._logger = level, logger
+    def __init__(self, level: Level, logger: ThrottledLogger, always: frozenset[str] = frozenset()) -> None:
+        """Take points of at most `level` or of `always`; log malformed ones, which are left out, to `logger`."""
+        self._level, self._logger, self._always = level, logger, always
         self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is slow
         self._metrics: list[Metric] = []  # keeps them alive, so that no other object gets these identities
         self.not_finite = 0
@@ -123,7 +123,7 @@ class Validation:
                 self._wanted.clear()
                 self._metrics.clear()
             self._metrics.append(metric)
-            known = self._wanted[id(metric)] = metric.level <= self._level
+            known = self._wanted[id(metric)] = metric.level <= self._level or metric.name in self._always
         return known
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, start_after
 from chipwatch.sink import SLACK
 
 MOST_VALUES: Final = 150
@@ -76,10 +76,14 @@ def _sum(samples: list[float]) -> float:
 class _Counter:
     """The last reading of a counter, and its increase in the open window."""
 
-    __slots__ = ("increase", "is_seen", "point", "start")
+    __slots__ = ("began", "given", "increase", "is_seen", "point", "start")
 
     def __init__(self, point: Datapoint) -> None:
         self.point = point
+        self.given = point.start_time
+        """The start time that the collector gave."""
+        self.began: int | None = None
+        """The start time that counts instead, where the counter fell and the collector did not tell."""
         self.start = point.at
         self.increase: float | None = None
         self.is_seen = False
@@ -237,25 +241,20 @@ class Window:
         return done
 
     def _rise(self, key: Series, point: Datapoint) -> None:
-        """
-        Add the increase of the counter since its last reading.
-
-        A counter that started after the last reading counts from zero. If a counter fell, or its `start_time` changed
-        to an older time or to `at`, the time of its reset is unknown, and this reading is only a new base.
-        """
+        """Add the increase of the counter since its last reading."""
         state = self._counters.get(key)
         last = state.point if state else None
         if state is None:
             state = self._counters[key] = _Counter(point)
-        start_time = point.start_time
-        gain: float | None = None
-        if last is not None and start_time == last.start_time:
+        gain: float | None
+        if last is not None and point.start_time == state.given and point.value >= last.value:
             gain = point.value - last.value
-        elif start_time is not None and (self._born if last is None else last.at) <= start_time < point.at:
-            gain = point.value
-            if last is None:
-                state.start = start_time
-        if gain is not None and gain >= 0:
+        else:
+            gain = self._rise_from_zero(state, last, point)
+            state.given = point.start_time
+        if state.began is not None:
+            point = point._replace(start_time=state.began)
+        if gain is not None:
             state.increase = gain if state.increase is None else state.increase + gain
         elif state.increase is None:
             state.start = point.at
@@ -263,3 +262,23 @@ class Window:
         if not state.is_seen:
             state.is_seen = True
             self._seen.append(state)
+
+    def _rise_from_zero(self, state: _Counter, last: Datapoint | None, point: Datapoint) -> float | None:
+        """
+        Return the increase of a counter that is new, fell or has another start time; None if it is not known.
+
+        A counter that started after the last reading counts from zero. So does one that fell without a newer start:
+        it started after the last reading, and gets such a start time. No start time is older than the one before.
+        """
+        start_time, before = point.start_time or 0, (last.start_time or 0) if last is not None else 0
+        state.began = None
+        if last is not None and point.value < last.value and start_time <= before:
+            state.began = start_after(last.at, before, point.at)
+            return point.value
+        if last is not None and start_time < before <= point.at:
+            state.began = before
+        elif point.start_time is not None and (self._born if last is None else last.at) <= start_time < point.at:
+            if last is None:
+                state.start = start_time
+            return point.value
+        return None

@@ -15,7 +15,7 @@ from chipwatch.logs.text import count
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.net.trusted_clock import TRUSTED_CLOCK
 from chipwatch.spool import codec
-from chipwatch.spool.chunk import Chunk, fits, label_of, shown
+from chipwatch.spool.chunk import STATE, Chunk, fits, label_of, shown
 from chipwatch.spool.ledger import Ledger
 from chipwatch.spool.memory import NoFile
 
@@ -25,8 +25,6 @@ MEMORY_BYTES: Final = 16 << 20
 """Most bytes that wait in memory: those of a sink that is not durable, and those that the disk did not take."""
 POINT_BYTES: Final = 250
 """About the size of a point in memory; used for that bound alone."""
-STATE: Final = "sink"
-"""Memo of what the sink must know after a restart; the destination follows if it is known."""
 MAX_READS: Final = 10
 """Failed reads of a chunk after which it is dropped."""
 

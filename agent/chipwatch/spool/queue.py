@@ -9,8 +9,8 @@ from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
 from chipwatch.errors import Retryable
 from chipwatch.logs.text import count
 from chipwatch.spool import codec
-from chipwatch.spool.backlog import POINT_BYTES, STATE, Backlog
-from chipwatch.spool.chunk import NEWEST, Chunk, label_of
+from chipwatch.spool.backlog import POINT_BYTES, Backlog
+from chipwatch.spool.chunk import NEWEST, STATE, Chunk, label_of
 
 log = logging.getLogger(__name__)
 

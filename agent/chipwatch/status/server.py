@@ -8,6 +8,7 @@ from typing import Any
 
 from chipwatch.net.address import parse_address
 from chipwatch.net.page_server import PageServer, Request, Response
+from chipwatch.redaction import redacted
 
 Probe = Callable[[], tuple[bool, dict[str, Any]]]
 
@@ -24,5 +25,5 @@ class Health:
     def _answer(self, request: Request) -> Response:
         probe = self._probes.get(request.path)
         good, facts = probe() if probe else (False, {"error": "only /healthz and /readyz"})
-        body = json.dumps({"ok": good, **facts}).encode() + b"\n"
+        body = json.dumps(redacted({"ok": good, **facts})).encode() + b"\n"
         return Response((200 if good else 503) if probe else 404, body, (("Content-Type", "application/json"),))

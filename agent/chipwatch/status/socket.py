@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.errors import CommandError
+from chipwatch.redaction import redacted
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class StatusServer:
         answer = self._answers.get(question.decode("ascii", "replace").strip())
         body = {"error": f"no such question; choose from: {', '.join(self._answers)}"} if answer is None else answer()
         connection.settimeout(TIMEOUT)
-        connection.sendall(json.dumps(body).encode() + b"\n")
+        connection.sendall(json.dumps(redacted(body)).encode() + b"\n")
 
     def close(self) -> None:
         """Stop answering and remove the socket; safe to call twice."""

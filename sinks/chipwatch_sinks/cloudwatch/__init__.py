@@ -122,7 +122,7 @@ class CloudwatchSink(Sink):
         """Return namespace, region, endpoint, role and profile; the account is unknown without a request."""
         config, env = self._config, os.environ
         endpoint = config.endpoint_url or env.get("AWS_ENDPOINT_URL_CLOUDWATCH") or env.get("AWS_ENDPOINT_URL") or ""
-        found = {"namespace": config.namespace, "endpoint": re.sub("//[^/]*@", "//", endpoint)}
+        found = {"namespace": config.namespace, "endpoint": re.sub("//[^/]*@", "//", endpoint.partition("?")[0])}
         found |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
         region = self._client.region if self._client else config.region or env.get("AWS_REGION")
         return found | ({"region": region} if region else {})

@@ -87,7 +87,7 @@ class Client:
             body, headers = gzip.compress(body, 1, mtime=0), {**HEADERS, "Content-Encoding": "gzip"}
         signed = self._signer.sign(f"{self.endpoint}/", body, headers)
         answer = self._http.post(body, signed)
-        judged = Answer.of_json(answer.status, answer.headers, answer.body)
+        judged = Answer.of_json(answer)
         self._compare_clocks(answer.headers)
         if judged is None:
             self._signer.worked()

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.net.http_client import Answer as HttpAnswer
 from chipwatch.net.http_client import retry_after
 
+MAX_MESSAGE: Final = 100_000
+"""Characters of a message: it may name each of 1,000 datums."""
 MEMBER: Final = re.compile(r"MetricData\.member\.(\d{1,9})\b(?:\.([A-Z]\w+))?")
 """The service's name for a refused datum, counted from 1, and its field."""
 FIELDS: Final = frozenset(("MetricName", "Dimensions", "Timestamp", "Value", "Values", "Counts", "Unit"))
@@ -26,20 +29,28 @@ PRINCIPAL: Final = re.compile(r"User: (arn:[\w+=,.@/:-]+) is not authorized to p
 
 
 def foreign(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
-    """Return the content type of an answer that is not CloudWatch's, or None if it may be CloudWatch's."""
+    """
+    Return what shows that an answer is not CloudWatch's, or None.
+
+    A success has the status 200, a request id, and an empty body or a JSON object:
+    https://smithy.io/2.0/aws/protocols/aws-json-1_0-protocol.html.
+    """
+    size = str(len(body))
     try:
-        text = body.decode().strip()
-        if status < 300:
-            size = str(len(body))
-            whole = "content-encoding" in headers or headers.get("content-length", size) == size
-            known = whole and ("x-amzn-requestid" in headers or text == "{}")
-        else:
-            error = json.loads(text or "{}")
-            types = {*map(type, map(error.get, ("__type", "message", "Message")))}
-            known = types <= {str, type(None)}
+        text = body.decode()
+        found = json.loads((text if status < 300 else text.strip()) or "{}")
+        types = {*map(type, map(found.get, ("__type", "message", "Message")))}
+        known = types <= {str, type(None)} and (status >= 300 or headers.get("content-length", size) == size)
     except (ValueError, AttributeError, RecursionError):
         known = False
-    return None if known else ascii(headers.get("content-type", "no content type")[:60])[1:-1]
+    if not known:
+        kind = ascii(headers.get("content-type", "no content type")[:60])[1:-1]
+        return f"with a body that is not CloudWatch's ({kind})"
+    if status >= 300:
+        return None
+    if status != 200:
+        return "instead of 200"
+    return None if headers.get("x-amzn-requestid") else "without x-amzn-RequestId"
 
 
 class Stale(Exception):
@@ -50,7 +61,7 @@ class Answer:
     """An error of a service of AWS."""
 
     def __init__(self, response: Any, operation: str, foreign: str | None = None) -> None:
-        """Parse the `response` of botocore's ClientError; `foreign` is its content type if it is not the service's."""
+        """Parse the `response` of botocore's ClientError; `foreign` says what shows that it is not the service's."""
         error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
         self.operation = operation
         self.code, self.message = ascii(str(error.get("Code", ""))[:100])[1:-1], str(error.get("Message", ""))
@@ -59,16 +70,17 @@ class Answer:
         self._foreign = foreign
 
     @classmethod
-    def of_json(cls, status: int, headers: Mapping[str, str], body: bytes) -> Answer | None:
+    def of_json(cls, answer: HttpAnswer) -> Answer | None:
         """Parse an answer to PutMetricData by AWS JSON 1.0; return None for a success."""
+        status, headers, body, _ = answer
         other = foreign(status, headers, body)
-        if status < 300 and other is None:
-            return None
         error: Mapping[str, Any] = {} if other is not None else json.loads(body.decode().strip() or "{}")
+        if status < 300 and other is None and "__type" not in error:
+            return None
         # https://smithy.io/2.0/aws/protocols/aws-query-protocol.html#compatibility: the code by the older protocol
         code = headers.get("x-amzn-query-error", "").partition(";")[0]
         code = code or (error.get("__type") or str(status)).rpartition("#")[2].partition(":")[0]
-        message = error.get("message") or error.get("Message") or ""
+        message = answer.says(error.get("message") or error.get("Message") or "", MAX_MESSAGE)
         metadata = {"HTTPStatusCode": status, "HTTPHeaders": headers}
         return cls({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, "PutMetricData", other)
 
@@ -88,7 +100,7 @@ class Answer:
         who = "CloudWatch" if self.operation == "PutMetricData" else self.operation
         says = f"{who} answers {self.status} {self.code}"
         if self._foreign is not None:
-            says = f"{who} answers {self.status} with a body that is not CloudWatch's ({self._foreign})"
+            says = f"{who} answers {self.status} {self._foreign}"
         if self.status < 300 or self.status >= 500 or self.status in {408, 429} or BUSY.search(self.code):
             advice = f": {self._advice()}" if self._foreign is not None else ""
             return Retryable(says + advice, after=retry_after(self.headers))

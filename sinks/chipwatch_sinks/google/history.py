@@ -47,7 +47,8 @@ def _next_of_counter(last: Last | None, end: int, point: Datapoint) -> Last:
         if 0 < start_time < end and (last is None or start_time != last.start_time):
             return Last(end, min(_zero(point), end - MOMENT), start_time, value, _base(point))
         return Last(end, end - MOMENT, start_time, value, value)  # unknown start: the counter starts here
-    if start_time > last.end:  # the counter was reset after the last point
+    # The counter was reset after the last point, whose end may have been moved past the reset.
+    if start_time > last.start_time and (start_time >= last.end or value < last.value):
         return Last(end, min(max(_zero(point), last.end + MOMENT), end - MOMENT), start_time, value, _base(point))
     if value < last.value:  # the counter was reset at an unknown time: it starts here
         return Last(end, last.end + MOMENT, start_time, value, value)

@@ -18,11 +18,13 @@ API: Final = "/api/2.0/mlflow"
 ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
 MAX_SHOWN: Final = 300
 """Characters of the server's message in ours."""
+MAX_CODE: Final = 60
 MAX_ANSWER: Final = 1 << 23
 """Bytes of an answer: a run with tens of thousands of metrics has less."""
 MAX_EXPERIMENTS: Final = 1000
 RETRIED: Final = frozenset({408, 409, 425, 429, 499})
 """Statuses below 500 that a later request may not get."""
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _REDIRECTS: Final = f"redirects, perhaps to a login page or to https; check {URI}"
 ADVICE: Final[Mapping[int | str, str]] = {
     **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTS),
@@ -161,14 +163,14 @@ class Api:
             raise self._blame(answer, is_batch=shape is dict)
         try:
             return msgspec.json.decode(answer.body, type=shape, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             raise Refused(f"{self._url} does not answer as an MLflow server; check {URI}") from None
 
     def _blame(self, answer: Answer, *, is_batch: bool) -> Exception:
         """Return the exception for an answer that is an error; only a batch can have points at fault."""
         status, url, fault = answer.status, self._url, _fault_of(answer.body)
-        code = " ".join(filter(None, (str(status), fault.error_code)))
-        says = f"{fault.message[:MAX_SHOWN] or 'no message'} ({code})"
+        code = " ".join(filter(None, (str(status), answer.says(fault.error_code, MAX_CODE))))
+        says = f"{answer.says(fault.message, MAX_SHOWN) or 'no message'} ({code})"
         if status in RETRIED or status >= 500:
             return Retryable(f"{url}: {says}", after=retry_after(answer.headers))
         if is_batch and status in (400, 413, 422):
@@ -182,5 +184,5 @@ def _fault_of(body: bytes) -> _Fault:
     """Return the error that the server names, an empty one where its answer has another form."""
     try:
         return msgspec.json.decode(body, type=_Fault)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return _Fault()

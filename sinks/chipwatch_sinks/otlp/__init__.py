@@ -105,7 +105,7 @@ class OtlpSink(Sink):
                 raise ValueError("bearer_token_file: the header Authorization is set too; remove one of them")
 
     def __init__(self, config: Config, env: Mapping[str, str] | None = None) -> None:
-        """Take the environment; raise ConfigError for a variable with an invalid value."""
+        """Take the environment; raise ConfigError for an invalid address in it."""
         env = os.environ if env is None else env
         found, is_plain = Environment(env), config.flavour == "plain"
         theirs = found if is_plain else Environment({})
@@ -119,7 +119,6 @@ class OtlpSink(Sink):
         self._tls = Tls(config.ca_file or ca_file, *(own if config.cert_file else (cert_file, key_file)))
         self._url = full_url(config.endpoint_url) if config.endpoint_url else theirs.url or ""
         headers = {**theirs.headers, **config.headers}
-        self._secret_headers = {"Authorization", *headers}
         self._flavour: Flavour
         if is_plain:
             self._flavour = Plain(self._url or LOCAL, headers, config.bearer_token_file)
@@ -137,6 +136,7 @@ class OtlpSink(Sink):
         self._marks_ended = is_plain if config.mark_ended is None else config.mark_ended
         self._client: HttpClient | None = None
         self._warned = False
+        self._ignored = theirs.ignored | found.ignored
         parts = 3 if config.gauges == "mean-min-max" else 1
         most = self._bounds.points // parts
         self._room = most // ROOM if self._marks_ended else 0
@@ -152,6 +152,9 @@ class OtlpSink(Sink):
     def open(self) -> None:
         """Find address and credentials; raise Refused if there are none, Retryable if their source is silent."""
         self.close()
+        ignored, self._ignored = self._ignored, {}
+        for variable, fault in ignored.items():
+            log.warning("otlp: %s is ignored: %s", variable, fault)
         try:
             self._url = self._flavour.open()
         except ModuleNotFoundError as missing:
@@ -175,7 +178,7 @@ class OtlpSink(Sink):
         sent = self._flavour.headers(body, headers)
         answer = self._client.post(body, sent)
         try:
-            partial = judge(answer, self._secrets(sent), self._flavour.advice)
+            partial = judge(answer, self._flavour.advice)
         except (Retryable, Refused, BadBatch) as problem:
             if isinstance(problem, BadBatch):
                 self._encoder.forget(ended)  # perhaps the receiver takes no points without a value
@@ -184,19 +187,15 @@ class OtlpSink(Sink):
         self._encoder.forget(ended)
         return self._rejected(batch, partial)
 
-    def _secrets(self, sent: Mapping[str, str]) -> list[str]:
-        """Return what no message may repeat: the values of secret headers, also without a word such as Bearer."""
-        values = [sent[name] for name in self._secret_headers if name in sent]
-        return [*values, *(value.partition(" ")[2] for value in values)]
-
     def _rejected(self, batch: Sequence[Datapoint], partial: Partial) -> list[Rejected]:
         """Return as many points as were rejected, none of them by name; say words of warning once."""
         if partial.rejected:
             reason = f"by the receiver: {partial.words or 'it does not say why'}"
             return [Rejected(UNNAMED.point(batch[0].at, 0.0), reason)] * min(partial.rejected, len(batch))
-        if partial.words and not self._warned:
+        remark = (partial.words and f"the receiver says: {partial.words}") or partial.oddity
+        if remark and not self._warned:
             self._warned = True
-            log.warning("otlp: the receiver says: %s", partial.words)
+            log.warning("otlp: %s", remark)
         return []
 
     def size(self, point: Datapoint) -> int:

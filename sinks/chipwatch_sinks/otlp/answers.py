@@ -1,13 +1,14 @@
 """
 Judges answers by https://opentelemetry.io/docs/specs/otlp/#otlphttp-response.
 
-One rule differs: docs/decisions/0047-otlp-status-500.md.
+What differs: docs/decisions/0047-otlp-statuses.md.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from chipwatch.errors import BadBatch, Refused, Retryable
@@ -15,10 +16,14 @@ from chipwatch.net.http_client import Answer, retry_after
 from chipwatch.net.protobuf import Unreadable, fields
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-MAX_WORDS: Final = 200
-"""Characters of the other side's words that a message repeats."""
 MAX_FIELDS: Final = 1000
 """Fields that are read of an answer, which has five at most: megabytes of tiny ones would take seconds."""
+RETRIED: Final = frozenset({429, 502, 503, 504})
+"""Statuses that OTLP calls retryable."""
+PAGE: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,900}?-->\s*)?<(?:!doctype|html|\?xml)", re.IGNORECASE | re.DOTALL
+)
+"""How a page begins that a proxy or a captive portal sends in the place of a receiver."""
 ADVICE: Final[Mapping[int, str]] = {
     401: "the credentials are missing or not valid; check headers, bearer_token_file or the credentials of the cloud",
     403: "the credentials lack a permission; check the role, or the headers",
@@ -26,50 +31,48 @@ ADVICE: Final[Mapping[int, str]] = {
     405: "nothing takes metrics at this address; check endpoint_url",
     407: "the proxy wants a password; put it into HTTPS_PROXY",
     415: "this server does not take this form; set protocol or compression",
+    500: "the receiver, or a proxy before it, fails; look into its log",
 }
 
 
 class Partial(NamedTuple):
-    """How many points the other side has rejected, and its words."""
+    """How many points the other side has rejected, its words, and what is odd about its answer."""
 
     rejected: int = 0
     words: str = ""
+    oddity: str = ""
 
 
-def judge(answer: Answer, secrets: Iterable[str] = (), advice: Mapping[int, str] = ADVICE) -> Partial:
+def judge(answer: Answer, advice: Mapping[int, str] = ADVICE) -> Partial:
     """
     Return what a success says of rejected points; raise Retryable, Refused or BadBatch for anything else.
 
-    `secrets` are removed from the words of the other side.
+    A success with any body but a page counts: sent again, its points would be stored again and again.
     """
     status = answer.status
     if 200 <= status < 300:
+        kind = ascii(answer.headers.get("content-type", "no content type")[:60])[1:-1]
+        if _is_page(answer):
+            raise Retryable(
+                f"the answer is {status} with a page instead of OTLP ({kind}): check endpoint_url and proxy"
+            )
         try:
             found = _partial(answer)
         except Unreadable:
-            kind = ascii(answer.headers.get("content-type", "no content type")[:60])[1:-1]
-            raise Retryable(
-                f"the answer is {status} with a body that is not OTLP's ({kind}): check endpoint_url and proxy"
-            ) from None
-        return Partial(found.rejected, clean(found.words, secrets))
-    words = clean(_status_words(answer), secrets)
+            return Partial(
+                oddity=f"the answer {status} is not OTLP ({kind}), but counts as accepted: check endpoint_url"
+            )
+        return Partial(found.rejected, answer.says(found.words))
+    words = answer.says(_status_words(answer))
     says = f"the answer is {status}{f': {words}' if words else ''}"
-    if status in (408, 429) or status >= 500 or status < 200:
+    if status in RETRIED:
         raise Retryable(says, after=retry_after(answer.headers))
     if status in (400, 413, 422):
         raise BadBatch(says)
     if status < 400:
         raise Refused(f"the address redirects to another one, which is not followed; set endpoint_url ({says})")
-    raise Refused(f"{advice.get(status, 'check endpoint_url, proxy and account')} ({says})")
-
-
-def clean(words: str, secrets: Iterable[str]) -> str:
-    """Return the other side's words on one line, cut, and without what the request keeps secret."""
-    line = " ".join(words.split())
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) > 3:
-            line = line.replace(secret, "...")
-    return "".join(c if c.isprintable() else "?" for c in line)[:MAX_WORDS]
+    default = advice[500] if status >= 500 else "check endpoint_url, proxy and account"
+    raise Refused(f"{advice.get(status, default)} ({says})")
 
 
 def _partial(answer: Answer) -> Partial:
@@ -77,10 +80,8 @@ def _partial(answer: Answer) -> Partial:
     body, kind = answer.body, _kind(answer)
     if not body.strip():
         return Partial()
-    if kind == JSON:
+    if kind == JSON or body[:1] == b"{":
         return _partial_json(_json(body).get("partialSuccess") or {})
-    if "html" in kind or kind == "text/xml":
-        raise Unreadable
     inner = b""
     for number, value in _few(body):
         if number == 1 and isinstance(value, bytes):
@@ -104,7 +105,7 @@ def _partial_json(found: Any) -> Partial:
 def _status_words(answer: Answer) -> str:
     """Return the message of a google.rpc.Status, in protobuf or JSON, or of a short text."""
     body, kind = answer.body, _kind(answer)
-    if "html" in kind:
+    if _is_page(answer):
         return ""
     try:
         if kind == JSON or (kind != PROTOBUF and body[:1] == b"{"):
@@ -118,7 +119,7 @@ def _status_words(answer: Answer) -> str:
             return texts[-1].decode(errors="replace") if texts else ""
     except Unreadable:
         return ""
-    return body[: 4 * MAX_WORDS].decode(errors="replace")
+    return body[:2000].decode(errors="replace")
 
 
 def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -127,6 +128,11 @@ def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:
         if count == MAX_FIELDS:
             raise Unreadable
         yield found
+
+
+def _is_page(answer: Answer) -> bool:
+    kind = _kind(answer)
+    return "html" in kind or kind.endswith("xml") or PAGE.match(answer.body[:1000]) is not None
 
 
 def _kind(answer: Answer) -> str:

@@ -33,10 +33,13 @@ The first gap is assumed: with that a series that came only once ends after 5 mi
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 sample: Final = Struct("<BQBd").pack
 sample_since: Final = Struct("<BQBQBd").pack
+whole: Final = Struct("<BQBq").pack
+whole_since: Final = Struct("<BQBQBq").pack
 SAMPLE, SAMPLE_SINCE, MARKER = 18, 27, 11
 """Bytes of time and value, of start time, time and value, and of time and flag."""
-TIME, START, VALUE = 0x19, 0x11, 0x21
-"""Tags of fields of a NumberDataPoint."""
+TIME, START, VALUE, WHOLE = 0x19, 0x11, 0x21, 0x31
+"""Tags of fields of a NumberDataPoint; VALUE is as_double, WHOLE as_int."""
+MOST_WHOLE: Final = 1 << 63
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +76,8 @@ class _Series:
     """Tag and length of a point with time and value, and its attributes."""
     size: int
     """Bytes that a point adds to a request, at most."""
+    counts: bool
+    """Whether its unit counts things, so that its readings are integers."""
     sides: tuple[_Group, ...] = ()
     """Groups for minimum and maximum."""
     at: int = 0
@@ -116,16 +121,19 @@ class Encoder:
         """Return the request for these points, and a point without a value for each series that has ended."""
         known, used, is_plain = self._series, self._used, self._gauges == "mean"
         for point in batch:
-            metric, value, dims, at, start_time, _, _, _ = point
+            metric, value, dims, at, start_time, _, total, _ = point
             series, kind = known.get((metric.name, dims)), metric.kind
             if series is None or series.kind is not kind or series.unit != metric.unit:
                 series = self._learn(point)
             if kind is COUNTER:
                 if self._adjusts:
                     start_time, value = self._adjusted(series, point)
-                tail = sample_since(START, start_time or 0, TIME, at, VALUE, value)
+                since = start_time or 0
+                wholes = _whole_since(since, at, value) if series.counts else None
+                tail = wholes or sample_since(START, since, TIME, at, VALUE, value)
             elif is_plain:
-                tail = sample(TIME, at, VALUE, value)
+                wholes = _whole(at, value) if series.counts and total is None else None
+                tail = wholes or sample(TIME, at, VALUE, value)
             else:
                 self._add_window(series, point)
                 continue
@@ -253,7 +261,7 @@ class Encoder:
     def _series_of(self, metric: Metric, group: _Group, own: bytes, tail: int) -> _Series:
         head = b"\x0a" + varint(len(own) + tail) + own
         size = len(head) + tail + len(group.head) + 24
-        return _Series(metric.kind, metric.unit, group, own, head, size)
+        return _Series(metric.kind, metric.unit, group, own, head, size, metric.unit == "By" or metric.unit[:1] == "{")
 
     def _group(self, resource: _Resource, metric: Metric, name: str, data: int, tail: bytes) -> _Group:
         key = (id(resource), name, metric.unit, data)
@@ -277,12 +285,27 @@ def point_attributes(metric: Metric, dims: Dimensions, *, on_points: bool) -> li
     return sorted(pairs.items())
 
 
+def _whole(at: int, value: float) -> bytes | None:
+    """Return time and value as as_int; None unless the value is an integer of 64 bits."""
+    number = int(value)
+    return whole(TIME, at, WHOLE, number) if number == value and -MOST_WHOLE <= number < MOST_WHOLE else None
+
+
+def _whole_since(start: int, at: int, value: float) -> bytes | None:
+    """Return start time, time and value as as_int; None unless the value is an integer of 64 bits."""
+    number = int(value)
+    is_whole = number == value and -MOST_WHOLE <= number < MOST_WHOLE
+    return whole_since(START, start, TIME, at, WHOLE, number) if is_whole else None
+
+
 def _histogram_point(own: bytes, point: Datapoint) -> bytes:
-    """Return an ExponentialHistogramDataPoint of one window."""
+    """Return an ExponentialHistogramDataPoint of one window; OTLP wants no sum where values are negative."""
     total = summary_of(point)
     found = histogram_of(total)
     start = point.at if point.window_start is None else point.window_start
-    head = Struct("<BQBQBQBd").pack(0x11, start, 0x19, point.at, 0x21, total.count, 0x29, total.sum)
+    head = Struct("<BQBQBQ").pack(0x11, start, 0x19, point.at, 0x21, total.count)
+    if total.minimum >= 0:
+        head += Struct("<Bd").pack(0x29, total.sum)
     tail = Struct("<BQBdBd").pack(0x39, found.zeros, 0x61, total.minimum, 0x69, total.maximum)
     buckets = _buckets(8, found.positive) + _buckets(9, found.negative)
     return message(1, own + head + b"\x30" + zigzag(found.scale) + buckets + tail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -20,101 +20,114 @@ PATH: Final = "/v1/metrics"
 
 
 class Environment:
-    """What the environment says of an exporter of metrics; the variable for metrics wins over the one for all."""
+    """
+    What the environment says of an exporter of metrics; the variable for metrics wins over the one for all.
+
+    A value that is not understood is ignored, as the specification of the variables wants.
+    """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
+        self.ignored: dict[str, str] = {}
+        """Variable -> what is wrong with its value."""
 
-    def _find(self, name: str) -> tuple[str, str]:
-        """Return the variable that is set, and its text; an empty one counts as not set."""
+    def _find(self, name: str, fault_of: Callable[[str], str | None] = lambda _: None) -> str:
+        """Return the text of the first variable that is set and has no fault; an empty one counts as not set."""
         for variable in (f"{EXPORTER}METRICS_{name}", f"{EXPORTER}{name}"):
             if value := self._env.get(variable, "").strip():
-                return variable, value
-        return "", ""
+                if (fault := fault_of(value)) is None:
+                    return value
+                self.ignored[variable] = fault
+        return ""
 
     @property
     def url(self) -> str | None:
-        """The address; that for metrics is complete, the path is added to the other."""
-        variable, value = self._find("ENDPOINT")
-        if not value:
-            return None
-        if fault := url_fault(value):
-            raise ConfigError(f"{variable}: {fault}")
-        return value if "METRICS" in variable else full_url(value)
+        """The address; that for metrics is complete, the path is added to the other. Raise ConfigError."""
+        for variable, is_whole in ((f"{EXPORTER}METRICS_ENDPOINT", True), (f"{EXPORTER}ENDPOINT", False)):
+            if value := self._env.get(variable, "").strip():
+                if fault := url_fault(value):
+                    raise ConfigError(f"{variable}: {fault}")
+                return value if is_whole else full_url(value)
+        return None
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers; values are percent-encoded."""
         found: dict[str, str] = {}
         for name in ("HEADERS", "METRICS_HEADERS"):
-            variable = f"{EXPORTER}{name}"
-            pairs = _pairs(variable, self._env.get(variable, ""))
-            if fault := headers_fault(pairs):
-                raise ConfigError(f"{variable}: {fault}")
-            found |= pairs
+            found |= self._pairs(f"{EXPORTER}{name}", headers_fault)
         return found
 
     @property
     def timeout(self) -> float | None:
         """Seconds; the variable has milliseconds."""
-        variable, value = self._find("TIMEOUT")
-        if not value:
-            return None
-        if not value.isdecimal() or not int(value):
-            raise ConfigError(f"{variable}={value!a}: expected milliseconds above 0")
-        return int(value) / 1000
+        value = self._find("TIMEOUT", _timeout_fault)
+        return int(value) / 1000 if value else None
 
     @property
     def compression(self) -> str | None:
         """`gzip` or `none`."""
-        return self._word("COMPRESSION", ("gzip", "none"))
+        return self._find("COMPRESSION", _chosen_from("gzip", "none")).lower() or None
 
     @property
     def protocol(self) -> str | None:
         """`protobuf` or `json`."""
-        word = self._word("PROTOCOL", ("http/protobuf", "http/json"))
-        return word.removeprefix("http/") if word else None
-
-    def _word(self, name: str, known: tuple[str, ...]) -> str | None:
-        variable, value = self._find(name)
-        if value and value.lower() not in known:
-            why = "; gRPC is not spoken here, and every collector has an HTTP port, 4318" if value == "grpc" else ""
-            raise ConfigError(f"{variable}={value!a}: expected {' or '.join(known)}{why}")
-        return value.lower() or None
+        return self._find("PROTOCOL", _protocol_fault).lower().removeprefix("http/") or None
 
     @property
     def files(self) -> tuple[Path | None, Path | None, Path | None]:
         """CA certificates, client certificate, and its key."""
-        ca, certificate, key = (self._find(name)[1] for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
+        ca, certificate, key = map(self._find, ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
         return Path(ca) if ca else None, Path(certificate) if certificate else None, Path(key) if key else None
 
     @property
     def delta(self) -> bool | None:
         """Whether counters are sent as deltas; lowmemory is cumulative for counters that are read, as ours are."""
         value = self._env.get(PREFERENCE, "").strip().lower()
-        if value and value not in ("cumulative", "delta", "lowmemory"):
-            raise ConfigError(f"{PREFERENCE}={value!a}: expected cumulative, delta or lowmemory")
+        if value and (fault := _chosen_from("cumulative", "delta", "lowmemory")(value)):
+            self.ignored[PREFERENCE] = fault
+            return None
         return value == "delta" if value else None
 
     @property
     def resource(self) -> dict[str, str]:
         """Attributes of OTEL_RESOURCE_ATTRIBUTES, and the service's name."""
-        found = _pairs("OTEL_RESOURCE_ATTRIBUTES", self._env.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+        found = self._pairs("OTEL_RESOURCE_ATTRIBUTES", lambda _: None)
         service = self._env.get("OTEL_SERVICE_NAME", "").strip()
         return found | ({"service.name": service} if service else {})
 
+    def _pairs(self, variable: str, fault_of: Callable[[Mapping[str, str]], str | None]) -> dict[str, str]:
+        """Return KEY=VALUE,... with percent-decoded values; faults do not repeat these, which may be secrets."""
+        found = {}
+        for number, part in enumerate(self._env.get(variable, "").split(","), 1):
+            if not part.strip():
+                continue
+            key, equals, value = part.partition("=")
+            if not equals or not key.strip():
+                self.ignored[variable] = f"expected KEY=VALUE,..., and part {number} has another form"
+                return {}
+            found[unquote(key.strip())] = unquote(value.strip())
+        if fault := fault_of(found):
+            self.ignored[variable] = fault
+            return {}
+        return found
 
-def _pairs(variable: str, text: str) -> dict[str, str]:
-    """Return KEY=VALUE,... with percent-decoded values; errors do not repeat these, which may be secrets."""
-    found = {}
-    for number, part in enumerate(text.split(","), 1):
-        if not part.strip():
-            continue
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"{variable}: expected KEY=VALUE,..., and part {number} has another form")
-        found[unquote(key.strip())] = unquote(value.strip())
-    return found
+
+def _chosen_from(*words: str) -> Callable[[str], str | None]:
+    """Return a function that says what is wrong with a value that is none of `words`."""
+    return lambda value: None if value.lower() in words else f"expected {' or '.join(words)}, got {value[:60]!a}"
+
+
+def _protocol_fault(value: str) -> str | None:
+    if value.lower() == "grpc":
+        return "gRPC is not spoken here, HTTP is used; the port of a collector for HTTP is 4318, not 4317"
+    return _chosen_from("http/protobuf", "http/json")(value)
+
+
+def _timeout_fault(value: str) -> str | None:
+    if value.isascii() and value.isdecimal() and int(value[:9]) > 0 and len(value) < 9:
+        return None
+    return f"expected milliseconds above 0, got {value[:60]!a}"
 
 
 def full_url(base: str) -> str:

@@ -73,7 +73,8 @@ def send(
     seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)
     client = HttpClient(url, timeout=seconds, max_bytes=MAX_BYTES, tls=tls)
     try:
-        return Answer(*client.request(method, "", body.encode() if isinstance(body, str) else body, headers or {}))
+        sent = body.encode() if isinstance(body, str) else body
+        return Answer(*client.request(method, "", sent, headers or {})[:3])
     except (Refused, Retryable) as problem:
         raise TransportError(problem) from problem  # type: ignore[no-untyped-call]
     finally:

@@ -16,7 +16,10 @@ _TEXT: Final[Shape] = {1: ("stringValue", "text")}
 _ATTRIBUTE: Final[Shape] = {1: ("key", "text"), 2: ("value", _TEXT)}
 _BUCKETS: Final[Shape] = {1: ("offset", "signed"), 2: ("bucketCounts", "counts")}
 _TIMES: Final[Shape] = {2: ("startTimeUnixNano", "fixed"), 3: ("timeUnixNano", "fixed")}
-_NUMBER: Final[Shape] = {**_TIMES, 4: ("asDouble", "double"), 7: ("attributes", [_ATTRIBUTE]), 8: ("flags", "number")}
+_NUMBER: Final[Shape] = {
+    **_TIMES, 4: ("asDouble", "double"), 6: ("asInt", "integer"), 7: ("attributes", [_ATTRIBUTE]),
+    8: ("flags", "number"),
+}  # fmt: skip
 _HISTOGRAM: Final[Shape] = {
     **_TIMES, 1: ("attributes", [_ATTRIBUTE]), 4: ("count", "fixed"), 5: ("sum", "double"), 6: ("scale", "signed"),
     7: ("zeroCount", "fixed"), 8: ("positive", _BUCKETS), 9: ("negative", _BUCKETS), 10: ("flags", "number"),
@@ -42,6 +45,7 @@ READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "text": bytes.decode,
     "double": lambda value: unpack("<d", value)[0],
     "fixed": lambda value: str(unpack("<Q", value)[0]),  # in JSON a number of 64 bits is a text
+    "integer": lambda value: str(unpack("<q", value)[0]),
     "signed": lambda value: value >> 1 ^ -(value & 1),
     "counts": lambda value: [*map(str, varints(value))],
     "truth": bool,

@@ -42,6 +42,8 @@ class PrometheusSink(Sink):
         """Put the machine's dimensions on every series too, and not only on target_info."""
         timestamps: bool = False
         """Send the time of each sample; Prometheus then does not notice at once that a series has ended."""
+        interval: float = 5.0
+        """Seconds between two ticks; set by --interval."""
 
         def __post_init__(self) -> None:
             """Raise ValueError for what is no address."""
@@ -52,7 +54,7 @@ class PrometheusSink(Sink):
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._page = Page(machine_labels=config.machine_labels, timestamps=config.timestamps)
+        self._page = Page(interval=config.interval, machine_labels=config.machine_labels, timestamps=config.timestamps)
         self._answers = Answers(self._page)
         self._web = Web(config.web_config_file)
         self._server: PageServer | None = None

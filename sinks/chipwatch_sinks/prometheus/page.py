@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, repeat
+from math import ceil
 from typing import Final
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
@@ -16,6 +17,10 @@ from chipwatch_sinks.prometheus.names import Family, family_of, flat_name, label
 
 KNOWN: Final = 10_000
 """Series whose texts are kept while they are not on the page."""
+SLOWEST: Final = 15.0
+"""Seconds between two readings of collectors that do not read at each tick, as a rule."""
+RHYTHM: Final = 4
+"""Gaps between the arrivals of a series that tell how often it comes."""
 MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
 """Of the samples, and of the family in OpenMetrics."""
@@ -49,22 +54,28 @@ class _Series:
     point: Datapoint
     """The last one."""
     seen: int = 0
-    gap: int = 1
-    """Ticks between the last two times that it came."""
+    gaps: tuple[int, ...] = ()
+    """Ticks between its last arrivals."""
     stays: int = 1
-    """Ticks for which it stays on the page: the lesser of the last two gaps."""
+    """Ticks for which it stays on the page after an arrival."""
 
 
 class Page:
     """
     Keeps the points of the last tick, and writes them once for each format that is asked for.
 
-    A series leaves with the first tick that lacks it; one that comes every n ticks stays for n ticks. Used by threads.
+    A series leaves with the first tick that lacks it; one that comes every n ticks stays for n ticks. A series whose
+    rhythm is not known yet stays as long as the slowest collectors pause. Used by threads.
     """
 
-    def __init__(self, *, machine_labels: bool = False, timestamps: bool = False) -> None:
-        """With `machine_labels` every series has the machine's dimensions; `timestamps` adds the times of samples."""
+    def __init__(self, *, interval: float = 5.0, machine_labels: bool = False, timestamps: bool = False) -> None:
+        """
+        Take the seconds between two ticks.
+
+        With `machine_labels` every series has the machine's dimensions; `timestamps` adds the times of samples.
+        """
         self._machine_labels, self._timestamps = machine_labels, timestamps
+        self._pause = ceil(SLOWEST / interval)
         self._lock = threading.Lock()
         self._known: dict[tuple[str, Dimensions], _Series] = {}
         self._owners: dict[str, tuple[str, Kind, str]] = {}
@@ -141,11 +152,13 @@ class Page:
             self._known[metric.name, dims] = learned
         return learned
 
-    @staticmethod
-    def _note(series: _Series, now: int) -> None:
-        gap = now - series.seen if series.seen else 1
-        if gap:
-            series.stays, series.gap = min(gap, series.gap), gap
+    def _note(self, series: _Series, now: int) -> None:
+        """Note an arrival: the longest of the last gaps counts, but not one during which the series did not exist."""
+        if series.seen and now > series.seen:
+            series.gaps = (*series.gaps[1 - RHYTHM :], now - series.seen)
+        *_, second, longest = (1, 1, *sorted(series.gaps))
+        is_new = len(series.gaps) < RHYTHM and len(self._known) <= KNOWN
+        series.stays = max(min(longest, 2 * second), self._pause if is_new else 1)
 
     def _learn(self, point: Datapoint) -> _Series:
         metric, dims = point.metric, point.dims
@@ -160,7 +173,7 @@ class Page:
         """Find what is on the page, and group it by families; forget what is not, once it is too much."""
         now = self._tick
         shown = [of for of in self._known.values() if not of.fault and now - of.seen < of.stays]
-        if len(self._known) > KNOWN + 2 * len(shown):
+        if len(self._known) > KNOWN + len(shown):
             self._known = {key: of for key, of in self._known.items() if now - of.seen < of.stays}
             self._owners = {
                 name: (of.metric.name, of.family.kind, of.family.unit) for of in shown for name in of.family.reserved

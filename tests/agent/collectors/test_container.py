@@ -16,7 +16,6 @@ from chipwatch.collectors.container import (
     OOM_KILLS,
     REFRESH,
     ContainerCollector,
-    _started,
 )
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected, Unavailable
@@ -36,6 +35,7 @@ class Box:
         self.now = 10 * SECOND
         self.write("proc/stat", "cpu  1\ncpu0 1\ncpu1 1\ncpu2 1\ncpu3 1\nbtime 1000\n")
         self.write("proc/meminfo", "MemTotal:       16777216 kB\n")
+        self.write("proc/1/cgroup", f"0::/docker/{ID}\n")
         self.write("proc/1/stat", f"1 (init) S 0 1 1 {'0 ' * 15}500 0 0 0\n")
         self.mount("/")
 
@@ -328,6 +328,26 @@ def test_the_real_cgroup_of_this_process_is_plausible():
         )
 
 
-@LINUX
-def test_the_counters_start_with_process_1():
-    assert _started(Path("/proc")) == pytest.approx(psutil.Process(1).create_time() * SECOND, abs=2 * SECOND)
+def starts(points):
+    return {point.start_time for point in points if point.metric in (CPU_THROTTLED, OOM_KILLS)}
+
+
+def test_the_counters_of_a_service_start_at_their_first_reading_since_process_1_is_older(box):
+    """Or in a container that has the machine's PIDs: a restart makes a new cgroup, whose counters begin at 0."""
+    box.write("proc/1/cgroup", "0::/init.scope\n")
+    folder = box.inside(f"/docker/{ID}")
+    for at in (7, 70):
+        box.now += REFRESH
+        collector = box.opened()
+        assert starts(collector.collect(at)) == {at}
+        assert starts(collector.collect(at + 1)) == {at}
+        (folder / "cpu.stat").write_text("usage_usec 0\nthrottled_usec 0\n")
+
+
+def test_counters_of_another_cgroup_have_another_start(box):
+    box.inside(f"/docker/{ID}")
+    collector = box.opened()
+    assert starts(collector.collect(7)) == {1005 * SECOND}
+    box.inside(f"/docker/{ID[::-1]}")
+    box.now += REFRESH
+    assert starts(collector.collect(1010 * SECOND)) == {1010 * SECOND}

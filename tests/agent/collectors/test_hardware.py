@@ -72,14 +72,18 @@ def test_a_sensor_without_a_value_is_absent_and_frost_is_not(hardware, write):
 
 
 def test_memory_errors_are_added_up_over_controllers_and_named_by_module(hardware, write):
-    for controller, (corrected, label) in enumerate([(3, "CPU_SrcID#0_MC#0_Chan#0_DIMM#0"), (4, "")]):
+    for controller, (corrected, label) in enumerate([(1, "CPU_SrcID#0_MC#0_Chan#0_DIMM#0"), (2, "")]):
         folder = f"devices/system/edac/mc/mc{controller}"
         write(f"{folder}/ce_count", corrected)
         write(f"{folder}/ue_count", 0)
-        write(f"{folder}/dimm0/dimm_ce_count", corrected)
         write(f"{folder}/dimm0/dimm_label", label)
-    assert read(hardware()) == {
-        "memory.errors corrected": 7,
+    collector = hardware()
+    assert {point.start_time for point in collector.collect(5)} == {5}
+    for controller, corrected in enumerate([3, 4]):
+        write(f"devices/system/edac/mc/mc{controller}/ce_count", corrected)
+        write(f"devices/system/edac/mc/mc{controller}/dimm0/dimm_ce_count", corrected)
+    assert read(collector) == {
+        "memory.errors corrected": 4,
         "memory.errors uncorrected": 0,
         "memory.dimm.errors mc0 CPU_SrcID#0_MC#0_Chan#0_DIMM#0 corrected": 3,
         "memory.dimm.errors mc1 dimm0 corrected": 4,
@@ -136,12 +140,15 @@ def test_errors_and_links_of_gpus_and_cards_are_read(hardware, device):
     device("0000:06:00.0", "0x020700", width=8)
     device("0000:07:00.0", "0x060400", correctable=9)  # a bridge
     device("0000:08:00.0", "0x088000", most=32, vendor="0x1d0f")  # Trainium
-    found = read(hardware())
-    assert found["pcie.errors correctable"] == 3
-    assert found["pcie.errors fatal"] == 1
-    assert found["pcie.errors nonfatal"] == 0
+    collector = hardware()
+    assert [read(collector)[f"pcie.errors {kind}"] for kind in ("correctable", "fatal", "nonfatal")] == [0, 0, 0]
+    device(GPU, "0x030200", correctable=5, fatal=1)
+    found = read(collector)
+    assert found["pcie.errors correctable"] == 2
+    assert found["pcie.errors fatal"] == 0
+    assert found[f"pcie.device.errors {GPU} fatal"] == 1
     assert found["pcie.links.degraded"] == 1
-    assert found[f"pcie.device.errors {GPU} correctable"] == 3
+    assert found[f"pcie.device.errors {GPU} correctable"] == 5
     assert [found[f"pcie.link.width{end} 0000:06:00.0"] for end in ("", ".expected")] == [8, 16]
     assert found["pcie.link.width.expected 0000:08:00.0"] == 16  # the port has no more
     assert found[f"pcie.link.speed {GPU}"] == 16.0
@@ -168,12 +175,14 @@ def test_a_device_that_is_gone_or_asleep_has_no_link(hardware, device, write):
 def test_the_errors_of_all_devices_neither_fall_nor_jump_when_one_is_replaced(hardware, device, tmp_path):
     device(GPU, "0x030200", correctable=3)
     collector = hardware(level=Level.BASIC)
-    assert read(collector)["pcie.errors correctable"] == 3
+    assert read(collector)["pcie.errors correctable"] == 0
+    device(GPU, "0x030200", correctable=7)
+    assert read(collector)["pcie.errors correctable"] == 4
     (tmp_path / "sys/bus/pci/devices" / GPU).unlink()
     device("0000:06:00.0", "0x030200", correctable=100)
-    assert read(collector)["pcie.errors correctable"] == 3
+    assert read(collector)["pcie.errors correctable"] == 4
     device("0000:06:00.0", "0x030200", correctable=102)
-    assert read(collector)["pcie.errors correctable"] == 5
+    assert read(collector)["pcie.errors correctable"] == 6
 
 
 def test_it_reads_at_its_own_interval(hardware, clock):

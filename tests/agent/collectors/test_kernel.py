@@ -70,8 +70,8 @@ def test_every_record_is_counted_once_by_kind(pipe, proc):
     expected = Counter(kind for kind, _ in messages() if kind != "-")
     assert counts(collector) == expected
     assert counts(collector) == expected
-    pipe.write(record(90, XID))
-    assert counts(collector)["xid"] == expected["xid"] + 1
+    pipe.write(record(900, XID))
+    assert counts(collector)["xid_restart"] == expected["xid_restart"] + 1
     collector.close()
 
 
@@ -89,7 +89,7 @@ def test_an_event_before_the_start_is_no_increase_and_the_first_of_its_kind_afte
 
     assert increases(AT + 1) == dict.fromkeys(KINDS)
     pipe.write(record(1, XID))
-    assert increases(AT + 2) == dict.fromkeys(KINDS, 0) | {"xid": 1}
+    assert increases(AT + 2) == dict.fromkeys(KINDS, 0) | {"xid_restart": 1}
 
 
 def test_the_counts_begin_at_the_boot_while_its_first_message_is_there_else_now(pipe, proc):
@@ -127,7 +127,7 @@ def test_a_log_that_is_not_there_or_closed_to_us_is_one_line_with_what_to_do(tmp
         KernelCollector(KernelCollector.Config(path=tmp_path / "kmsg")).open()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: changes its user")
 def test_a_restricted_log_names_the_capability():
     script = (
         "import os, sys; from pathlib import Path; from chipwatch.collectors.kernel import KernelCollector\n"
@@ -223,9 +223,9 @@ def reader(library, proc, tmp_path):
 def test_overwritten_records_are_counted_and_reading_goes_on(reader):
     reader.ring.write(record(0, OOM), None, record(41, XID), None, None, record(50, OOM))
     one = reader()
-    assert one.counts() == {"oom_kill": 2, "xid": 1, "lost": 40 + 8}
+    assert one.counts() == {"oom_kill": 2, "xid_restart": 1, "lost": 40 + 8}
     reader.ring.append(None, record(53, OOM))
-    assert one.counts() == {"oom_kill": 3, "xid": 1, "lost": 40 + 8 + 2}
+    assert one.counts() == {"oom_kill": 3, "xid_restart": 1, "lost": 40 + 8 + 2}
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -233,11 +233,11 @@ def test_a_restart_counts_no_record_twice_and_none_of_the_time_between_is_left_o
     reader.ring.write(record(0, OOM), record(1, XID))
     first = reader()
     before = first.ask()
-    assert (before["oom_kill"], before["xid"]) == (1, 1)
+    assert (before["oom_kill"], before["xid_restart"]) == (1, 1)
     first.end(killed=killed)
     reader.ring.append(record(2, OOM))
     after = reader().ask()
-    assert (after["oom_kill"], after["xid"]) == (2, 1)
+    assert (after["oom_kill"], after["xid_restart"]) == (2, 1)
     assert after["starts"] == before["starts"]
 
 
@@ -247,7 +247,7 @@ def test_what_was_overwritten_while_no_agent_ran_is_lost_and_the_counts_stay(rea
     first.ask()
     first.end()
     reader.ring.write(record(7, OOM))
-    assert reader().counts() == {"oom_kill": 2, "xid": 1, "lost": 5}
+    assert reader().counts() == {"oom_kill": 2, "xid_restart": 1, "lost": 5}
 
 
 def test_after_a_reboot_everything_is_counted_anew(reader):

@@ -105,9 +105,26 @@ def test_the_allowances_of_ena_have_an_interface_and_a_limit():
     }
 
 
+QUEUES = (("rx_queue_drop_cnt[0]", 3), ("rx_queue_drop_cnt[1]", 4), ("tx_stop[0]", 1))
+
+
 def test_the_queues_of_gvnic_are_added_up():
-    card = Card(("rx_packets", 9), ("rx_queue_drop_cnt[0]", 3), ("rx_queue_drop_cnt[1]", 4), ("tx_stop[0]", 1))
-    assert values(Allowances(card), "eth0") == {"network.allowance.exceeded eth0 receive_queue": 7}
+    card, name = Card(("rx_packets", 9), *QUEUES), "network.allowance.exceeded eth0 receive_queue"
+    allowances = Allowances(card)
+    assert values(allowances, "eth0") == {name: 0}
+    card.counters[1:3] = [("rx_queue_drop_cnt[0]", 5), ("rx_queue_drop_cnt[1]", 5)]
+    assert values(allowances, "eth0") == {name: 3}
+
+
+def test_a_card_that_gets_fewer_queues_keeps_what_the_others_dropped():
+    card, name = Card(*QUEUES), "network.allowance.exceeded eth0 receive_queue"
+    allowances = Allowances(card)
+    values(allowances, "eth0")
+    card.counters[:] = [("rx_queue_drop_cnt[0]", 9), *card.counters[1:]]
+    assert values(allowances, "eth0") == {name: 6}
+    del card.counters[1]
+    assert not values(allowances, "eth0")  # its names are asked again
+    assert values(allowances, "eth0") == {name: 6}
 
 
 def test_a_card_with_other_counters_is_asked_for_their_names_once():

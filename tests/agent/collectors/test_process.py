@@ -14,6 +14,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from chipwatch.collectors.process import (
     COUNT,
@@ -51,7 +52,7 @@ class Machine:
         self.proc.mkdir()
         (self.proc / "stat").write_text("cpu  1\ncpu0 1\ncpu1 1\nbtime 1000\n")
         (self.proc / "meminfo").write_text("MemTotal:       1048576 kB\n")
-        (self.proc / "self").mkdir()
+        self.process("self", 1, began=0)
 
     def process(
         self, pid, parent, *, own=0, reaped=0, began=500, state="S", threads=1, pages=10, name="x", io=(0, 0), files=3
@@ -371,6 +372,20 @@ def test_bytes_of_children_are_counted_once(machine, watch):
     assert watch()[WRITTEN] == 1650
 
 
+def test_the_bytes_of_a_tree_that_is_older_than_the_agent_start_at_the_first_reading(machine):
+    """An earlier agent may have counted a process that is gone and that no parent waited for."""
+    machine.process("self", 1, began=900)
+    machine.process(10, 1, began=500, io=(9000, 9000))
+    for at in (7, 70):
+        collector = machine.collector()
+        for reading in range(2):
+            machine.process(10, 1, began=500, io=(9000 + 5 * reading, 9000))
+            points = [point for point in collector.collect(at + reading) if point.metric in (READ, WRITTEN)]
+            assert points == [
+                READ.point(at + reading, 5 * reading, start_time=at), WRITTEN.point(at + reading, 0, start_time=at)
+            ]  # fmt: skip
+
+
 def test_the_counters_start_with_the_first_process(machine):
     machine.process(10, 1, began=5 * TICKS)
 
@@ -549,14 +564,14 @@ def readings(kernel, intervals):
         yield tree.read(rescan=False).cpu - begin, kernel.used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, st.just([])), max_size=8))
 def test_the_cpu_time_is_exact_however_processes_start_and_end(intervals):
     for found, used in readings(Kernel(reuse=True), intervals):
         assert found == used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8))
 def test_changes_during_a_reading_are_counted_by_the_next(intervals):
     last = 0
@@ -566,7 +581,7 @@ def test_changes_during_a_reading_are_counted_by_the_next(intervals):
     assert found == used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8), st.booleans(), st.booleans())
 def test_the_cpu_time_never_falls_and_is_never_too_large(intervals, reuse, heirs):
     last = 0
@@ -719,10 +734,13 @@ def test_psutil_counts_user_and_system_time_without_children(monkeypatch):
 
     cpu_times.cache_activate = cpu_times.cache_deactivate = lambda _: None  # psutil's own remembers within `oneshot`
     monkeypatch.setattr(psutil.Process, "cpu_times", cpu_times)
-    tree = PsutilTree(ProcessCollector.Config(), os.getpid(), detailed=False)
-    before = tree.read(rescan=False).cpu
-    times.user, times.system = 2.5, 0.75
-    assert tree.read(rescan=False).cpu - before == 1500
+    with subprocess.Popen(["sleep", "60"]) as alone:  # this process may have children of other tests
+        tree = PsutilTree(ProcessCollector.Config(), alone.pid, detailed=False)
+        before = tree.read(rescan=False).cpu
+        times.user, times.system = 2.5, 0.75
+        after = tree.read(rescan=False).cpu
+        alone.kill()
+    assert after - before == 1500
 
 
 def test_with_psutil_a_missing_pid_is_unavailable(monkeypatch):

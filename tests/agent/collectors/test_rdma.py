@@ -70,8 +70,8 @@ TRAFFIC = (
         ("rdma_mlx5", [4 * 85378896588, 4 * 34600185253, 82002535, 34914071, 0, 0]),
         ("rdma_efa", [1047398149094, 1053429412444, 130907467, 6657585, None, 0]),
         ("rdma_irdma", [7224092, 5884668, 101959, 87399, 0, 0]),
-        ("rdma_bnxt_re", [163840, 81920, 240, 120, 13, 15]),
-        ("rdma_hfi1", [4000, 8000, 77, 78, 9, 8]),
+        ("rdma_bnxt_re", [163840, 81920, 240, 120, 13, 0]),
+        ("rdma_hfi1", [4000, 8000, 77, 78, 9, 0]),
     ],
 )
 def test_each_driver_has_other_files_for_the_same_traffic(rdma, capture, traffic):
@@ -197,15 +197,24 @@ def test_a_device_whose_firmware_refuses_is_asked_again_later_and_later(rdma, fo
     assert (values["rdma.ports.active"], problems) == (2, [])
 
 
-def test_a_counter_that_can_be_read_later_joins_without_a_jump(rdma, folder, clock):
-    sysfs.write(folder / "hfi1_0/ports/1/counters/port_rcv_discards", "EINVAL")
+def test_errors_that_can_be_read_later_join_their_sum_without_a_jump(rdma, folder, clock):
+    counters = folder / "hfi1_0/ports/1/counters"
+    sysfs.write(counters / "port_rcv_discards", "EINVAL")
     collector = rdma("rdma_hfi1", every=0.0)
-    before = [point for point in collector.collect(7) if point.metric.name == "rdma.errors"]
-    sysfs.write(folder / "hfi1_0/ports/1/counters/port_rcv_discards", "5000")
-    clock[0] += 61
-    after = [point for point in collector.collect(99) if point.metric.name == "rdma.errors"]
-    assert [point.value for point in (*before, *after)] == [8, 5008]
-    assert after[0].start_time == 99
+
+    def errors(at):
+        clock[0] += 61
+        (point,) = (point for point in collector.collect(at) if point.metric.name == "rdma.errors")
+        return point.value, point.start_time
+
+    assert errors(7) == (0, 7)
+    sysfs.write(counters / "port_rcv_discards", "5000")
+    assert errors(99) == (0, 7)
+    sysfs.write(counters / "port_rcv_discards", "5003")
+    assert errors(199) == (3, 7)
+    sysfs.write(counters / "port_rcv_discards", "EINVAL")
+    sysfs.write(counters / "symbol_error", "1000")
+    assert errors(299) == (1003, 7)  # a file that fails takes nothing from the sum of the others
 
 
 def test_a_device_may_come_go_and_be_left_alone(rdma, folder, clock):
@@ -215,6 +224,31 @@ def test_a_device_may_come_go_and_be_left_alone(rdma, folder, clock):
     shutil.rmtree(folder / "mlx5_bond_0")
     assert {point.dims.get("device") for point in collector.collect(8)} == {None, "bnxt_re0"}
     assert collector.describe() == "bnxt_re0"
+
+
+@pytest.mark.parametrize(("rate", "problem"), [("", "absent"), ("EINVAL", "refused")])
+def test_a_port_without_a_rate_keeps_its_state_and_its_counters(rdma, folder, rate, problem):
+    collector = rdma("rdma_mlx5", "rdma_efa")
+    path = folder / "mlx5_bond_0/ports/1/rate"
+    if rate:
+        sysfs.write(path, rate)
+    else:
+        path.unlink()
+    points = list(collector.collect(7))
+    names = {point.metric.name for point in points if point.dims.get("device") == "mlx5_bond_0"}
+    assert {"rdma.state", "rdma.sent", "rdma.received", "rdma.link.downed"} <= names, problem
+    assert "rdma.rate" not in names
+    assert [point.value for point in points if point.metric.name == "rdma.ports.active"] == [2]
+
+
+def test_a_port_without_a_state_keeps_its_rate_and_counters_and_is_not_counted_as_inactive(rdma, folder):
+    collector = rdma("rdma_mlx5", "rdma_efa")
+    (folder / "mlx5_bond_0/ports/1/state").unlink()
+    points = list(collector.collect(7))
+    names = {point.metric.name for point in points if point.dims.get("device") == "mlx5_bond_0"}
+    assert {"rdma.rate", "rdma.sent"} <= names
+    assert "rdma.state" not in names
+    assert "rdma.ports.active" not in {point.metric.name for point in points}
 
 
 def test_a_host_without_the_fabric_is_unavailable(tmp_path):
@@ -227,7 +261,6 @@ def test_a_reset_of_the_counters_starts_them_anew(rdma, folder):
     port = Dimensions(device="mlx5_bond_0", port="1")
     first = {point.metric.name: point for point in collector.collect(7) if point.dims is port}
     sysfs.write(folder / "mlx5_bond_0/ports/1/counters/port_xmit_data", "10")
-    ignored = {point.metric.name: point for point in collector.collect(8) if point.dims is port}
-    later = {point.metric.name: point for point in collector.collect(9) if point.dims is port}
-    assert ignored["rdma.sent"].value == first["rdma.sent"].value
-    assert (later["rdma.sent"].value, later["rdma.sent"].start_time) == (40, 9)
+    later = {point.metric.name: point for point in collector.collect(10**9) if point.dims is port}
+    assert first["rdma.sent"].value > 40
+    assert (later["rdma.sent"].value, later["rdma.sent"].start_time) == (40, 7 + 10**6)

@@ -43,7 +43,7 @@ def packed(tmp_path, monkeypatch):
     config.write_text(
         '[collectors.openmetrics.endpoints.a]\nurl = "http://metrics.example.org/m"\ntoken = "s3cr3t-token"\n'
     )
-    (tmp_path / "run.log").write_text("first line lost\n" * 5000 + "\n".join(LINES) + "\n")
+    (tmp_path / "command.log").write_text("first line lost\n" * 5000 + "\n".join(LINES) + "\n")
     server = serve(
         tmp_path,
         {"status": lambda: {"sinks": {"cloudwatch": {"last_error": LINES[0]}}}, "log": lambda: {"lines": LINES}},
@@ -72,8 +72,8 @@ def test_nothing_that_names_somebody_is_packed(packed, secret):
         ("password=hunter2 level=all", "password=<secret> level=all"),
         ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: <secret>"),
         ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "<secret>"),
-        ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "<secret>"),
-        ("-----BEGIN PRIVATE KEY-----\nMIIE\nvQ==\n-----END PRIVATE KEY-----", "<secret>"),
+        ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "..."),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE\nvQ==\n-----END PRIVATE KEY-----", "..."),
         (r"http:\/\/ada:hunter2@h.example.org:80\/x", "http://<secret>@<host>:80/x"),
         ("http%3A%2F%2Fada%3Ahunter2%40h.example.org%2Fx", "http://<secret>@<host>/x"),
         (r"\u0061da", "<user>"),
@@ -95,7 +95,7 @@ def test_what_is_secret_in_the_configuration_is_found_in_logs_and_a_name_beside_
     monkeypatch.setenv("USER", "jos\N{LATIN SMALL LETTER E WITH ACUTE}")
     monkeypatch.setenv("SERVICE_TOKEN", "opensesame")
     config = Config(spool=tmp_path, project="models-7", sinks={"mine": {"headers": {"X-Team": "correct horse"}}})
-    (tmp_path / "run.log").write_text("half a secret\n" + "x\n" * (32 << 10))
+    (tmp_path / "command.log").write_text("half a secret\n" + "x\n" * (32 << 10))
     status = {"sinks": ["opensesame for jos\N{LATIN SMALL LETTER E WITH ACUTE} in models-7", {"correct horse": 1}]}
     server = serve(tmp_path, {"status": lambda: status, "log": lambda: {"lines": ["ok"]}})
     pack(tmp_path / "bundle.tar.gz", config, [], {})
@@ -104,8 +104,33 @@ def test_what_is_secret_in_the_configuration_is_found_in_logs_and_a_name_beside_
     assert json.loads(parts["chipwatch/status.json"]) == {
         "sinks": ["<secret> for <user> in <project>", {"<secret>": 1}]
     }
-    assert json.loads(parts["chipwatch/config.json"])["sinks"] == {"mine": {"headers": "<secret>"}}
-    assert "secret" not in parts["chipwatch/log-run.log"]
+    assert json.loads(parts["chipwatch/config.json"])["sinks"] == {"mine": {"headers": "<1 set>"}}
+    assert "secret" not in parts["chipwatch/log-command.log"]
+
+
+def test_of_the_configuration_only_numbers_and_known_words_are_packed(tmp_path):
+    sink = {"type": "otlp", "flavour": "plain", "endpoint_url": "http://h/?k=opensesame", "timeout": 5.0, "pin": "0815"}
+    config = Config(
+        spool=tmp_path, level="all", sink=("mine",), dims={"opensesame": "opensesame"}, pid=7, sinks={"mine": sink},
+        collectors={"openmetrics": {"endpoints": {"opensesame": {"url": "http://opensesame/"}}, "token": 12345}},
+    )  # fmt: skip
+    (tmp_path / "opensesame.log").write_text("opensesame\n")
+    pack(tmp_path / "bundle.tar.gz", config, [], {})
+    parts = read(tmp_path / "bundle.tar.gz")
+    assert "opensesame" not in str(parts)
+    packed = json.loads(parts["chipwatch/config.json"])
+    assert packed["sinks"] == {
+        "mine": {"type": "otlp", "flavour": "plain", "endpoint_url": "<set>", "timeout": 5.0, "pin": "<set>"}
+    }
+    assert packed["collectors"] == {"openmetrics": {"endpoints": "<1 set>", "token": "<set>"}}
+    assert (packed["level"], packed["sink"], packed["dims"], packed["pid"]) == ("all", ["mine"], "<1 set>", 7)
+    assert (packed["spool"], packed["project"]) == ("<set>", None)
+
+
+def test_versions_are_of_the_agents_own_libraries(packed):
+    found = {line.split()[0] for line in read(packed)["chipwatch/versions.txt"].split("\n\n")[1].splitlines()}
+    assert {"msgspec", "psutil"} <= found
+    assert "pip" not in found
 
 
 @pytest.mark.parametrize("part", ["a", "a.", "a-", ":", "1.", "a@", "/home", "token", "://", "%2", "\\", "0a:", "?"])
@@ -118,7 +143,7 @@ def test_a_long_text_is_searched_in_linear_time(part):
 def test_a_bundle_holds_what_a_ticket_needs(packed):
     parts = read(packed)
     assert stat.S_IMODE(packed.stat().st_mode) == 0o600
-    assert {"check.txt", "config.json", "log.txt", "log-run.log", "status.json", "versions.txt"} == {
+    assert {"check.txt", "config.json", "log.txt", "log-command.log", "status.json", "versions.txt"} == {
         name.removeprefix("chipwatch/") for name in parts
     }
     assert "chipwatch 0." in parts["chipwatch/versions.txt"]
@@ -126,7 +151,7 @@ def test_a_bundle_holds_what_a_ticket_needs(packed):
     assert json.loads(parts["chipwatch/config.json"])["interval"] == 5
     assert "is not allowed" in parts["chipwatch/status.json"]
     assert "is not allowed" in parts["chipwatch/log.txt"]
-    assert len(parts["chipwatch/log-run.log"]) <= 64 << 10
+    assert len(parts["chipwatch/log-command.log"]) <= 64 << 10
 
 
 def test_a_file_that_is_there_is_not_overwritten(tmp_path):

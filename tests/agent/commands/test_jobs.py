@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import json
+import signal
 import subprocess
 import sys
+from datetime import datetime
 
+import psutil
 import pytest
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
 
@@ -48,7 +50,7 @@ def test_a_running_agent_tells_who_holds_what_and_knows_it_after_a_restart(agent
     running = agent.start(*words, env=machine | more)
     told = until(asked)
     (job,) = told["jobs"]
-    assert job["user"] == getpass.getuser()
+    assert job["user"] == psutil.Process().username()
     assert job["seconds"]["busy"] == pytest.approx(sum(job["seconds"].values()), rel=0.2)
     assert job["memory_max"] == 2e9
     assert job["cost"] == pytest.approx(sum(job["seconds"].values()))
@@ -70,3 +72,30 @@ def test_without_a_running_agent_it_says_so(agent, tmp_path):
     done = agent.run("jobs", "--spool", str(tmp_path))
     assert done.returncode == 1
     assert "no agent answers" in done.stderr
+
+
+def test_what_a_job_was_charged_over_a_stop_and_a_kill_is_the_time_that_passed(agent, machine, until, tmp_path):
+    words = ("--collector", "nvidia,jobs", "--interval", "0.2", "--spool", tmp_path / "state")
+    file = {"CHIPWATCH_SINKS__STDOUT__PATH": str(tmp_path / "points.jsonl")}
+
+    def told():
+        done = agent.run("jobs", "--json", "--spool", tmp_path / "state")
+        return json.loads(done.stdout) if done.returncode == 0 else {"jobs": []}
+
+    def seconds():
+        return {state: spent for row in told()["jobs"] for state, spent in row["seconds"].items() if spent}
+
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        running, before = agent.start(*words, env=machine | file), seconds().get("busy", 0.0)
+        until(lambda least=before + 2: seconds().get("busy", 0.0) > least)
+        running.stop(end)
+    agent.start(*words, env=machine | file)
+    until(lambda: seconds().get("unseen"))
+    answer = told()
+    (row,) = answer["jobs"]
+    points = map(json.loads, (tmp_path / "points.jsonl").read_text().splitlines())
+    first = min(datetime.fromisoformat(one["start_time"]) for one in points if one["name"] == "job.gpu.time")
+    passed = answer["at"] - first.timestamp()
+    assert sum(row["seconds"].values()) == pytest.approx(passed, abs=0.4 + 0.005 * passed), "two intervals"
+    assert row["seconds"]["unseen"] > 2, "what the kill lost, and the time without an agent"
+    assert {state for state, spent in row["seconds"].items() if spent} <= {"busy", "unseen", "stalled"}

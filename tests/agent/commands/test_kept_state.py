@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path, kind, caplog):
     processor = Keeps()
     KeptState(tmp_path, [derivation(processor)])
     assert processor.kept == b"new"
-    assert "it begins anew" in caplog.text
+    assert "begins without" in caplog.text
 
 
 def test_a_folder_that_is_gone_costs_only_the_state(tmp_path):

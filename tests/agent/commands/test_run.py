@@ -123,7 +123,7 @@ def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folde
     until(running.points)
     running.process.send_signal(first)
     with pytest.raises(subprocess.TimeoutExpired):
-        running.process.wait(0.5)  # the sink has its eight seconds
+        running.process.wait(0.5)  # the sink has its seven seconds
     code, took = running.stop(second)
     assert code == -second
     assert took < IN_TIME
@@ -155,7 +155,7 @@ def test_a_single_reading_names_the_sink_that_hangs(agent, plugins_folder):
     done = agent.run(*words, env={"PYTHONPATH": plugins_folder.folder})
     assert done.returncode == 1
     assert [line.partition("chipwatch: ")[2] for line in done.stderr.splitlines() if "no answer" in line] == [
-        "slow: no answer within 8 s of the end"
+        "slow: no answer within 7 s of the end"
     ]
 
 
@@ -302,7 +302,8 @@ def test_a_signal_is_passed_on_to_the_command(agent, until, tmp_path, number):
         "import pathlib, signal, sys, time\n"
         f"signal.signal({int(number)}, lambda *_: sys.exit(7))\n"
         f"pathlib.Path({str(ready)!r}).touch()\n"
-        "time.sleep(60)\n"
+        "for _ in range(3000):  # one long sleep would miss a signal that comes just before it\n"
+        "    time.sleep(0.02)\n"
     )
     running = agent.start("--interval", "60", "--collector", "memory", *python(program), start_new_session=True)
     until(ready.exists)
@@ -318,7 +319,8 @@ def test_a_command_that_ignores_sigterm_goes_on_and_so_does_the_agent(agent, unt
         f"signal.signal(signal.SIGTERM, lambda *_: pathlib.Path({str(heard)!r}).touch())\n"
         "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(5))\n"
         f"pathlib.Path({str(ready)!r}).touch()\n"
-        "while True: time.sleep(60)\n"
+        "for _ in range(3000):  # one long sleep would miss a signal that comes just before it\n"
+        "    time.sleep(0.02)\n"
     )
     running = agent.start("--interval", "0.1", *FEW, *python(program), env=file.env)
     until(ready.exists)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from tests.agent.processors.jobs.machine import Machine, job
 from tests.golden.update import GOLDEN
 
 from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
@@ -16,6 +17,7 @@ from chipwatch.commands.summary import TAKEN, Summary
 from chipwatch.commands.wrapped import WrappedCommand
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.host import gpu_metrics
+from chipwatch.processors.jobs.metrics import BUSY as WORK
 from chipwatch.processors.jobs.metrics import IDLE
 from chipwatch.spool.ledger import Ledger
 
@@ -163,6 +165,26 @@ def test_idle_time_is_told_by_cause_and_with_a_price_what_it_cost(pipeline, ende
     assert "  cost      1 x 10 min at $3.00 an hour = $0.50, of which idle $0.30" in lines
 
 
+def test_the_utilization_is_that_of_the_time_in_which_it_was_busy_and_idle(pipeline, summary, ended):
+    jobs = Machine(interval=5.0)
+    for n in range(10):  # busy for 5 s, then for 2.5 s twice: idle for 35 of 45 s, and a moment shows 1 %
+        active = {2: 1.0, 8: 0.5, 9: 0.5}.get(n, 0.0)
+        points = jobs.tick([(0, 100, 1)], {0: {"active": active}}, owners={100: job(7)})
+        moment = GPU.utilization.point(0, 1, Dimensions(gpu="0"))
+        pipeline.tick(5 * n + 5, moment, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
+    row = table(summary, ended)[1].split()
+    assert row[:5] == ["0", "22", "%", "100", "%"]
+    assert row[5:] == ["other", "0:00:35"]
+
+
+def test_time_that_was_not_read_says_nothing_about_the_utilization(pipeline, summary, ended):
+    jobs = Machine(interval=5.0)
+    for n in range(4):
+        points = jobs.tick([(0, 100, 1)], {0: {"active": 1.0 if n < 3 else None}}, owners={100: job(7)})
+        pipeline.tick(5 * n + 5, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
+    assert table(summary, ended)[1].split()[:5] == ["0", "100", "%", "100", "%"]
+
+
 def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_beside_it(pipeline, ended):
     class Sliced(Priced):
         def answer(self):
@@ -251,8 +273,8 @@ def test_the_95th_percentile_is_that_of_all_readings_to_the_percent():
     values = [(17 * n) % 97 + 0.4 for n in range(1000)]
     for n, value in enumerate(values):
         device.take(n, {"utilization": [gpu_metrics.UTILIZATION.point(n, value)]})
-    assert device.percentile(0.95) == round(sorted(values)[949])
-    assert device.mean == pytest.approx(sum(values) / 1000)
+    assert device.utilization.percentile(0.95) == round(sorted(values)[949])
+    assert device.utilization.mean == pytest.approx(sum(values) / 1000)
 
 
 def test_a_long_run_needs_no_more_memory_than_a_short_one():

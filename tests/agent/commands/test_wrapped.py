@@ -42,7 +42,8 @@ def child_with_handler(ready, number, then: str) -> WrappedCommand:
         f"    {then}\n"
         f"signal.signal({int(number)}, handler)\n"
         f"pathlib.Path({str(ready.flag)!r}).touch()\n"
-        "time.sleep(60)\n"
+        "for _ in range(3000):  # one long sleep would miss a signal that comes just before it\n"
+        "    time.sleep(0.02)\n"
     )
 
 

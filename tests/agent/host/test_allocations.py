@@ -180,6 +180,54 @@ def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
     source.close()
 
 
+@pytest.mark.parametrize(
+    ("driver", "device", "name"),
+    [
+        ("gpu.nvidia.com", "gpu-2", "gpu-2"),
+        ("gpu.nvidia.com", "gpu-0-mig-1g10gb-19-4", "gpu-0-mig-19-4"),
+        ("gpu.nvidia.com", "gpu-0-mig-1g10gb-me-20-0", "gpu-0-mig-20-0"),
+        ("gpu.nvidia.com", "gpu-vfio-1", "gpu-vfio-1"),
+        ("gpu.amd.com", "gpu-3-130", "card3"),
+        ("gpu.intel.com", "0000-03-00-0-0x56c0", "0000:03:00.0"),
+        ("gpu.intel.com", "0000-b3-1f-7-0x0bda", "0000:b3:1f.7"),
+        ("gpu.intel.com", "something-else", "something-else"),
+    ],
+)
+def test_a_device_of_dynamic_allocation_has_the_name_that_collectors_give_it(tmp_path, serve, driver, device, name):
+    claim = field(2, "my-claim") + field(4, field(2, driver) + field(3, "node-1") + field(4, device))
+    serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    assert found(allocations) == [(name, "train")]
+    allocations.close()
+
+
+@pytest.mark.parametrize(
+    ("resource", "device", "name"),
+    [
+        ("gpu.intel.com/i915", "card1-0", "card1"),
+        ("gpu.intel.com/xe", "card1-7", "card1"),
+        ("amd.com/gpu", "0000:03:00.0", "0000:03:00.0"),
+        ("google.com/tpu", "3", "tpu3"),
+    ],
+)
+def test_a_device_of_a_plugin_has_the_name_that_collectors_give_it(tmp_path, serve, resource, device, name):
+    serve(pod("team", "train", "main", resource, device))
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    assert found(allocations) == [(name, "train")]
+    allocations.close()
+
+
+def test_other_resources_of_the_makers_are_no_accelerators(tmp_path, serve):
+    serve(
+        pod("team", "net", "main", "nvidia.com/hostdev", "0000:3b:00.2")
+        + pod("team", "monitor", "main", "gpu.intel.com/i915_monitoring", "all")
+        + pod("team", "train", "main", "nvidia.com/gpu.shared", "GPU-1::3")
+    )
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    assert found(allocations) == [("GPU-1", "train")]
+    allocations.close()
+
+
 def test_a_kubelet_that_does_not_answer_costs_its_deadline_only(tmp_path, serve, monkeypatch):
     monkeypatch.setattr(kubelet, "TIMEOUT", 0.2)
     server = serve(b"")

@@ -9,56 +9,99 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.host.counters import ChangingSum, counting_since
+from chipwatch.datapoint import Dimensions, counter
+from chipwatch.host.counters import Counters, MemberSum, counting_since
+from chipwatch.pipeline.window import Window
 
+S = 10**9
+SENT = counter("test.sent", "By", "Sent.")
+READ = counter("test.read", "By", "Read.")
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 
 
-def test_the_sum_begins_with_the_total_and_adds_each_increase():
-    total = ChangingSum()
-    assert total.add({"a": 10, "b": 5}) == 15
-    assert total.add({"a": 12, "b": 5}) == 17
-    assert total.total == 17
+def totals(*readings: dict[str, int]) -> list[float]:
+    """Return the sum after each reading, one a nanosecond from 1 on."""
+    total, found = MemberSum(), []
+    for at, members in enumerate(readings, 1):
+        total.take(members, at)
+        assert total.start_time == 1
+        found.append(total.value)
+    return found
 
 
-def test_a_new_member_adds_nothing_in_its_first_reading():
-    total = ChangingSum()
-    total.add({"a": 10})
-    assert total.add({"a": 10, "b": 1000}) == 10
-    assert total.add({"a": 10, "b": 1001}) == 11
+def test_a_sum_begins_at_zero_at_its_first_reading_and_adds_what_each_member_gains():
+    assert totals({"a": 10, "b": 5}, {"a": 12, "b": 5}, {"a": 12, "b": 8}) == [0, 2, 5]
 
 
-def test_a_member_that_disappears_and_returns_leaves_the_sum_as_it_is():
-    total = ChangingSum()
-    total.add({"a": 10, "b": 500})
-    assert total.add({"a": 11}) == 511
-    assert total.add({"a": 11, "b": 9000}) == 511
-    assert total.add({"a": 11, "b": 9001}) == 512
+def test_a_sum_that_was_not_read_has_no_start():
+    assert (MemberSum().value, MemberSum().start_time) == (0, None)
 
 
-def test_a_member_that_falls_adds_nothing_in_that_reading():
-    total = ChangingSum()
-    total.add({"a": 1000})
-    assert total.add({"a": 3}) == 1000
-    assert total.add({"a": 5}) == 1002
+def test_a_member_that_comes_adds_nothing_in_its_first_reading():
+    assert totals({}, {"a": 7}, {"a": 9, "b": 1000}, {"a": 9, "b": 1001}) == [0, 0, 2, 3]
 
 
-def test_members_absent_from_the_first_reading_add_only_their_increase():
-    total = ChangingSum()
-    assert total.add({}) == 0
-    assert total.add({"a": 7}) == 0
-    assert total.add({"a": 9}) == 2
+def test_what_a_member_added_remains_when_it_goes_and_it_comes_back_as_a_new_one():
+    assert totals({"a": 10, "b": 500}, {"a": 11, "b": 600}, {"a": 12}, {"a": 12, "b": 9000}) == [0, 101, 102, 102]
+
+
+def test_a_member_that_fell_adds_all_that_it_counted_since():
+    assert totals({"a": 100}, {"a": 1375}, {"a": 49}, {"a": 51}, {"a": 0}, {"a": 3}) == [
+        0,
+        1275,
+        1324,
+        1326,
+        1326,
+        1329,
+    ]
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2**64)), min_size=1))
-def test_the_sum_never_falls_and_never_rises_by_more_than_the_present_members_gained(readings):
-    total = ChangingSum()
-    before = total.add(readings[0])
-    assert before == sum(readings[0].values())
-    for last, now in itertools.pairwise(readings):
-        after = total.add(now)
-        assert 0 <= after - before <= sum(max(0, now[name] - last[name]) for name in now.keys() & last.keys())
-        before = after
+def test_a_sum_rises_as_prometheus_would_see_its_members_rise(readings):
+    steps = totals(*readings)
+    assert steps[0] == 0
+    for (last, now), (before, after) in zip(itertools.pairwise(readings), itertools.pairwise(steps), strict=True):
+        both = [(last[name], now[name]) for name in now.keys() & last.keys()]
+        assert after - before == pytest.approx(sum(new - old if new >= old else new for old, new in both))
+
+
+def test_points_of_one_metric_are_counted_apart_by_their_dimensions():
+    counters, one, other = Counters(), Dimensions(kind="one"), Dimensions(kind="other")
+    counters.total(SENT, 1, {"a": 5}, one)
+    counters.total(SENT, 2, {"a": 7}, other)
+    assert counters.total(SENT, 3, {"a": 8}, one) == SENT.point(3, 3, one, start_time=1)
+    assert counters.total(SENT, 3, {"a": 8}, other) == SENT.point(3, 1, other, start_time=2)
+
+
+def test_a_single_counter_keeps_its_value_and_the_start_that_is_known():
+    counters = Counters(5)
+    assert counters.point(SENT, 10 * S, 700) == SENT.point(10 * S, 700, start_time=5)
+    assert counters.point(SENT, 20 * S, 49) == SENT.point(20 * S, 49, start_time=10 * S)
+    assert counters.point(SENT, 30 * S, 50) == SENT.point(30 * S, 50, start_time=10 * S)
+
+
+def test_a_single_counter_of_unknown_start_starts_at_its_first_reading():
+    assert Counters().point(SENT, 10, 700) == SENT.point(10, 700, start_time=10)
+
+
+def test_counters_of_another_source_start_at_their_next_reading_and_sums_go_on():
+    counters = Counters(5)
+    counters.point(SENT, 10, 700)
+    counters.total(READ, 10, {"a": 1})
+    counters.restart()
+    assert counters.point(SENT, 20, 900) == SENT.point(20, 900, start_time=20)
+    assert counters.total(READ, 20, {"a": 4, "b": 100}) == READ.point(20, 3, start_time=10)
+
+
+def test_the_figures_of_two_kinds_of_reader_agree_over_resets():
+    """The increases that a window adds up are those that PromQL's increase() finds in the values."""
+    counters, window, shown, added = Counters(5), Window(0, born=8), [], 0.0
+    for at, value in enumerate([100, 1375, 49, 51, 30, 30, 31], 10):
+        (point,) = window.add([counters.point(SENT, at * S, value)], at * S)
+        added += point.increase or 0
+        shown.append(point.value)
+    assert added == 1275 + 49 + 2 + 30 + 1
+    assert added == sum(now - last if now >= last else now for last, now in itertools.pairwise(shown))
 
 
 def test_counters_of_linux_count_since_boot():
@@ -73,7 +116,3 @@ def test_other_systems_take_the_boot_time_from_psutil(monkeypatch, tmp_path):
     expected = psutil.boot_time()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert counting_since(tmp_path) == pytest.approx(expected * 1e9, abs=2e9)
-
-
-def test_a_sum_of_nothing_yet_is_zero():
-    assert ChangingSum().total == 0

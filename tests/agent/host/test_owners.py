@@ -158,12 +158,34 @@ def test_a_pid_that_is_used_again_has_another_owner(host):
     assert owner_of(found, 41).job == "9"
 
 
-def test_a_process_that_still_runs_is_read_once(host):
+def test_a_process_that_stays_in_its_cgroup_is_read_once(host):
     host.process(41, SLURM_JOB)
     found = host.owners()
     first = owner_of(found, 41)
-    host.write("proc/41/cgroup", "0::/\n")
+    host.write("proc/41/environ", "SLURM_JOB_PARTITION=other\0")
     assert owner_of(found, 41) is first
+
+
+def test_a_process_that_is_moved_into_the_cgroup_of_a_job_belongs_to_it_from_then_on(host):
+    host.process(41, "/user.slice/user-1000.slice/session-3.scope", SLURM_JOB_PARTITION="h100")
+    found = host.owners()
+    assert owner_of(found, 41)[:2] == ("user", "ada")
+    for number in ("7", "8"):
+        host.write("proc/41/cgroup", f"0::{SLURM_JOB.replace('job_7', f'job_{number}')}\n")
+        owner = owner_of(found, 41)
+        assert (owner.job, owner.partition, owner.cgroup[-5:]) == (number, "h100", f"job_{number}")
+
+
+@pytest.mark.parametrize(
+    "later", ["4:memory:/\n0::/\n", "4:memory:/\n0::/system.slice/slurmd.service\n", "", f"0::{SLURM_JOB} (deleted)\n"]
+)
+def test_a_process_that_ends_stays_with_its_job(host, later):
+    host.process(41, SLURM_JOB)
+    found = host.owners()
+    first = owner_of(found, 41)
+    host.write("proc/41/cgroup", later)
+    for _ in range(2):
+        assert owner_of(found, 41) is first
 
 
 def test_the_most_important_kind_of_several_hierarchies_counts(host):
@@ -308,12 +330,27 @@ def job_cgroup():
 USERS_OWN = "/user.slice/user-1000.slice/user@1000.service"
 
 
-@pytest.mark.parametrize("folder", ["slurmstepd.scope", "app.slice/slurm/uid_0"])
-def test_a_cgroup_that_a_user_may_make_is_no_job_of_slurm(host, folder):
-    host.process(41, f"{USERS_OWN}/{folder}/job_7/step_0")
+@pytest.mark.parametrize(
+    "made",
+    [
+        "/slurmstepd.scope/job_9/step_0",
+        "/app.slice/slurm/uid_0/job_9/step_0",
+        f"{KUBE}/cri-containerd-{CONTAINER}.scope",
+        f"/cri-containerd-{CONTAINER}.scope",
+        f"/ecs/{POD}/{CONTAINER}",
+        f"/docker-{CONTAINER}.scope",
+        f"/user.slice/libpod-{CONTAINER}.scope/container",
+        "/lxc.payload.trainer",
+        "/system.slice/jupyterhub.service",
+    ],
+)
+def test_a_cgroup_that_a_user_may_make_names_nobody_else(host, made):
+    host.process(41, f"{USERS_OWN}{made}")
     assert owner_of(host.owners(), 41)[:2] == ("user", "ada")
-    host.process(42, f"{SLURM_JOB}{USERS_OWN}/{folder}/job_9/step_0")
+    host.process(42, f"{SLURM_JOB}{USERS_OWN}{made}")
     assert owner_of(host.owners(), 42).job == "7", "a job of Slurm cannot leave it so"
+    host.process(43, f"/system.slice/docker-{CONTAINER}.scope{USERS_OWN}{made}")
+    assert owner_of(host.owners(), 43).job == CONTAINER[:12]
 
 
 def test_names_that_are_no_text_are_told_with_escapes(host):
@@ -364,7 +401,19 @@ def test_the_gpus_of_a_step_may_be_ranges(host, listed, devices):
 
 @pytest.mark.parametrize(
     "part",
-    ["/kubepods", "kubepods/pod", "/kubepods-pod4415fd05", "/docker-", "/ecs/", "/slurm/uid_1", "/lxc/", "/a.service"],
+    [
+        "/kubepods",
+        "kubepods/pod",
+        "/kubepods-pod4415fd05",
+        "/docker-",
+        "/ecs/",
+        "/slurm/uid_1",
+        "/lxc/",
+        "/lxc.payload.",
+        "/..",
+        "/../pod",
+        "/a.service",
+    ],
 )
 def test_a_path_made_to_cost_time_costs_little(part):
     began = time.process_time()

@@ -25,8 +25,8 @@ from chipwatch.logs.formats import (
     style_of,
     to_stderr,
 )
-from chipwatch.logs.text import MAX_LENGTH
 from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.redaction import MAX_LENGTH
 
 
 class Hands:

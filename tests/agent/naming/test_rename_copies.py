@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter, gauge
 from chipwatch.errors import BadBatch, Retryable
@@ -139,7 +140,8 @@ def test_the_share_of_memory_is_the_containers_where_it_is_limited(limit, share,
 
 
 def test_other_profiles_have_no_copies():
-    assert [profile for profile in PROFILES if copier(profile)] == list(COPIES) == ["wandb", "wandb-docs", "dcgm"]
+    having = ["wandb", "wandb-docs", "dcgm", "dcgm4.6"]
+    assert [profile for profile in PROFILES if copier(profile)] == list(COPIES) == having
 
 
 def test_no_copy_has_a_name_that_the_profile_gives_or_changes():
@@ -234,7 +236,7 @@ POINTS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.lists(POINTS, max_size=12), max_size=6), st.integers(0, 2**32), st.sampled_from([0, 5]))
 def test_whatever_fails_every_point_and_every_copy_has_one_end(ticks, seed, most):
     sink = Moody(seed)

@@ -295,6 +295,7 @@ def test_the_profile_is_offered():
         "cwagent",
         "neuron-prometheus",
         "dcgm",
+        "dcgm4.6",
         "node",
         "otel",
     ]

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chipwatch.commands.catalogue import catalogue
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
-from chipwatch.naming.dcgm import DCGM, DCGM_COPIES
+from chipwatch.naming.dcgm import DCGM, DCGM_4_6, DCGM_4_6_COPIES, DCGM_COPIES
 from chipwatch.naming.node import NODE
 from chipwatch.naming.rename import copier, renamer
 from chipwatch_sinks.prometheus.page import Format, Page
@@ -32,10 +32,14 @@ DCGM_FIELDS = {
     " PIPE_FP64_ACTIVE PIPE_FP32_ACTIVE PIPE_FP16_ACTIVE",
 }
 FIELDS = {f"DCGM_FI_{group}_{name}" for group, names in DCGM_FIELDS.items() for name in names.split()}
-OTHERS = {"DCGM_FI_DEV_POWER_MGMT_LIMIT", "DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_FB_TOTAL"}
+OTHERS = {
+    *("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_FB_TOTAL"),
+    *(f"DCGM_FI_DEV_CLOCKS_EVENT_REASON_{of}_SLOWDOWN_NS" for of in ("SW_THERM", "HW_THERM", "HW_POWER_BRAKE")),
+}
 """Fields of DCGM (dcgm_fields.h) that the file does not have."""
 VALUES = {"cause": ("correctable", "uncorrectable"), "window": ("1m", "5m", "15m"), "direction": ("sent", "received"),
-          "reason": ("power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability")}  # fmt: skip
+          "reason": ("power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability",
+                     "sw_thermal", "hw_thermal", "power_brake")}  # fmt: skip
 
 
 @cache
@@ -62,6 +66,33 @@ def names(profile, table):
 def test_every_field_of_dcgm_is_one_that_its_exporter_has():
     assert {*names("dcgm", DCGM)} <= FIELDS | OTHERS
     assert len({*names("dcgm", DCGM)} & FIELDS) == 33
+
+
+def test_every_field_of_dcgm_4_6_has_the_id_that_its_former_name_had():
+    rows = [line.split("\t") for line in (FIXTURES / "nvidia/dcgm_fields.tsv").read_text().splitlines()[1:]]
+    renamed = {former: name for _, former, name in rows}
+    for former, table in (*zip(names("dcgm", DCGM), names("dcgm4.6", DCGM_4_6), strict=True),):
+        assert table == renamed[former]
+    copied = [[copy.name.template for copy in copies.values()] for copies in (DCGM_COPIES, DCGM_4_6_COPIES)]
+    assert [renamed[former] for former in copied[0]] == copied[1]
+    assert sum(former != name for former, name in renamed.items()) == 20
+
+
+def test_under_the_names_of_dcgm_4_6_only_names_change():
+    metric = gauge_or_counter(declared()["gpu.utilization"])
+    dims = {**GPU, "driver": "580.65"}
+    assert sent("dcgm4.6", metric, 97, **dims) == (
+        "DCGM_FI_DEV_GPU_UTIL_RATIO", LABELS | {"DCGM_FI_SYSTEM_DRIVER_VERSION": "580.65"}, 97
+    )  # fmt: skip
+    assert sent("dcgm", metric, 97, **dims)[:2] == (
+        "DCGM_FI_DEV_GPU_UTIL",
+        LABELS | {"DCGM_FI_DRIVER_VERSION": "580.65"},
+    )
+    for ours, name in DCGM.items():
+        newer = DCGM_4_6[ours]
+        assert (name.unit, name.factor, name.words, [*name.dims.values()]) == (
+            newer.unit, newer.factor, newer.words, [*newer.dims.values()]
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -173,11 +204,11 @@ def test_bytes_of_pcie_are_a_rate_as_theirs_and_a_counter_as_ours():
     assert (one.metric.name, one.metric.kind, one.value) == ("DCGM_FI_PROF_PCIE_TX_BYTES", Kind.GAUGE, 300)
 
 
-@pytest.mark.parametrize("profile", ["dcgm", "node"])
+@pytest.mark.parametrize("profile", ["dcgm", "dcgm4.6", "node"])
 def test_the_page_for_prometheus_has_these_names_unchanged(profile):
     rename, page = renamer(profile), Page()
     points = []
-    for ours in {"dcgm": DCGM, "node": NODE}[profile]:
+    for ours in {"dcgm": DCGM, "dcgm4.6": DCGM_4_6, "node": NODE}[profile]:
         metric = declared()[ours]
         start = 1 if metric.kind is Kind.COUNTER else None
         points.append(rename(Datapoint(metric, 50, Dimensions(dict.fromkeys(metric.dims, "0")), 9 * S, start)))
@@ -197,6 +228,8 @@ def test_the_page_on_names_has_a_row_for_each():
     text = DOCS.read_text()
     for ours, name in {**DCGM, **NODE}.items():
         assert f"| `{ours}` | `{name.template}` |" in text
+    for name, newer in zip(DCGM.values(), DCGM_4_6.values(), strict=True):
+        assert name.template == newer.template or f"| `{name.template}` | `{newer.template}` |" in text
     assert "DCGM_FI_DEV_XID_ERRORS" in text
     for copy in DCGM_COPIES.values():
         assert f"`{copy.name.template}`" in text

@@ -29,6 +29,44 @@ def test_headers_without_end_are_bounded():
         HttpClient(server.url, timeout=5, max_bytes=1000).post(b"x", {})
 
 
+def interim(status, *headers):
+    return "\r\n".join([f"HTTP/1.1 {status} Words", *headers, "", ""]).encode()
+
+
+EARLY = (interim(100), interim(102), interim(103, "Link: </a.css>; rel=preload", "Content-Length: 5"))
+
+
+@pytest.mark.parametrize("before", [*EARLY, b"".join(EARLY), interim(199) * 20])
+def test_interim_answers_are_read_past_and_the_connection_is_kept(before):
+    final = before + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    with RawServer([final]) as server:
+        client = HttpClient(server.url, timeout=5, max_bytes=10_000)
+        for _ in range(3):
+            assert client.post(b"x", {})[::2] == (200, b"{}")
+        client.close()
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        interim(100) * 21 + http(200),
+        interim(103) * 100_000,
+        interim(102, *["A: b"] * 99) * 20 + http(200),
+        interim(101, "Upgrade: h2c") + http(200),
+        interim(103, "A: b")[:-2],
+        interim(103),
+    ],
+    ids=["too many", "endless", "too many bytes", "another protocol", "cut", "no final"],
+)
+def test_interim_answers_are_bounded_in_number_and_bytes_and_are_no_answer(answer):
+    with RawServer([lambda _: answer]) as server:
+        client, begun = HttpClient(server.url, timeout=5, max_bytes=10_000), time.monotonic()
+        with pytest.raises(Retryable):
+            client.post(b"x", {})
+        assert time.monotonic() - begun < 4
+
+
 @pytest.mark.parametrize(
     ("url", "env", "proxy"),
     [

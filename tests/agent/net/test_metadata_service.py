@@ -270,3 +270,11 @@ def test_any_endless_part_of_an_answer_is_refused_before_the_deadline(raw, monke
     monkeypatch.setattr("chipwatch.net.metadata_service.TOTAL_TIMEOUT", 60.0)
     with pytest.raises(NoAnswer, match=r"gives an answer that is too large|does not speak HTTP"):
         raw(*ENDLESS[name], 0).request("GET", "/", {})
+
+
+def test_interim_answers_are_read_past(answering):
+    def early(http):
+        http.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+        body(b"i-0abc")(http)
+
+    assert answering(early).request("GET", "/id", {})[:2] == (200, b"i-0abc")

@@ -410,6 +410,20 @@ def test_a_stop_ends_the_wait_at_once_and_reads_once_more(build, running, until)
     until(lambda: values(sink) == [1, 2])
 
 
+@pytest.mark.parametrize("stop_in", ["first", "last"])
+def test_the_last_tick_waits_for_a_slow_reading(build, running, until, stop_in):
+    sink, gate = MemorySink(), threading.Event()
+    slow = Hanging(gate, when=1 if stop_in == "first" else 2)
+    pipe = build([slow], [sink], interval=3600)
+    background = running(pipe)
+    until(lambda: slow.begun == 1 and pipe.ticks)
+    waker = threading.Timer(3 * module.GRACE, gate.set)
+    waker.start()
+    assert background.stop() < LONG / 2
+    waker.join()
+    until(lambda: values(sink, of="hung") == ([1] if stop_in == "first" else [1, 2]))
+
+
 def test_closing_sends_the_window_that_is_open_however_short_it_is(build):
     sink, clock = MemorySink(), Clock()
     pipe = build([Steady()], [sink], window=3600, clock=clock)

@@ -7,6 +7,7 @@ import re
 import sqlite3
 import threading
 import time
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 from chipwatch.datapoint import Dimensions, counter, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed
-from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
+from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, BatchWriter, first_batch
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.sink import Limits, Rejected
 from chipwatch.spool import codec
@@ -644,6 +646,127 @@ def test_a_bad_series_in_every_window_costs_only_itself(start):
     idle(worker)
     assert worker.sink.got == list(range(21))
     assert spool.ledger.dropped == {"set aside": 20}
+
+
+class Picky(Sink):
+    """Refuses every request with a point of a series of `bad`."""
+
+    bad = frozenset()
+
+    def write(self, batch):
+        if any(point.dims["n"] in self.bad for point in batch):
+            self.asked.append(ids(batch))
+            raise BadBatch("something is wrong")
+        return super().write(batch)
+
+
+def windows(*bad, sizes=(1000,) * 23, each=1, heals=None):
+    """Return a sink and spool after as many windows of `sizes` series, and requests of each; those `bad` are refused."""
+    sink, spool, now = Picky(max_points=1000), Spool("mem"), [0.0]
+    sink.open()
+    log = ThrottledLogger(logging.getLogger("test"), "mem")
+    writer = BatchWriter(sink, spool, log, Counter(), Counter(), clock=lambda: now[0])
+    sink.bad, requests = frozenset(bad), []
+    for number, size in enumerate(sizes):
+        if number == heals:
+            sink.bad = frozenset()
+        made = [
+            gauge(f"m{n % 10}", "1", "A metric.").point(time, float(n), Dimensions(n=str(n)))
+            for n in range(size)
+            for time in range(each)
+        ]
+        spool.append(made)
+        before = len(sink.asked)
+        while taken := spool.take(1000)[0]:
+            writer.write_all(taken)
+        requests.append(len(sink.asked) - before)
+        now[0] += 60.0
+    assert spool.ledger.balance() == spool.ledger.spooled == 0
+    return sink, spool, requests
+
+
+def test_a_refused_series_is_searched_once_an_hour_and_goes_in_a_separate_request():
+    sink, spool, requests = windows("617", sizes=(1000,) * 62)
+    assert requests[0] <= 2 * math.ceil(math.log2(1000)) + 2
+    assert requests[1:60] == [2] * 59
+    assert requests[60] == requests[0]
+    assert spool.ledger.rejected == {"refused by the service": 62}
+    assert len(sink.got) == 62 * 999
+
+
+def test_all_refused_series_of_a_metric_are_one_request():
+    bad = [str(n) for n in range(3, 1000, 10)]  # all of the metric m3
+    sink, spool, requests = windows(*bad)
+    assert requests[1:] == [2] * 22
+    assert len(sink.got) == 23 * 900
+    assert spool.ledger.rejected.total() == 23 * 100
+
+
+def test_a_series_that_is_taken_again_loses_nothing_more():
+    sink, spool, requests = windows("617", heals=2)
+    assert requests[1:] == [2, 2, *[1] * 20]
+    assert spool.ledger.rejected.total() == 2
+    assert len(sink.got) == 23 * 1000 - 2
+
+
+def test_a_second_metric_that_turns_bad_is_found_beside_the_first():
+    sink, spool, requests = windows("1", "2", sizes=(2, 5, 5, 5))  # "2" is in the second window for the first time
+    assert requests[2:] == [3, 3]
+    assert spool.ledger.rejected.total() == 7
+    assert len(sink.got) == 1 + 3 * 3
+
+
+def test_points_of_a_refused_series_of_several_times_are_judged_one_by_one():
+    class Once(Picky):
+        def write(self, batch):
+            self.bad = frozenset({"7"} if any(p.at == 1 and p.dims["n"] == "7" for p in batch) else ())
+            return super().write(batch)
+
+    sink, spool = Once(max_points=1000), Spool("mem")
+    sink.open()
+    writer = BatchWriter(
+        sink, spool, ThrottledLogger(logging.getLogger("test"), "mem"), Counter(), Counter(), clock=lambda: 0.0
+    )
+    for _ in range(3):
+        spool.append([LOAD.point(at, float(n), Dimensions(n=str(n))) for at in range(4) for n in range(20)])
+        writer.write_all(spool.take(1000)[0])
+    assert spool.ledger.rejected.total() == 3
+    assert len(sink.got) == 3 * 79
+
+
+def test_a_wire_that_fails_at_a_refused_series_doubles_and_loses_nothing():
+    sink, spool = Picky(max_points=1000), Spool("mem")
+    sink.open()
+    sink.bad = frozenset({"7"})
+    writer = BatchWriter(
+        sink, spool, ThrottledLogger(logging.getLogger("test"), "mem"), Counter(), Counter(), clock=lambda: 0.0
+    )
+    made = [LOAD.point(1, float(n), Dimensions(n=str(n))) for n in range(20)]
+    spool.append(made)
+    writer.write_all(spool.take(1000)[0])
+    spool.append(made)
+    for fails in (1, 2, 1):  # at the others, then at the refused one, then again at that
+        real, sink.write = sink.write, fail_at(sink.write, fails)
+        deliver = writer.end_doubted if writer.is_halfway else lambda: writer.write_all(spool.take(1000)[0])
+        with pytest.raises(Retryable):
+            deliver()
+        sink.write = real
+    writer.end_doubted()
+    assert sorted(sink.got) == sorted(2 * [n for n in range(20) if n != 7])
+    assert spool.ledger.rejected.total() == 2
+    assert spool.ledger.balance() == spool.ledger.spooled == 0
+
+
+def fail_at(write, number):
+    """Return `write`, whose call of this number fails at the wire."""
+    calls = iter(range(1, 100))
+
+    def failing(batch):
+        if next(calls) == number:
+            raise Retryable("no answer")
+        return write(batch)
+
+    return failing
 
 
 def test_a_bad_point_that_is_alone_waits_for_another_to_be_taken(start):

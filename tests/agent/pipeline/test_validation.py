@@ -181,3 +181,9 @@ def test_what_is_taken_can_be_written_and_is_read_back_as_it_was(points):
     if taken:
         found, _ = codec.decode(codec.encode(taken, DIMS), len(taken))
         assert found == taken
+
+
+def test_a_metric_that_is_always_wanted_is_taken_above_the_level_and_its_neighbour_is_not():
+    made, taken = Validation(Level.BASIC, ThrottledLogger(logging.getLogger("agent.test"), "x"), frozenset({"x.a"})), []
+    made.take((gauge(name, "1", "M.", Level.ALL).point(NOW, 1.0) for name in ("x.a", "x.b")), NOW, taken)
+    assert [point.metric.name for point in taken] == ["x.a"]

@@ -10,6 +10,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from chipwatch.datapoint import Dimensions, counter, gauge
 from chipwatch.pipeline.window import FORGET, MOST_VALUES, Window, summarise
@@ -103,14 +104,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("shape", HOSTILE)
 @given(st.integers(min_value=151, max_value=3000), st.integers())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_a_summary_of_hostile_samples_is_true_to_them(shape, count, seed):
     draw = random.Random(seed)
     check_summary([HOSTILE[shape](draw) for _ in range(count)])
 
 
 @given(st.integers())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_summary_of_values_that_are_seen_often_is_true_to_its_samples(seed):
     draw = random.Random(seed)
     values = [
@@ -260,19 +261,37 @@ def test_where_only_increases_are_wanted_a_counter_without_one_is_no_point():
     window = Window(0, born=BORN, increases=True)
     assert window.add([sent(1200 * S, 5)], 1200 * S) == []
     assert [p.increase for p in window.add([sent(1201 * S, 5)], 1201 * S)] == [0]
-    assert window.add([sent(1202 * S, 1)], 1202 * S) == []
-    assert [p.increase for p in window.add([sent(1203 * S, 3)], 1203 * S)] == [2]
+    assert [p.increase for p in window.add([sent(1202 * S, 1)], 1202 * S)] == [1]
+    assert window.add([sent(1203 * S, 3, start_time=7)], 1203 * S) == []
 
 
-def test_a_counter_that_goes_back_gives_neither_a_negative_nor_a_spike():
-    assert rises(live(), (1200 * S, 1000), (1201 * S, 3), (1202 * S, 5)) == [None, None, 2]
+def test_a_counter_that_fell_counts_from_zero():
+    assert rises(live(), (1200 * S, 1000), (1201 * S, 3), (1202 * S, 5)) == [None, 3, 2]
+
+
+def test_a_counter_that_fell_gets_the_time_of_the_last_reading_as_its_start_until_it_has_a_newer_one():
+    window, found = live(), []
+    for second, value, start_time in (
+        (1200, 1000, BOOT), (1201, 3, BOOT), (1202, 5, BOOT), (1203, 1, BOOT - 1), (1204, 2, BOOT - 1), (1207, 9, 1205 * S),
+    ):  # fmt: skip
+        (point,) = window.add([sent(second * S, value, start_time)], second * S)
+        found.append((point.start_time // S, point.increase))
+    assert found == [(5, None), (1200, 3), (1200, 2), (1202, 1), (1202, 1), (1205, 9)]
+
+
+def test_a_counter_without_a_start_gets_one_when_it_falls():
+    window = live()
+    (first,) = window.add([sent(1200 * S, 1000, None)], 1200 * S)
+    (fell,) = window.add([sent(1201 * S, 3, None)], 1201 * S)
+    assert (first.start_time, fell.start_time, fell.increase) == (None, 1200 * S, 3)
 
 
 def test_a_reset_inside_a_window_keeps_what_is_known_of_the_rest():
     window = Window(60, born=BORN)
     for second, value in ((1200, 100), (1205, 110), (1210, 2), (1215, 5)):
         window.add([sent(second * S, value)], second * S)
-    assert window.close()[0].increase == 10 + 3
+    (point,) = window.close()
+    assert (point.increase, point.value, point.start_time) == (10 + 2 + 3, 5, 1205 * S)
 
 
 def test_a_life_that_began_between_two_readings_counts_from_zero():
@@ -318,8 +337,8 @@ def test_a_series_that_vanishes_gives_no_zero_and_on_return_what_it_gained():
     assert (back.increase, back.window_start) == (30, 1200 * S)
 
 
-def test_a_series_that_returns_below_is_only_a_base():
-    assert rises(live(), (1200 * S, 100), (1500 * S, 7), (1501 * S, 9)) == [None, None, 2]
+def test_a_series_that_returns_below_counts_from_zero():
+    assert rises(live(), (1200 * S, 100), (1500 * S, 7), (1501 * S, 9)) == [None, 7, 2]
 
 
 @pytest.mark.parametrize("jump", [30 * 24 * HOUR, -30 * 24 * HOUR, 7 * S, -7 * S])

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.pipeline.window import Window
@@ -58,7 +59,7 @@ def points(draw):
     return draw(st.lists(one, max_size=12))
 
 
-@settings(max_examples=40)  # to draw one takes longer than to test it
+@settings(max_examples=examples(40))  # to draw one takes longer than to test it
 @given(points(), maybe(DIMS))
 def test_what_was_encoded_is_decoded(batch, common):
     assert codec.decode(codec.encode(batch, common), len(batch)) == (batch, common)

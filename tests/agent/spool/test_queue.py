@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.agent.spool.draining import drain, ids, take
+from tests.examples import examples
 
 import chipwatch.spool.backlog
 import chipwatch.spool.disk
@@ -891,7 +892,7 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLife = Life.TestCase
 
@@ -1184,6 +1185,23 @@ def sending(spooled, destination, **more):
     spool = spooled(destination=destination, **more)
     spool.bind(destination)
     return spool
+
+
+def test_no_query_of_an_address_is_kept_and_a_new_key_finds_the_points(spooled, path):
+    first = spooled(destination={"endpoint": "http://h/v1?api_key=K3Y"})
+    first.bind({"endpoint": "http://h/v1?api_key=K3Y"})
+    first.append(points([1]))
+    first.remember(b"state")
+    first.close()
+    assert b"K3Y" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+    again = spooled(destination={"endpoint": "http://h/v1?api_key=N3W"})
+    again.bind({"endpoint": "http://h/v1?api_key=N3W"})
+    assert (again.apart, again.recall(), len(again.take(9)[0])) == (0, b"state", 1)
+    other = {"endpoint": "http://other/v1?api_key=K3Y"}
+    again.close()
+    last = spooled(destination=other)
+    last.bind(other)
+    assert last.apart == 1
 
 
 def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(spooled, path, caplog):

@@ -267,3 +267,52 @@ def test_a_chunk_without_a_key_is_a_database_error(path):
         pytest.raises(sqlite3.DatabaseError, match="the key of a chunk is corrupt: None after -1"),
     ):
         store.chunks()
+
+
+OLD = b'{"endpoint": "http://user:pa55@h:4318/v1?api_key=K3Y#part", "tenant": "a?b"}'
+NEW = b'{"endpoint": "http://h:4318/v1", "tenant": "a?b"}'
+
+
+def old_spool(path, *, state=True):
+    """Make a file as the version before 1 did, with an address's query in chunks, a memo and free pages."""
+    with closing(Store(path)) as store:
+        for key in range(40):
+            store.add(Chunk(key, 3, 4, 7, OLD), b"body")
+        store.acknowledge(range(1, 40), None, {"sent": 117})
+        if state:
+            store.note(f"sink {OLD.decode()}", b"a state")
+        store.note("sink", b"another")
+        store._db.execute("PRAGMA user_version=0")
+
+
+def bytes_of(path):
+    return b"".join(file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_a_file_of_an_older_version_is_kept_without_the_queries_of_addresses(path):
+    old_spool(path)
+    assert b"K3Y" in bytes_of(path)
+    with closing(Store(path)) as store:
+        assert [(chunk.destination, chunk.left) for chunk in store.chunks()] == [(NEW, 3)]
+        assert store.ledger() == {"collected": 120, "sent": 117}
+        assert store.noted(f"sink {NEW.decode()}") == b"a state"
+        assert store.noted("sink") == b"another"
+        assert b"K3Y" not in bytes_of(path)
+        assert b"pa55" not in bytes_of(path)
+    with closing(Store(path)) as store:
+        assert [chunk.destination for chunk in store.chunks()] == [NEW]
+
+
+def test_a_renewal_that_a_full_disk_stops_loses_nothing_and_is_made_at_the_next_start(path, monkeypatch):
+    old_spool(path)
+
+    def full(_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("chipwatch.spool.sqlite.relabelled", full)
+        with closing(Store(path)) as store:
+            assert [(chunk.destination, chunk.left) for chunk in store.chunks()] == [(OLD, 3)]
+    with closing(Store(path)) as store:
+        assert [(chunk.destination, chunk.left) for chunk in store.chunks()] == [(NEW, 3)]
+    assert b"K3Y" not in bytes_of(path)

@@ -12,6 +12,8 @@
  *     0.kernels=0.2/5+1;60   a kernel of 0.2 s every 5 s, the first one after 1 s, none from 60 s on: what the driver
  *                        samples, GPM and the utilization tell follows from it, unless they have lines of their own
  *
+ *     uptime=kept        time goes on when the library is opened again, as on a machine whose driver is loaded again
+ *
  * of a field (0.field.83=...) it may end in the type of the union's member: u unsigned int, s signed int, d double,
  * l unsigned long, h unsigned short; unsigned long long otherwise. "0.lost=1" makes every call about GPU 0 fail with 15.
  *
@@ -43,7 +45,11 @@ typedef struct { uint processors, copiers, decoders, encoders, jpegs, flows, sli
 typedef struct { ull stamp; Value value; } Share;
 typedef struct { uint version, many; void *first, *second; Metric metrics[1]; } Metrics;
 typedef struct { uint version, supported; } Support;
+typedef struct { void *device; uint id, profile, start, size; } Instance;
 typedef struct { uint version, sensor; int temperature; } Temperature;
+typedef struct { uint version; ull aggregate[3], parity, secded, corrected, buckets[5]; uint over; } Sram;
+typedef struct { uint version; unsigned char cluster[16]; int status; uint clique; unsigned char state; uint mask;
+                 unsigned char summary; } Fabric;
 
 #define SAME(type, size) _Static_assert(sizeof(type) == (size), "unlike nvidia-ml-py: " #type)
 SAME(Utilization, SIZE_UTILIZATION);
@@ -57,7 +63,10 @@ SAME(Metric, SIZE_METRIC);
 SAME(Attributes, SIZE_ATTRIBUTES);
 SAME(Share, SIZE_SHARE);
 SAME(Support, SIZE_SUPPORT);
+SAME(Instance, SIZE_INSTANCE);
 SAME(Temperature, SIZE_TEMPERATURE);
+SAME(Sram, SIZE_SRAM);
+SAME(Fabric, SIZE_FABRIC);
 _Static_assert(__builtin_offsetof(Metrics, metrics) == OFFSET_METRICS, "unlike nvidia-ml-py: Metrics");
 
 /* -- the table ---------------------------------------------------------------------------------------------- */
@@ -249,8 +258,9 @@ int nvmlInitWithFlags(uint flags)
     const char *value;
     (void)flags;
     ENTER;
-    skipped = 0;
     fakeLoad();
+    if (!slot("uptime")->value)
+        skipped = 0;
     int code = text("init", &value);
     if (code && code != UNSUPPORTED)
         return code;
@@ -524,6 +534,143 @@ int nvmlDeviceGetMigDeviceHandleByIndex(const Device *device, uint index, const 
     int code = ask(device, what, &value);
     *found = &devices[device->gpu][1 + index];
     return code == UNSUPPORTED ? NOT_FOUND : code;
+}
+
+/* An instance of a GPU by the driver's number; its handle here is that of its device. */
+int nvmlDeviceGetGpuInstanceById(const Device *device, uint id, const Device **found)
+{
+    double value;
+    ENTER;
+    for (int n = 1; n <= MIGS; n++) {
+        *found = &devices[device->gpu][n];
+        if (!number(*found, "gi", &value) && (uint)value == id)
+            return OK;
+    }
+    return NOT_FOUND;
+}
+
+int nvmlGpuInstanceGetInfo(const Device *instance, Instance *found)
+{
+    double profile, slice;
+    ENTER;
+    int code = number(instance, "profile", &profile);
+    if (!code)
+        code = number(instance, "slice", &slice);
+    if (!code)
+        *found = (Instance){NULL, 0, (uint)profile, (uint)slice, 1};
+    return code;
+}
+
+/* -- faults --------------------------------------------------------------------------------------------------- */
+
+UINT_OF(nvmlDeviceGetCurrPcieLinkWidth, "pcie.width")
+UINT_OF(nvmlDeviceGetMaxPcieLinkWidth, "pcie.width_max")
+UINT_OF(nvmlDeviceGetCurrPcieLinkGeneration, "pcie.generation")
+UINT_OF(nvmlDeviceGetMaxPcieLinkGeneration, "pcie.generation_max")
+UINT_OF(nvmlDeviceGetDefaultEccMode, "ecc.default")
+
+int nvmlDeviceGetEccMode(const Device *device, uint *now, uint *pending)
+{
+    double value;
+    ENTER;
+    int code = number(device, "ecc.now", &value);
+    if (!code)
+        *now = *pending = (uint)value;
+    return code;
+}
+
+int nvmlDeviceGetSramEccErrorStatus(const Device *device, Sram *found)
+{
+    double over, uncorrected = 0;
+    ENTER;
+    int code = number(device, "sram.over", &over);
+    if (!code && (code = number(device, "sram.uncorrected", &uncorrected)) == UNSUPPORTED)
+        code = OK;
+    if (!code) {
+        found->over = (uint)over;
+        found->parity = (ull)uncorrected;
+    }
+    return code;
+}
+
+int nvmlDeviceGetMemoryErrorCounter(const Device *device, int kind, int since, int place, ull *found)
+{
+    double value;
+    ENTER;
+    int code = kind != 1 || since != 0 || place != 2 ? INVALID : number(device, "dram.uncorrected", &value);
+    if (!code)
+        *found = (ull)value;
+    return code;
+}
+
+/* max, high, partial, low, none: banks by the rows that they have to spare; 0.spare is the number of the last ones */
+int nvmlDeviceGetRowRemapperHistogram(const Device *device, uint *found)
+{
+    double none;
+    ENTER;
+    int code = number(device, "spare", &none);
+    if (!code) {
+        found[0] = 640 - (uint)none;
+        found[1] = found[2] = found[3] = 0;
+        found[4] = (uint)none;
+    }
+    return code;
+}
+
+int nvmlDeviceGetRepairStatus(const Device *device, uint *found)
+{
+    double value;
+    ENTER;
+    int code = number(device, "repair", &value); /* 1 channel, 2 TPC */
+    if (!code) {
+        found[1] = (uint)value & 1;
+        found[2] = (uint)value >> 1;
+    }
+    return code;
+}
+
+int nvmlDeviceGetUnrepairableMemoryFlag_v1(const Device *device, uint *found)
+{
+    double value;
+    ENTER;
+    int code = number(device, "unrepairable", &value);
+    if (!code)
+        found[1] = (uint)value;
+    return code;
+}
+
+int nvmlDeviceGetGpuFabricInfoV(const Device *device, Fabric *found)
+{
+    double state, status = 0, mask = 0, summary = 0, version = 3;
+    ENTER;
+    int code = number(device, "fabric.state", &state);
+    if (code)
+        return code;
+    number(device, "fabric.version", &version); /* the latest that this driver knows */
+    if (found->version >> 24 > (uint)version)
+        return VERSION;
+    number(device, "fabric.status", &status);
+    number(device, "fabric.mask", &mask);
+    number(device, "fabric.summary", &summary);
+    found->state = (unsigned char)state;
+    found->status = (int)status;
+    found->mask = (uint)mask;
+    if (found->version >> 24 > 2)
+        found->summary = (unsigned char)summary;
+    return OK;
+}
+
+/* 0.links=18, and 0.links_down=3 for so many of them that are down */
+int nvmlDeviceGetNvLinkState(const Device *device, uint link, uint *found)
+{
+    double links, down = 0;
+    ENTER;
+    int code = number(device, "links", &links);
+    if (code)
+        return code;
+    number(device, "links_down", &down);
+    *found = link >= (uint)down;
+    return link < (uint)links ? OK : INVALID;
 }
 
 /* -- processes: 0.processes=11327:2690646016,11345:!   (PID:BYTES, ! for not available) ------------------------ */

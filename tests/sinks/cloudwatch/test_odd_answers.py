@@ -1,5 +1,6 @@
 """Answers that no CloudWatch gives: a proxy, a captive portal, a broken server. None of them counts as sent or as bad data."""
 
+import gzip
 import logging
 
 import pytest
@@ -60,8 +61,48 @@ def test_the_words_name_what_answered_and_repeat_nothing_of_the_page(answered):
     assert "\x1b" not in str(end)
 
 
-def test_a_success_has_the_services_number_of_the_request_or_its_body(answered):
-    assert answered(OK, http(200, b"{}"), http(200, b"odd", "x-amzn-RequestId: 1")) == [[], [], []]
+ID = "x-amzn-RequestId: 1"
+JSON = "Content-Type: application/x-amz-json-1.0"
+
+
+def test_a_success_has_status_200_the_request_id_and_an_empty_body_or_an_object(answered):
+    bodies = (b"", b"{}", b' {"more": 1}\n')
+    assert answered(OK, *(http(200, body, ID, "Content-Type: text/html") for body in bodies)) == [[]] * 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (http(200, b"{}", JSON), "without x-amzn-RequestId"),
+        (http(200, b"", JSON), "without x-amzn-RequestId"),
+        (http(200, b"{}", "x-amzn-RequestId:  "), "without x-amzn-RequestId"),
+        (http(200, b"{}", "x-amz-request-id: 1"), "without x-amzn-RequestId"),
+        (http(201, b"{}", ID), "201 instead of 200"),
+        (http(202, b"{}", ID), "202 instead of 200"),
+        (b"HTTP/1.1 204 No Content\r\nx-amzn-RequestId: 1\r\n\r\n", "204 instead of 200"),
+        (http(200, BODIES["page"], ID, JSON), "not CloudWatch's"),
+        (http(200, b"<html>Welcome, log in</html>", ID, JSON), "not CloudWatch's"),
+        (http(200, b"odd", ID), "not CloudWatch's"),
+        (http(200, b" ", ID), "not CloudWatch's"),
+        (http(200, b"\r\n", ID), "not CloudWatch's"),
+        (http(200, b"\xef\xbb\xbf{}", ID), "not CloudWatch's"),
+        (http(200, "{}".encode("utf-16"), ID), "not CloudWatch's"),
+        (http(200, b"[]", ID), "not CloudWatch's"),
+        (http(200, b"null", ID), "not CloudWatch's"),
+        (http(200, b"{}{}", ID), "not CloudWatch's"),
+        (http(200, b'{"__type": 5}', ID), "not CloudWatch's"),
+        (http(200, gzip.compress(b"{}"), ID, JSON, "Content-Encoding: gzip"), "not CloudWatch's"),
+        (http(200, b"", ID, "Content-Length: 500"), "not CloudWatch's"),
+        (http(200, b'{"__type": "InternalFailure"}', ID, JSON), "answers 200 InternalFailure"),
+        (http(200, b'{"__type": null}', ID, JSON), "answers 200"),
+        (http(200, b'{"__type": "com.amazonaws.cloudwatch#AccessDenied"}', ID, JSON), "answers 200 AccessDenied"),
+        (http(200, b'{"a"', ID, JSON, length=500), "incomplete"),
+    ],
+)  # fmt: skip
+def test_what_only_resembles_a_success_is_tried_again(answered, answer, words):
+    (end,) = answered(answer)
+    assert type(end) is Retryable
+    assert words in str(end)
 
 
 def test_no_more_than_a_mebibyte_of_an_answer_is_read(make_sink, points):
@@ -101,3 +142,11 @@ def test_a_success_of_another_length_than_it_says_is_none(make_sink, points, len
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}".encode()
     with RawServer([answer]) as server, pytest.raises(Retryable):
         make_sink(endpoint_url=server.url).write(points())
+
+
+@pytest.mark.parametrize("status", [100, 102, 103])
+def test_an_interim_answer_accepts_nothing_and_hides_no_final_one(answered, status):
+    early = f"HTTP/1.1 {status} Early\r\nx-amzn-RequestId: 1\r\n\r\n".encode()
+    assert answered(early + OK) == [[]]
+    assert type(answered(early)[0]) is Retryable
+    assert type(answered(early + http(503, b"{}"))[0]) is Retryable

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble
 from tests.doubles.datums import datum
+from tests.examples import examples
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
 from chipwatch_sinks.cloudwatch import wire
@@ -179,7 +180,7 @@ def points(draw):
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(batch=st.lists(points(), max_size=6), namespace=ascii_text, high_resolution=st.booleans())
 def test_the_body_says_what_botocores_own_would_say(own, batch, namespace, high_resolution):
     encoder = Encoder(high_resolution=high_resolution)
@@ -192,7 +193,7 @@ def test_the_body_says_what_botocores_own_would_say(own, batch, namespace, high_
     assert ours == theirs
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(point=points())
 def test_what_is_let_through_is_what_a_strict_service_takes(strict, point):
     """The limits were written down twice, once for the sink and once for the double; they agree on every point."""
@@ -220,7 +221,7 @@ def strict():
         yield double
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(point=points())
 def test_a_size_is_never_less_than_the_bytes_and_rarely_far_more(point):
     encoder = Encoder(high_resolution=True)

@@ -28,13 +28,13 @@ def test_with_an_address_any_region_is_taken():
     assert CloudwatchSink.Config(region="mars-1", endpoint_url="http://127.0.0.1:1").region == "mars-1"
 
 
-def test_the_command_names_the_flag_or_the_file(agent, tmp_path):
-    done = agent.run("check", "--sink", "cloudwatch", "--region", "us-esat-1")
+def test_the_command_names_the_flag_or_the_file(here, tmp_path):
+    done = here("check", "--sink", "cloudwatch", "--region", "us-esat-1")
     assert done.returncode == 2
     assert done.stderr.startswith("chipwatch: --region: AWS has no region 'us-esat-1'; did you mean ")
     file = tmp_path / "chipwatch.toml"
     file.write_text('[sinks.cloudwatch]\nregion = "us-esat-1"\n')
-    done = agent.run("check", "--config", file)
+    done = here("check", "--config", file)
     assert done.stderr.startswith(f"chipwatch: {file}: sinks.cloudwatch.region: AWS has no region 'us-esat-1'; ")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import replace
 
 import pytest
 from tests.doubles.otlp import JSON, parse, read
+from tests.examples import examples
 
 from chipwatch.datapoint import Dimensions, Kind, Metric, counter, gauge
 from chipwatch.pipeline.window import summarise
@@ -59,10 +61,10 @@ def batch_of(dice):
 
 @pytest.mark.parametrize("gauges", ["mean", "mean-min-max", "histogram"])
 @pytest.mark.parametrize("delta", [False, True])
-def test_ten_thousand_batches_are_read_back_as_they_were(gauges, delta):
+def test_random_batches_are_read_back_as_they_were(gauges, delta):
     dice = random.Random(f"{gauges}{delta}")
     encoder = Encoder({"deployment.environment": "test"}, gauges=gauges, delta=delta, on_points=delta)
-    for _ in range(BATCHES // 6 + 1):
+    for _ in range(examples(BATCHES) // 6 + 1):
         batch = batch_of(dice)
         body = encoder.encode(batch)
         assert len(body) <= sum(encoder.size(point) for point in batch) + 4000  # and the resource
@@ -83,25 +85,27 @@ def expected(sent, gauges, *, delta):
     name, point = sent
     total = point.summary
     if point.metric.kind is Kind.COUNTER:
-        return name, point.at, float(point.increase if delta else point.value)
+        return name, point.at, as_sent(point, point.increase if delta else point.value)
     if gauges == "histogram":
-        one = (1, float(point.value), float(point.value), float(point.value))
-        return (
-            name,
-            point.at,
-            one if total is None else (total.count, *map(float, (total.sum, total.minimum, total.maximum))),
-        )
+        count, total_sum, *ends = (total.count, *total[1:4]) if total else (1, *[point.value] * 3)
+        return name, point.at, (count, 0.0 if ends[0] < 0 else float(total_sum), *map(float, ends))
     if name.endswith((".min", ".max")):
         low, high = (total.minimum, total.maximum) if total else (point.value, point.value)
         return name, point.at, float(low if name.endswith(".min") else high)
-    return name, point.at, float(point.value)
+    return name, point.at, as_sent(point, point.value) if gauges == "mean" and not total else float(point.value)
+
+
+def as_sent(point, value):
+    """Return the integer that is sent of a unit that counts, else a float."""
+    counts = point.metric.unit in ("By", "{thread}") and value == int(value) and abs(value) < 2**63
+    return int(value) if counts else float(value)
 
 
 def test_json_says_the_same_as_protobuf():
     dice = random.Random(7)
     for gauges in ("mean", "mean-min-max", "histogram"):
         encoder = Encoder({}, gauges=gauges)
-        for _ in range(300):
+        for _ in range(examples(300)):
             body = encoder.encode(batch_of(dice))
             assert parse(as_json(body), JSON) == parse(body)
 
@@ -109,6 +113,50 @@ def test_json_says_the_same_as_protobuf():
 def one(body):
     (point,) = read(body)
     return point
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "kind"),
+    [
+        ("By", 5.0, "as_int"),
+        ("{packet}", 2**53 + 1, "as_int"),
+        ("By", 2.0**63 - 1024, "as_int"),
+        ("By", -(2.0**63), "as_int"),
+        ("By", 2.0**63, "as_double"),
+        ("By", 1e300, "as_double"),
+        ("By", 5.5, "as_double"),
+        ("s", 5.0, "as_double"),
+        ("1", 5.0, "as_double"),
+        ("%", 5, "as_double"),
+    ],
+)
+@pytest.mark.parametrize("make", [counter, gauge])
+def test_a_reading_of_a_unit_that_counts_is_an_integer(make, unit, value, kind):
+    metric = make("test.total", unit, "A total.")
+    request = parse(Encoder({}).encode([metric.point(AT, value)]))
+    sent = request.resource_metrics[0].scope_metrics[0].metrics[0]
+    (point,) = getattr(sent, sent.WhichOneof("data")).data_points
+    assert (point.WhichOneof("value"), getattr(point, kind)) == (kind, value)
+    text = json.loads(as_json(Encoder({}).encode([metric.point(AT, value)])))
+    data = text["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
+    assert ("asInt" in str(data)) == (kind == "as_int")
+
+
+def test_the_mean_of_a_window_is_a_float_so_that_a_series_never_changes_its_type():
+    used = gauge("test.used", "By", "A size.")
+    for samples in ([4, 4], [4, 5]):
+        total = summarise(samples)
+        point = used.point(AT, total.sum / total.count)._replace(summary=total, window_start=AT - SECOND)
+        assert type(one(Encoder({}).encode([point])).value) is float
+
+
+def test_a_histogram_of_negative_values_has_no_sum():
+    for samples, has_sum in (([-1, 5], False), ([0, 5], True), ([-0.0], True)):
+        total = summarise(samples)
+        point = LEVEL.point(AT, 2, Dimensions(gpu="0"))._replace(summary=total, window_start=AT - SECOND)
+        request = parse(Encoder({}, gauges="histogram").encode([point]))
+        metric = request.resource_metrics[0].scope_metrics[0].metrics[0]
+        assert metric.exponential_histogram.data_points[0].HasField("sum") is has_sum
 
 
 def test_a_counter_has_its_start_and_a_gauge_none():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import ExitStack
 from email.utils import formatdate
 
@@ -80,6 +81,11 @@ def test_partial_success_is_counted_with_its_words_and_never_sent_again(receiver
     assert len(receiver.requests) == 1
 
 
+def test_a_partial_success_in_json_is_read_whatever_its_content_type(receiver, opened):
+    receiver.will(double.partial(3, "out of order", JSON)._replace(kind="text/plain"))
+    assert len(opened(receiver.url).write(BATCH)) == 3
+
+
 def test_no_more_points_are_rejected_than_were_sent(receiver, opened):
     receiver.will(double.partial(10**6, "all"))
     assert len(opened(receiver.url).write(BATCH)) == 8
@@ -98,11 +104,17 @@ def test_a_warning_of_the_receiver_is_said_once(receiver, caplog, opened):
     ("reply", "kind", "words"),
     [
         (double.status(429, "slow down", ("Retry-After", "7")), Retryable, "429: slow down"),
-        (double.status(500, "oops"), Retryable, "500: oops"),
+        (double.status(500, "oops"), Refused, "the receiver.*fails.*500: oops"),
+        (double.status(501, "oops"), Refused, "501: oops"),
+        (double.status(505, ""), Refused, "505"),
+        (double.status(599, ""), Refused, "599"),
         (double.status(502, ""), Retryable, "502"),
         (double.status(503, "x"), Retryable, "503: x"),
         (double.status(504, "x"), Retryable, "504"),
-        (double.status(408, "x"), Retryable, "408"),
+        (double.status(408, "x"), Refused, "408"),
+        (double.status(409, "x"), Refused, "409"),
+        (double.status(422, "bad point"), BadBatch, "422: bad point"),
+        (double.status(425, "x"), Refused, "425"),
         (double.status(400, "bad point"), BadBatch, "400: bad point"),
         (double.status(413, "too large"), BadBatch, "413: too large"),
         (double.status(401, "who are you"), Refused, "who are you"),
@@ -114,10 +126,13 @@ def test_a_warning_of_the_receiver_is_said_once(receiver, caplog, opened):
         (Reply(400, b'{"__type": "ValidationException", "message": "of AWS"}', kind=JSON), BadBatch, "of AWS"),
         (Reply(503, b"<html>maintenance</html>", kind="text/html"), Retryable, "the answer is 503"),
         (Reply(400, b"plain words", kind="text/plain"), BadBatch, "plain words"),
-        (Reply(200, b"<html>Welcome, log in</html>", kind="text/html"), Retryable, "not OTLP's"),
-        (Reply(200, b"OK", kind="text/plain"), Retryable, "not OTLP's"),
-        (Reply(200, b"[1]", kind=JSON), Retryable, "not OTLP's"),
-        (Reply(200, b'{"partialSuccess": 5}', kind=JSON), Retryable, "not OTLP's"),
+        (Reply(200, b"<html>Welcome, log in</html>", kind="text/html"), Retryable, "200 with a page"),
+        (Reply(200, b"", kind="text/html; charset=utf-8"), Retryable, "200 with a page"),
+        (Reply(200, b"welcome", kind="application/xhtml+xml"), Retryable, "200 with a page"),
+        (Reply(200, b"\r\n <!DOCTYPE html><title>x</title>", kind="text/plain"), Retryable, "200 with a page"),
+        (Reply(200, b"\xef\xbb\xbf<!-- x --><HTML>", kind=JSON), Retryable, "200 with a page"),
+        (Reply(200, b"<html>", kind=""), Retryable, "200 with a page"),
+        (Reply(202, b"<html>", kind=double.PROTOBUF), Retryable, "202 with a page"),
         (Reply(503, b"x" * (5 << 20)), Retryable, "503"),
         (Reply(200, b"x" * (5 << 20)), Retryable, "4194304 bytes"),
     ],
@@ -128,6 +143,31 @@ def test_each_answer_has_its_consequence(receiver, reply, kind, words, opened):
     with pytest.raises(kind, match=words):
         sink.write(BATCH)
     assert sink.write(BATCH) == []  # and the next request is served
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"ok", "text/plain"), (b"OK\n", ""), (b" ", "text/plain"), (b"[1]", JSON), (b'{"partialSuccess": 5}', JSON),
+        (b'{"partialSucc', JSON), (b"\xff\xff", double.PROTOBUF), (b"\x1f\x8b no gzip", double.PROTOBUF),
+        (b"\xef\xbb\xbfok", JSON), (b"x" * 100_000, "text/plain"),
+    ],
+)  # fmt: skip
+def test_a_success_without_a_page_counts_and_is_said_once_where_it_is_not_otlp(receiver, body, kind, caplog, opened):
+    receiver.will(*[Reply(200, body, kind=kind)] * 3)
+    sink = opened(receiver.url)
+    with caplog.at_level(logging.WARNING):
+        assert [sink.write(BATCH) for _ in range(3)] == [[], [], []]
+    assert len(receiver.requests) == 3
+    oddity = f"otlp: the answer 200 is not OTLP ({kind}), but counts as accepted: check endpoint_url"
+    assert [record.getMessage() for record in caplog.records] == ([oddity] if body.strip() else [])
+
+
+def test_a_partial_success_of_sixty_bytes_is_not_taken_for_a_page(receiver, opened):
+    reply = double.partial(3, "<!doctype html" + "x" * 42)
+    assert reply.body[:2] == b"\n<"
+    receiver.will(reply)
+    assert len(opened(receiver.url).write(BATCH)) == 3
 
 
 @pytest.mark.parametrize(
@@ -294,11 +334,14 @@ def test_the_preference_of_temporality(receiver, preference, delta, opened):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "gRPC is not spoken here.*4318"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "gRPC is not spoken here, HTTP is used.*4318"),
+        ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "GRPC", "gRPC is not spoken here, HTTP is used.*4318"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "thrift", "http/protobuf or http/json, got 'thrift'"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "gzip or none"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon", "milliseconds"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318", "expected http://"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:secret@host", "user name"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "0", "milliseconds"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "5s", "milliseconds"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "9" * 5000, "milliseconds"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret,secret", "part 2"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "Content-Type=secret", "set by the agent"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=secret%0Ab", "does not allow"),
@@ -306,17 +349,43 @@ def test_the_preference_of_temporality(receiver, preference, delta, opened):
         ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "x", "lowmemory"),
     ],
 )  # fmt: skip
-def test_a_wrong_variable_is_named_without_a_secret(name, value, words):
-    with pytest.raises(ConfigError, match=words) as caught:
-        OtlpSink(OtlpSink.Config(), {name: value})
-    assert name in str(caught.value)
-    assert "secret" not in str(caught.value)
+def test_a_value_that_is_not_understood_is_ignored_with_one_warning(name, value, words, caplog, request):
+    receiver, opened = map(request.getfixturevalue, ("receiver", "opened"))
+    with caplog.at_level(logging.WARNING):
+        sink = opened(receiver.url, {name: value})
+        sink.open()
+    assert sink.write(BATCH) == []
+    (record,) = caplog.records
+    assert re.fullmatch(f"otlp: {name} is ignored: .*{words}.*", record.getMessage())
+    assert "secret" not in record.getMessage()
+    assert len(record.getMessage()) < 300
+    plain = opened(receiver.url)
+    plain.write(BATCH)
+    assert receiver.requests[0].headers == receiver.requests[1].headers
+    assert (sink._timeout, sink._is_delta) == (plain._timeout, plain._is_delta)
+
+
+def test_the_variable_for_all_applies_where_the_one_for_metrics_is_not_understood(receiver, opened):
+    env = {"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
+    opened(receiver.url, env).write(BATCH)
+    assert receiver.requests[0].headers["content-type"] == JSON
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("localhost:4318", "expected http://"), ("http://user:secret@host", "user name")]
+)
+def test_an_address_that_cannot_be_used_ends_the_start_since_the_default_is_another_place(value, words):
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"):
+        with pytest.raises(ConfigError, match=words) as caught:
+            OtlpSink(OtlpSink.Config(), {name: value})
+        assert name in str(caught.value)
+        assert "secret" not in str(caught.value)
 
 
 def test_variables_for_a_collector_do_not_reach_a_cloud():
     env = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     sink = OtlpSink(OtlpSink.Config(flavour="google"), env)
-    assert sink._secret_headers == {"Authorization"}
+    assert "secret" not in str(vars(sink))
     assert sink.destination() == {"flavour": "google"}
 
 

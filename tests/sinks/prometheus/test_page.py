@@ -93,6 +93,7 @@ def test_a_series_that_a_tick_lacks_leaves_the_page_at_once():
     page = Page()
     for tick in range(5):
         page.take([POWER.point(AT + tick, tick, gpu(0)), POWER.point(AT + tick, tick, gpu(1))])
+    assert page.series == 2
     page.take([POWER.point(AT + 5, 5, gpu(0))])
     assert samples(page) == {("gpu_power_watts", (("gpu", "0"),)): 5}
     page.take([POWER.point(AT + 6, 6, gpu(0)), POWER.point(AT + 6, 7, gpu(1))])
@@ -106,7 +107,27 @@ def test_a_series_that_comes_every_third_tick_stays_between_and_leaves_when_it_d
         rare = [SENT.point(AT + tick, tick, start_time=BORN)] if tick % 3 == 0 and tick <= 12 else []
         page.take([UTILIZATION.point(AT + tick, 1), *rare])
         seen.append(samples(page).get(("network_sent_bytes_total", ())))
-    assert seen[6:] == [6, 6, 6, 9, 9, 9, 12, 12, 12, None, None, None, None, None]
+    assert seen == [0, 0, 0, 3, 3, 3, 6, 6, 6, 9, 9, 9, 12, 12, 12, None, None, None, None, None]
+
+
+@pytest.mark.parametrize("window", [5, 10, 12])
+def test_a_series_that_is_read_every_15_seconds_never_flickers(window):
+    page = Page(interval=5)
+    readings = {*range(5, 400, 15), 0}  # the first two ticks are read, then each third
+    for batch in range(1, int(300 / window)):
+        end = batch * window
+        rare = [SENT.point(AT, 1, start_time=BORN)] if any(end - window < one <= end for one in readings) else []
+        page.take([UTILIZATION.point(AT + batch, 1), *rare])
+        assert page.series == 1 + (end >= 5)
+
+
+def test_a_series_that_is_new_stays_for_15_seconds_and_one_that_was_away_leaves_with_the_tick_that_lacks_it():
+    page, shown = Page(interval=5), []
+    for tick in range(40):
+        mine = [POWER.point(AT + tick, 1, gpu(0))] if tick in {0, *range(10, 16), *range(30, 33)} else []
+        page.take([UTILIZATION.point(AT + tick, 1), *mine])
+        shown.append(page.series == 2)
+    assert [tick for tick, is_shown in enumerate(shown) if is_shown] == [0, 1, 2, *range(10, 16), *range(30, 34)]
 
 
 def test_of_two_points_of_a_series_in_one_batch_the_newer_counts():
@@ -248,7 +269,7 @@ def test_a_truth_value_is_a_number():
 
 
 def test_points_in_another_order_are_the_same_page():
-    page = Page()
+    page = Page(interval=15)
     points = [POWER.point(AT, n, gpu(n)) for n in range(9)]
     for turn in (points, points[::-1], points[3:] + points[:3], points):
         page.take(turn)
@@ -291,7 +312,7 @@ def test_without_labels_each_series_has_a_name_of_its_own():
 
 def test_series_that_come_and_go_do_not_pile_up(monkeypatch):
     monkeypatch.setattr("chipwatch_sinks.prometheus.page.KNOWN", 100)
-    page = Page()
+    page = Page(interval=15)
     for n in range(1000):
         page.take([Metric(f"a.b{n}", Kind.GAUGE, "1", "X.").point(AT + n, n), POWER.point(AT + n, n, gpu(n))])
     assert page.series == 2

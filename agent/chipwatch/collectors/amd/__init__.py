@@ -103,8 +103,9 @@ class AmdCollector(Collector):
         return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
     def devices(self) -> Iterable[Device]:
-        """Return the cards; ids are the PCI address and the card's place among the cards."""
-        return [Device(card.dims, ids=(card.slot, str(n))) for n, card in enumerate(self._cards.values())]
+        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
+        cards = enumerate(self._cards.values())
+        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
 
     def describe(self) -> str:
         """Return the number of cards, and the tools in use."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.apple.source import METRICS, READER, Macmon, Reader, Source
+from chipwatch.collectors.apple.source import METRICS, READER, Macmon, Reader
 from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.supervised_process import find_program
@@ -45,7 +45,7 @@ class AppleCollector(Collector):
     ) -> None:
         """Take the configuration, a monotonic clock (s), and a command that replaces the hardware reader."""
         self._config, self._clock, self._reader = config, clock, reader
-        self._source: Source | None = None
+        self._source: Macmon | Reader | None = None
 
     def open(self) -> None:
         """Start macmon or the reader; raise Unavailable if neither can be used."""
@@ -78,7 +78,7 @@ class AppleCollector(Collector):
         if source:
             source.close()
 
-    def _find(self) -> Source:
+    def _find(self) -> Macmon | Reader:
         config = self._config
         try:
             return Macmon(find_program("macmon", config.path, *MACMON), config.interval, self._clock)

@@ -2,87 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from chipwatch.datapoint import Metric
-from chipwatch.errors import Unavailable
 from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
-from chipwatch.host.supervised_process import STARTUP, STARTUP_WAIT, StartupWait, SupervisedProcess, quoted
+from chipwatch.host.records import MAX_AGE, ChildReader, RecordSource, decode, own_program
+from chipwatch.host.supervised_process import STARTUP_WAIT, SupervisedProcess
 
-MAX_AGE: Final = 3
-"""Periods after which a record is too old to be reported."""
 FIRST_PERIOD: Final = 0.5
 """Seconds over which the first means are computed."""
 METRICS: Final = {metric.name: metric for metric in (UTILIZATION, MEMORY_USED, TEMPERATURE, POWER, CLOCK_GRAPHICS)}
-RUN: Final = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from chipwatch.collectors.apple.hardware import main; main()"
-)
-READER: Final = (sys.executable, "-I", "-c", RUN, str(Path(__file__).parents[3]))
-"""Isolated from PYTHONPATH and the working directory, where another `chipwatch` may be."""
+READER: Final = own_program("chipwatch.collectors.apple.hardware")
 
 Values = dict[Metric, float]
 
 
-class Source:
-    """Runs a program that prints records; its values are those of the last record."""
-
-    name = ""
-    """Of the program, for messages."""
-    complete_after = 1
-    """Number of the first record that has all values."""
-    description = ""
-
-    def __init__(self, command: Sequence[str | Path], interval: float, clock: Callable[[], float]) -> None:
-        """Take the command, the seconds between two ticks, and a monotonic clock (s)."""
-        self.period, self._clock = max(1.0, interval), clock
-        self._processes = [SupervisedProcess(command, timeout=MAX_AGE * self.period)]
-        self._values: Values = {}
-        self._records, self._read_at, self._closed = 0, 0.0, False
-        self._startup = StartupWait(interval)
-
-    def open(self) -> None:
-        """Start the program; raise Unavailable."""
-        for process in self._processes:
-            process.open(self._clock())
-
-    def read(self, problems: list[str]) -> Values:
-        """Return the values of the last record while it is recent; add to `problems`; wait for the first record."""
-        self._startup.wait(lambda: self._listen(problems))
-        if not self._values and not problems and self._startup.is_over:
-            problems.append(f"{self.name} has printed nothing yet")
-        return self._values if self._clock() - self._read_at < MAX_AGE * self.period else {}
-
-    def close(self) -> None:
-        """End the program; another thread may be reading."""
-        self._closed = True
-        for process in self._processes:
-            process.close()
-
-    def _parse(self, line: bytes, problems: list[str]) -> Values:
-        """Return the values of a record; raise ValueError."""
-        raise NotImplementedError
-
-    def _listen(self, problems: list[str]) -> bool:
-        """Read the printed lines; return True if all values are there, or the program failed."""
-        if self._closed:
-            return True
-        now, process = self._clock(), self._processes[0]
-        for line in [line for one in reversed(self._processes) for line in one.lines(now)]:
-            try:
-                self._values, self._read_at = self._parse(line, problems), now
-                self._records += 1
-            except ValueError as error:
-                problems.append(str(error))
-        problems += process.problems()
-        return self._records >= self.complete_after or process.failures > 0
-
-
-class Macmon(Source):
+class Macmon(RecordSource[Metric, float]):
     """
     Runs `macmon pipe`, which needs no root: github.com/vladkens/macmon .
 
@@ -116,41 +53,14 @@ class Macmon(Source):
         return ready
 
 
-class Reader(Source):
+class Reader(ChildReader[Metric, float]):
     """Runs our own reader (hardware.py) as a child, so that a crash in Apple's libraries does not end the agent."""
 
     name = "the reader of Apple's GPU"
-    complete_after = 2  # the first record has no means
 
-    def open(self) -> None:
-        """Start it and wait for its first record, 10 s at most; raise Unavailable."""
-        super().open()
-        deadline, problems = time.monotonic() + STARTUP, list[str]()
-        while not self.description:
-            self._listen(problems)
-            if self._processes[0].failures or time.monotonic() >= deadline:
-                raise Unavailable(f"{self.name}: {'; '.join(problems) or f'no answer in {STARTUP:g} s'}")
-            time.sleep(0.01)
-        self._startup = StartupWait(self.period)
-
-    def _parse(self, line: bytes, problems: list[str]) -> Values:
-        record = decode(self.name, line)
-        if "unavailable" in record:
-            raise (ValueError if self.description else Unavailable)(str(record["unavailable"]))
-        self.description = str(record.get("source", ""))
-        problems += map(str, record.get("problems", ()))
-        return {METRICS[name]: value for name, value in record.get("values", {}).items()}
-
-
-def decode(name: str, line: bytes) -> Mapping[str, Any]:
-    """Return a record printed by the program `name`; raise ValueError."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, Mapping):
-        raise ValueError(f"{name} printed a line that is not a record: {quoted(line)}")  # noqa: TRY004  # a tool's text
-    return record
+    def _take(self, values: Mapping[str, Any], problems: list[str]) -> Values:
+        del problems
+        return {METRICS[name]: value for name, value in values.items()}
 
 
 def parse(line: bytes) -> Values:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
-from chipwatch.host.counters import ChangingSum, Counters
+from chipwatch.host.counters import Counters
 from chipwatch.host.procfs import number, text
 
 ERRORS: Final = counter("memory.errors", "{error}", "Errors of the memory, all controllers.", dims=("kind",))
@@ -25,7 +25,6 @@ class Memory:
     def __init__(self, sys: Path, level: Level, start_time: int | None) -> None:
         """Find the controllers under `sys`; their counters were zero at `start_time`."""
         self._controllers = sorted((sys / "devices/system/edac/mc").glob("mc[0-9]*"))
-        self._sums = {kind: ChangingSum() for kind in KINDS}
         self._counters = Counters(start_time)
         self._dimms = [] if level < Level.DETAILED else list(self._find())
 
@@ -49,8 +48,7 @@ class Memory:
         for kind, short in KINDS.items():
             counts = {path.name: number(path / f"{short}_count") for path in self._controllers}
             if readable := {name: count for name, count in counts.items() if count is not None}:
-                total = self._sums[kind].add(readable)
-                yield self._counters.point(ERRORS, at, total, Dimensions(kind=kind))
+                yield self._counters.total(ERRORS, at, readable, Dimensions(kind=kind))
         for path, dims in self._dimms:
             if (count := number(path)) is not None:
                 yield self._counters.point(OF_DIMM, at, count, dims)

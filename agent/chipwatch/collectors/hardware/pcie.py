@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
-from chipwatch.host.counters import ChangingSum, Counters
+from chipwatch.host.counters import Counters
 from chipwatch.host.procfs import number, text
 
 DEVICE: Final = ("device",)
@@ -69,7 +69,6 @@ class Pcie:
         """Find the devices under `sys`; their counters were zero at `start_time`."""
         self._folder, self._level = sys / "bus/pci/devices", level
         self._counters = Counters(start_time)
-        self._sums = {kind: ChangingSum() for kind in KINDS}
         self._devices: dict[str, _Device | None] = {}
         self._find()
 
@@ -83,8 +82,7 @@ class Pcie:
         errors = {name: device.errors() for name, device in devices.items()}
         for kind in KINDS:
             if known := {name: counts[kind] for name, counts in errors.items() if kind in counts}:
-                total = self._sums[kind].add(known)
-                yield self._counters.point(ERRORS, at, total, Dimensions(kind=kind))
+                yield self._counters.total(ERRORS, at, known, Dimensions(kind=kind))
         links = {name: link for name, device in devices.items() if (link := device.link())}
         if links:
             yield DEGRADED.point(at, sum(width < expected for width, expected in links.values()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final
 
 from chipwatch.datapoint import Datapoint, Metric
 from chipwatch.host import gpu_metrics
+from chipwatch.host.counters import Counters
 from chipwatch.host.drm import SECOND, CardFiles, Client, Engine, TreeClients, size
 from chipwatch.host.procfs import KeptFile, text
 
@@ -45,7 +45,7 @@ class Card(CardFiles):
         )
         self._idle = [file for path in engines if (file := self.kept(path.parent / "idle_residency_ms"))]
         self._last: dict[KeptFile, tuple[int, float]] = {}
-        self._start_time, self._joules = 0, math.inf
+        self._counters = Counters()
         if self.is_empty:
             self.close()
             raise LookupError(folder)
@@ -79,12 +79,10 @@ class Card(CardFiles):
         for metric, value in readings.items():
             if not gpu_metrics.possible(metric, value):
                 continue
-            start_time = None
             if metric is gpu_metrics.ENERGY:
-                if value < self._joules:  # the first reading, or the driver or the card was reset
-                    self._start_time = at
-                start_time, self._joules = self._start_time, value
-            yield Datapoint(metric, value, self.dims, at, start_time)
+                yield self._counters.point(metric, at, value, self.dims)
+            else:
+                yield metric.point(at, value, self.dims)
 
     def _first(self, folder: Path, *names: str) -> KeptFile | None:
         """Return the first file that exists."""

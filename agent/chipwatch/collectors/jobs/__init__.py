@@ -12,6 +12,7 @@ from typing import Final, Literal
 from chipwatch.collector import Collector
 from chipwatch.collectors.jobs.group import Group
 from chipwatch.collectors.jobs.slurm import SlurmJobs
+from chipwatch.collectors.jobs.waits import Waits
 from chipwatch.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.errors import Unavailable
 from chipwatch.host import cgroup
@@ -71,6 +72,8 @@ class JobsCollector(Collector):
         """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
         self._pids: tuple[int, ...] = ()
+        self._idle: frozenset[int] = frozenset()
+        self._waits: Waits | None = None
         self._groups: dict[str, Group] = {}
         """By the cgroup's path."""
         self._left_out = 0
@@ -88,10 +91,15 @@ class JobsCollector(Collector):
         self._owners = Owners(config.proc, config.root, config.logs or config.root / "var/log")
         self._slurm = SlurmJobs(config.proc, config.sys, self._owners)
         self._allocations = Allocations(config.root, config.mapping, config.kubelet)
+        self._waits = Waits(config.proc)
 
     def follow(self, pids: Collection[int]) -> None:
         """Take the pids that accelerators' drivers list."""
         self._pids = tuple(pids)
+
+    def follow_idle(self, pids: Collection[int]) -> None:
+        """Take the pids on devices that had time without work."""
+        self._idle = frozenset(pids)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the usage of each job's cgroup."""
@@ -119,7 +127,10 @@ class JobsCollector(Collector):
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         if self._left_out:
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
-        self._facts = JobFacts(self._clock(), found, granted, uses, cpu, blocked, missing)
+        assert self._waits is not None
+        moment = self._clock()
+        used = self._waits.read(self._idle & found.keys(), self._pids, moment / 1e9)
+        self._facts = JobFacts(moment, found, granted, uses, cpu, blocked, missing, used)
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
             dims = use.owner.dims(user="user" in self._config.dimensions)
             if use.cpu is not None:

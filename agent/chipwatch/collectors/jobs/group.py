@@ -34,6 +34,7 @@ class Group:
         self._cpu = cgroup.kept(cpu, "cpu.stat", "cpu.stat")
         self._io = cgroup.kept(unified, "io.pressure", "io.pressure")
         self._pressure = cgroup.kept(unified, "memory.pressure", "memory.pressure")
+        self._queue = cgroup.kept(unified, "cpu.pressure", "cpu.pressure")
         self._most = 0
         self._cores: float | None = None
         self._due = 0
@@ -55,6 +56,7 @@ class Group:
             periods=_integer(periods.get(b"periods")),
             throttled=_integer(periods.get(b"throttled")),
             io_some=_stalled(self._io, b"some"),
+            cpu_some=_stalled(self._queue, b"some"),
             memory_full=_stalled(self._pressure, b"full"),
             memory_max=self._most or None if peak is None else peak,
             swapped=_integer(swapped[1] if swapped else swap),
@@ -66,7 +68,7 @@ class Group:
     def close(self) -> None:
         """Close the files."""
         self._usage.close()
-        for file in (self._peak, self._swap, self._cpu, self._io, self._pressure):
+        for file in (self._peak, self._swap, self._cpu, self._io, self._pressure, self._queue):
             if file:
                 file.close()
 

@@ -5,28 +5,38 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from chipwatch.host.xid import is_applications_own
+from chipwatch.host.xid import action_of, is_applications_own
 
 PATTERNS: Final = {
     "xid": r"NVRM: Xid \([^)]*\): (?P<code>[0-9]+)",
     "gpu_lost": r"NVRM: .*fallen off the bus",
+    "gpu_init": r"NVRM: .{0,40}RmInitAdapter failed",
+    "nvlink": r"NVRM: (?:GPU\S* )?knvlink\S+ .{0,60}(?:postRxDetLinkMask|Rx Detect Link [Mm]ask)",
+    "peermem": r"nvidia-peermem \S+ ERROR",
     "sxid": r"nvidia-nvswitch[0-9]+: SXid \([^)]*\): [0-9]+",
     "amd_reset": r"amdgpu (?:\S+ amdgpu: )?GPU reset begin",
     "amd_timeout": r"(?:amdgpu \S+ (?:amdgpu: )?|\[drm:amdgpu_job_timedout.{0,40}\*ERROR\* )ring \S+ timeout",
+    "amd_error": r"amdgpu (?:\S+ amdgpu: )?uncorrectable hardware error\s?\(ERREVENT",
     "neuron": r"(?:\S+ )?NEURON_HW_ERR=",
     "oom_kill": r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process",
-    "hung_task": r"INFO: task .{1,40} blocked for more than [0-9]+ seconds",
-    "soft_lockup": r"(?:watchdog: )?BUG: soft lockup - CPU#",
-    "read_only": r"EXT4-fs .{1,60}Remounting filesystem read-only|XFS .{1,160}[Ss]hutting down filesystem"
-    r"|BTRFS.{1,80} forced readonly",
+    "hung_task": r"INFO: task .{1,40} blocked (?:in I/O wait )?for more than [0-9]+ seconds",
+    "soft_lockup": r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#",
+    "hard_lockup": r"(?:NMI )?watchdog: (?:CPU[0-9]+: )?Watchdog detected hard LOCKUP on cpu",
+    "rcu_stall": r"(?:rcu: )?INFO: rcu_\S+ (?:self-detected stall on CPU|detected (?:expedited )?stalls on CPUs)",
+    "read_only": r"EXT4-fs .{1,60}(?:Remounting filesystem read-only|shut ?down)"
+    r"|XFS .{1,160}(?:[Ss]hutting down filesystem|Filesystem has been shut down)|BTRFS.{1,80} forced readonly",
     "nvme": r"nvme nvme[0-9]+: (?:I/O .{1,80} timeout|Disabling device after reset|controller is down)",
-    "disk_error": r"Buffer I/O error on dev|(?:blk_update_request: )?(?:I/O|critical medium) error, dev"
-    r"|md/raid.{1,20}: Disk failure",
+    "disk_error": r"Buffer I/O error on dev"
+    r"|(?:(?:blk_update_request|print_req_error): )?(?:I/O|critical medium) error, dev"
+    r"|md/raid.{1,20}: Disk failure|EXT4-fs .{1,60}I/O error (?:while writing|to) superblock"
+    r"|block \S+ no available path - failing I/O",
     "nfs": r"nfs: server \S+ not responding",
     "mlx5_port": r"mlx5_core \S+ .{0,60}Port module event.{1,40}(?:Cable error|High Temperature)",
     "mlx5_power": r"mlx5_core .{1,80}Detected insufficient power on the PCIe slot",
+    "mlx5_health": r"mlx5_core .{1,80}(?:device's health compromised|health recovery flow aborted)",
     "aer_corrected": r"pcieport \S+ AER: (?:Multiple )?Correct(?:ed|able) error",
-    "aer_uncorrected": r"pcieport \S+ AER: (?:Multiple )?Uncorrect(?:ed|able)",
+    "aer_uncorrected": r"pcieport \S+ (?:AER: (?:Multiple )?Uncorrect(?:ed|able)|DPC: containment event)"
+    r"|\S+ [0-9a-f]{4,}:\S+ PCIe Bus Error: severity=Uncorrect",
     "mce": r"mce: \[Hardware Error\]: (?:Machine check events logged|CPU [0-9]+: Machine Check)"
     r"|\{[0-9]+\}\[Hardware Error\]: Hardware error from APEI",
     "nccl_segfault": r"[^\[]{1,15}\[[0-9]+\]: segfault at .* in libnccl",
@@ -35,7 +45,9 @@ PATTERNS: Final = {
 """Kind -> how a message begins; the sources of each are in tests/fixtures/SOURCES.kernel.txt."""
 APPLICATIONS_XID: Final = "xid_app"
 """The kind of an Xid that asks nothing of who runs the machine; a program makes these by itself."""
-KINDS: Final = (*PATTERNS, APPLICATIONS_XID)
+XIDS: Final = {"reset_gpu": "xid_reset", "restart_machine": "xid_restart", "check_hardware": "xid_check"}
+"""Immediate action of NVIDIA's catalogue -> kind; the others that are no application's remain `xid`."""
+KINDS: Final = (*PATTERNS, *XIDS.values(), APPLICATIONS_XID)
 ANY: Final = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items()).encode())
 
 
@@ -43,5 +55,7 @@ def kind_of(message: bytes) -> str | None:
     """Return the kind of a message, or None if it is not counted; a program's text in it must not pass for another."""
     if not (found := ANY.match(message)):
         return None
-    code = found["code"]
-    return APPLICATIONS_XID if code and is_applications_own(int(code[:9])) else found.lastgroup
+    if not found["code"]:
+        return found.lastgroup
+    code = int(found["code"][:9])
+    return APPLICATIONS_XID if is_applications_own(code) else XIDS.get(action_of(code), "xid")

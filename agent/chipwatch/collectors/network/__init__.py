@@ -14,7 +14,7 @@ from chipwatch.collector import Collector
 from chipwatch.collectors.network import allowance, tcp
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.errors import Unavailable
-from chipwatch.host.counters import ChangingSum, counting_since
+from chipwatch.host.counters import Counters, counting_since
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import FileSource, PsutilSource
 
@@ -92,9 +92,9 @@ class _Psutil(PsutilSource):
         }
 
 
-_Interface = tuple[int | None, Dimensions, Dimensions, Dimensions]
+_Interface = tuple[Counters, Dimensions, Dimensions, Dimensions]
 """
-Start time of the counters of an interface, and the dimensions for both directions, sent, received.
+The counters of an interface, and the dimensions for both directions, sent, received.
 
 A later interface starts at its first reading: it may have counted in another namespace before.
 """
@@ -128,7 +128,7 @@ class NetworkCollector(Collector):
         self._allowances = allowance.Allowances()
         self._pace = Pace(ALLOWANCES_EVERY)
         self._start_time: int | None = None
-        self._sent, self._received = ChangingSum(), ChangingSum()
+        self._counters = Counters()
         self._interfaces: dict[str, _Interface] = {}
 
     def open(self) -> None:
@@ -146,18 +146,16 @@ class NetworkCollector(Collector):
         traffic = self._read(self._source)
         if not traffic:
             raise Unavailable(f"no network interface but the loopback in {self._source}")
-        self._sent, self._received = ChangingSum(), ChangingSum()
-        self._add(traffic)
-        self._interfaces = {name: _interface(name, self._start_time) for name in traffic}
+        self._counters = Counters(self._start_time)
+        self._interfaces = {name: _interface(name, Counters(self._start_time)) for name in traffic}
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the counters and their sums."""
         assert self._source is not None
         traffic = self._read(self._source)
-        sent, received = self._add(traffic)
         if traffic:
-            yield SENT.point(at, sent, start_time=self._start_time)
-            yield RECEIVED.point(at, received, start_time=self._start_time)
+            yield self._counters.total(SENT, at, {name: counted.sent for name, counted in traffic.items()})
+            yield self._counters.total(RECEIVED, at, {name: counted.received for name, counted in traffic.items()})
         if self.level >= Level.DETAILED:
             yield from self._interface_points(at, traffic)
         if self._tcp:
@@ -166,17 +164,17 @@ class NetworkCollector(Collector):
             yield from self._tcp.points(at, self._start_time)
 
     def _interface_points(self, at: int, traffic: dict[str, _Traffic]) -> Iterable[Datapoint]:
-        self._interfaces = {name: self._interfaces.get(name) or _interface(name, at) for name in traffic}
-        for name, (start_time, both, out, into) in self._interfaces.items():
+        self._interfaces = {name: self._interfaces.get(name) or _interface(name, Counters()) for name in traffic}
+        for name, (counters, both, out, into) in self._interfaces.items():
             counted = traffic[name]
             if self.level >= Level.ALL:
-                yield INTERFACE_SENT.point(at, counted.sent, both, start_time=start_time)
-                yield INTERFACE_RECEIVED.point(at, counted.received, both, start_time=start_time)
-            yield ERRORS.point(at, counted.errors_sent, out, start_time=start_time)
-            yield ERRORS.point(at, counted.errors_received, into, start_time=start_time)
+                yield counters.point(INTERFACE_SENT, at, counted.sent, both)
+                yield counters.point(INTERFACE_RECEIVED, at, counted.received, both)
+            yield counters.point(ERRORS, at, counted.errors_sent, out)
+            yield counters.point(ERRORS, at, counted.errors_received, into)
             if counted.drops_sent is not None:
-                yield DROPS.point(at, counted.drops_sent, out, start_time=start_time)
-            yield DROPS.point(at, counted.drops_received, into, start_time=start_time)
+                yield counters.point(DROPS, at, counted.drops_sent, out)
+            yield counters.point(DROPS, at, counted.drops_received, into)
 
     def describe(self) -> str:
         """Return the names of the interfaces."""
@@ -194,13 +192,7 @@ class NetworkCollector(Collector):
         counts_all, traffic = self._config.loopback, source.read()
         return {name: of for name, of in traffic.items() if counts_all or not source.loopback.fullmatch(name)}
 
-    def _add(self, traffic: dict[str, _Traffic]) -> tuple[int, int]:
-        return (
-            self._sent.add({name: counted.sent for name, counted in traffic.items()}),
-            self._received.add({name: counted.received for name, counted in traffic.items()}),
-        )
 
-
-def _interface(name: str, start_time: int | None) -> _Interface:
+def _interface(name: str, counters: Counters) -> _Interface:
     both = Dimensions(interface=name)
-    return start_time, both, both | {"direction": "sent"}, both | {"direction": "received"}
+    return counters, both, both | {"direction": "sent"}, both | {"direction": "received"}

@@ -76,11 +76,17 @@ class Allowances:
                 yield from self._points(at, Dimensions(interface=interface), values)
 
     def _points(self, at: int, dims: Dimensions, values: Mapping[str, int]) -> Iterator[Datapoint]:
+        queues: dict[str, dict[str, int]] = {}
         for name, value in values.items():
-            if name == AVAILABLE:
+            kind = QUEUE.sub("", name)
+            if kind == AVAILABLE:
                 yield CONNECTIONS.point(at, value, dims)
-            elif name in LIMITS:
-                yield self._counters.point(EXCEEDED, at, value, dims | {"limit": LIMITS[name]})
+            elif kind in LIMITS and kind == name:
+                yield self._counters.point(EXCEEDED, at, value, dims | {"limit": LIMITS[kind]})
+            elif kind in LIMITS:
+                queues.setdefault(kind, {})[name] = value
+        for kind, members in queues.items():
+            yield self._counters.total(EXCEEDED, at, members, dims | {"limit": LIMITS[kind]})
 
     def _find(self, interface: str) -> list[str]:
         """Return the names of all counters of an interface, or none if we want none of them."""
@@ -94,15 +100,11 @@ class Allowances:
             return []
         names = [text.split(b"\0")[0].decode("ascii", "replace") for (text,) in
                  struct.iter_unpack(f"{NAME_SIZE}s", strings[12 : 12 + NAME_SIZE * size])]  # fmt: skip
-        names = [QUEUE.sub("", name) for name in names]
-        return names if {*names} & {AVAILABLE, *LIMITS} else []
+        return names if {QUEUE.sub("", name) for name in names} & {AVAILABLE, *LIMITS} else []
 
     def _read(self, interface: str, names: list[str]) -> dict[str, int]:
-        """Return the counters by name; those of several queues are added up. Raise OSError."""
+        """Return the counters by name; raise OSError."""
         data = self._call(interface, struct.pack("=II", STATISTICS, len(names)) + bytes(8 * MOST))
         if struct.unpack_from("=I", data, 4)[0] != len(names):
             raise OSError(f"{interface} has other counters now")
-        values: dict[str, int] = {}
-        for name, value in zip(names, struct.unpack_from(f"={len(names)}Q", data, 8), strict=True):
-            values[name] = values.get(name, 0) + value
-        return values
+        return dict(zip(names, struct.unpack_from(f"={len(names)}Q", data, 8), strict=True))

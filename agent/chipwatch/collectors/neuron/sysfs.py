@@ -2,11 +2,14 @@
 Reads from sysfs what neuron-monitor lacks: power, and repairable ECC errors.
 
 https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-sysfs-user-guide.html
-Writing to a counter there clears it; the files are opened read-only.
+Writing to a counter there clears it; the files are opened read-only. Driver 2.31 (SDK 2.33) moved nodes to other
+folders. Their new paths are not known to us: a file that is not at its former path is looked for by its name. This was
+not tried with that driver.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -15,12 +18,16 @@ from chipwatch.collectors.neuron import metrics
 from chipwatch.collectors.neuron.schema import INDEX, LARGEST
 from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.host.counters import Life
-from chipwatch.host.procfs import open_kept
+from chipwatch.host.procfs import open_kept, text
 from chipwatch.host.supervised_process import quoted
 
 DEVICES: Final = "devices/virtual/neuron_device"
 POWER: Final = "stats/power/utilization"
 REPAIRABLE: Final = "stats/hardware/mem_ecc_repairable_uncorrected"
+MOVED: Final = (2, 31)
+"""The driver that moved them; older ones may lack them."""
+DEPTH: Final = 5
+"""Folders below a device in which a file is looked for."""
 VALID: Final = b"POWER_STATUS_VALID"
 NO_DATA: Final = b"POWER_STATUS_NO_DATA"
 STALE: Final = 180
@@ -30,7 +37,8 @@ STALE: Final = 180
 class _Device:
     def __init__(self, folder: Path, index: str, boot: int | None) -> None:
         self._dims = Dimensions(neuron_device=index)
-        self._power, self._repairable = open_kept(folder / POWER), open_kept(folder / REPAIRABLE)
+        self._power, self._repairable = (open_kept(find(folder, path)) for path in (POWER, REPAIRABLE))
+        self.lacks = [path for path, file in ((POWER, self._power), (REPAIRABLE, self._repairable)) if not file]
         self._errors = Life(boot)
 
     def points(self, at: int, report: Callable[[str], None]) -> Iterator[Datapoint]:
@@ -38,10 +46,10 @@ class _Device:
         if self._power and (share := _power(self._power.read(), at, report)) is not None:
             yield metrics.POWER.point(at, share, self._dims)
         if self._repairable:
-            text = self._repairable.read().strip()
-            if text.isdigit() and len(text) < 20 and int(text) < LARGEST:
+            count = self._repairable.read().strip()
+            if count.isdigit() and len(count) < 20 and int(count) < LARGEST:
                 errors = self._errors
-                errors.take(int(text), at)
+                errors.take(int(count), at)
                 yield metrics.ECC_REPAIRABLE.point(at, errors.value, self._dims, start_time=errors.start_time)
             else:
                 report(f"{REPAIRABLE}: not a count")
@@ -58,6 +66,7 @@ class Devices:
     def __init__(self, sys: Path, boot: int | None, report: Callable[[str], None]) -> None:
         """Look under `sys`; the counters were zero at `boot` (ns since the epoch; None: when they are first read)."""
         self._folder, self._boot, self._report = sys / DEVICES, boot, report
+        self._version = sys / "module/neuron/version"
         self._devices: list[_Device] = []
 
     def points(self, at: int) -> Iterator[Datapoint]:
@@ -67,6 +76,7 @@ class Devices:
             self._devices = [
                 _Device(path, index, self._boot) for path, index in indices.items() if INDEX.fullmatch(index)
             ]
+            self._note_lacks()
         lost = False
         for device in self._devices:
             try:
@@ -83,10 +93,37 @@ class Devices:
             device.close()
         self._devices = []
 
+    def _note_lacks(self) -> None:
+        version = [int(part) for part in text(self._version).split(".")[:2] if part.isdigit()]
+        if version >= [*MOVED]:
+            for path in dict.fromkeys(path for device in self._devices for path in device.lacks):
+                self._report(f"Neuron's driver has no {path}, and no file of that name elsewhere")
 
-def _power(text: bytes, at: int, report: Callable[[str], None]) -> float | None:
+
+def find(device: Path, path: str) -> Path:
+    """
+    Return the path of a file of a device, or where it may be now; not below its cores.
+
+    A name that is common is looked for with that of its folder. A counter may be a folder with the file `total`.
+    """
+    usual = device / path
+    if usual.is_file():
+        return usual
+    folder, name = path.split("/")[-2:]
+    for place, folders, files in os.walk(device):
+        here = Path(place)
+        depth = len(here.relative_to(device).parts)
+        folders[:] = sorted(one for one in folders if depth < DEPTH and not one.startswith("neuron_core"))
+        if name in files and (name != "utilization" or here.name == folder):
+            return here / name
+        if name in folders and (here / name / "total").is_file():
+            return here / name / "total"
+    return usual
+
+
+def _power(line: bytes, at: int, report: Callable[[str], None]) -> float | None:
     """Return the mean (%) of `STATUS,epoch,minimum,maximum,mean`; compare the whole status: INVALID ends in VALID."""
-    status, *fields = text.strip().split(b",")
+    status, *fields = line.strip().split(b",")
     if status == NO_DATA:
         return None
     if status != VALID:

@@ -48,6 +48,7 @@ class NvidiaCollector(Collector):
 
     metrics = (*of_gpu(), *of_instance())
     level: Level = Level.ALL
+    always = frozenset({of_gpu().fault.name, of_gpu().link_errors.name})
 
     def __init__(self, config: Config) -> None:
         self._config = config

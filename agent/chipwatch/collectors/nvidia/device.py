@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import pynvml
 
+from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
+from chipwatch.collectors.nvidia.health import Health
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
 from chipwatch.collectors.nvidia.query import SECOND, Lost, NvmlQuery
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host.counters import Life
+from chipwatch.host.gpu_metrics import MOST, OVERSHOOT, possible
 
 ALL_LINKS: Final = 0xFFFFFFFF
 ENERGY: Final = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
 MEMORY_TEMPERATURE: Final = pynvml.NVML_FI_DEV_MEMORY_TEMP
-RECOVERY: Final = 230
-"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, a constant that the oldest supported nvidia-ml-py lacks."""
 LINKS: Final = {
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES,
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES,
@@ -105,8 +108,17 @@ class Instance(Part):
         super().__init__(handle, dims, metrics, level)
         self.number = number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
         """The driver's number of the GPU instance; None: not known."""
+        self.place = ""
+        """Number of its profile and its first slice, as 19-4; "" if not known."""
         if number is not None:
             self.gpm = Gpm(self.query, [GRAPHICS, *(metrics.active if self.detailed else ())], number)
+
+    def find_place(self, gpu: Any) -> None:
+        """Find profile and first slice, for the names of schedulers; the driver may not let this user ask."""
+        if self.number is not None:
+            with suppress(pynvml.NVMLError):
+                info = pynvml.nvmlGpuInstanceGetInfo(pynvml.nvmlDeviceGetGpuInstanceById(gpu, self.number))
+                self.place = f"{info.profileId}-{info.placement.start}"
 
     def read(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         """Yield all readings; `gpu` is the handle of the whole GPU. Raise Lost."""
@@ -127,10 +139,13 @@ class Gpu(Part):
 
     metrics: GpuMetrics
 
-    def __init__(self, handle: Any, model: str, dims: Dimensions, metrics: GpuMetrics, level: Level) -> None:
-        """Take the handle, or None if the driver lists the GPU but returns no handle."""
+    def __init__(
+        self, handle: Any, dims: Dimensions, metrics: GpuMetrics, level: Level, *, model: str, fields: DriverFields
+    ) -> None:
+        """Take the handle, or None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)
         self.model, self.number = model, int(dims[GPU])
+        self.health = Health(dims, metrics)
         self.minor: int | None = None
         """Number of its device file, /dev/nvidiaN."""
         self.instances: dict[str, Instance] = {}
@@ -140,7 +155,13 @@ class Gpu(Part):
         """The energy counter in this tick, and the power; None if not known."""
         self.watts: float | None = None
         self._limit: float | None = None
-        self._recovery = False
+        self._is_failing = False
+        """Whether most groups of queries failed, the last time that all were asked."""
+        self._driver = fields
+        self._action: str | None = None
+        """The recovery action that the driver asks for; None if not known."""
+        self._actions: set[str] = set()
+        """All that it has asked for."""
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
         self._all_fields: dict[tuple[int, int], str] = {}
@@ -150,7 +171,7 @@ class Gpu(Part):
         if self.detailed:
             self._all_fields[MEMORY_TEMPERATURE, 0] = "temperature"
         self._fast_fields = dict(self._all_fields)
-        self._all_fields[RECOVERY, 0] = "recovery"
+        self._all_fields.update(((number, 0), "recovery") for number in fields.recovery)
         count("ecc", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
         if self.detailed:
             self.gpm = Gpm(self.query, m.active)
@@ -164,7 +185,7 @@ class Gpu(Part):
             self._all_fields[ROWS_FAILED, 0] = "rows"
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
-            for field, reason in THROTTLES.items():
+            for field, reason in {**THROTTLES, **fields.slowdowns}.items():
                 count("throttled", field, m.throttled, 1e9, reason=reason)
 
     @property
@@ -183,16 +204,20 @@ class Gpu(Part):
         except Lost:
             self.lost = True
         if self.lost:
+            self._action = None
             for part in self.parts:
                 part.sampled_until = None
-        if self.lost or self.query.reset or self._recovery:
+        elif slow:
+            self._is_failing = len(self.query.broken) > len(self.query.answered)
+        if self.lost or self.query.reset or self._is_failing or self._action in STOPS:
             yield self.metrics.state.point(at, 0, self.dims)
         elif self.query.answered:
             yield self.metrics.state.point(at, 1, self.dims)
 
     def troubles(self) -> list[str]:
         """Return the error messages of this tick, including those of the instances."""
-        return [text for part in (self, *self.instances.values()) for text in part.query.troubles.values()]
+        queries = [part.query for part in (self, *self.instances.values())]
+        return [*dict.fromkeys(text for query in (*queries, self.health.query) for text in query.troubles.values())]
 
     def close(self) -> None:
         """Free the driver's resources, including those of the instances."""
@@ -213,6 +238,8 @@ class Gpu(Part):
         yield from self._fields(at, now, slow=slow)
         if self.detailed:
             yield from self._detail(at, now)
+        if slow:
+            yield from self.health.read(at, now, self.handle, busy=self.busy, has_instances=bool(self.instances))
         for instance in self.instances.values():
             yield from instance.read(at, now, self.handle)
 
@@ -250,17 +277,33 @@ class Gpu(Part):
             if in_kib in found:
                 found.pop(in_bytes, None)
         if slow:
-            self._recovery = bool(found.get(RECOVERY))
+            self._action = self._driver.action(found)
+        yield from self._recovery(at)
         if (value := found.get(MEMORY_TEMPERATURE)) is not None:
             yield self.metrics.memory_temperature.point(at, value, self.dims)
         if (value := found.get(ROWS_FAILED)) is not None:
             yield self.metrics.rows_failed.point(at, bool(value), self.dims)
-        counted = {n: v for n, v in found.items() if n in self._counters and self._counters[n].life.take(v, at)}
+        counted = {n: v for n, v in found.items() if n in self._counters and self._is_counted(n, v, at, now)}
         for number, value in counted.items():
             metric, unit, dims, life = self._counters[number]
             if self.detailed or metric.level == Level.BASIC:
                 yield metric.point(at, value / unit, dims, start_time=life.start_time)
         yield from self._power(at, now, counted.get(ENERGY))
+
+    def _recovery(self, at: int) -> Iterator[Datapoint]:
+        """Yield the requested recovery, and what was requested before; a GPU that never needed one has no series."""
+        if self._action is not None:
+            self._actions |= {self._action} - {NONE}
+            for action in sorted(self._actions):
+                yield self.metrics.recovery.point(at, action == self._action, self.dims | {"action": action})
+
+    def _is_counted(self, number: int, value: float, at: int, now: int) -> bool:
+        """Return whether a reading of a counter is possible and continues the counter."""
+        metric, unit, _, life = self._counters[number]
+        most = math.inf
+        if number == ENERGY and self._base:  # mJ; a second more, since the counter increases in steps
+            most = 1e3 * MOST["W"] * ((now - self._base[1]) / SECOND + 1)
+        return possible(metric, value / unit) and life.take(value, at, most)
 
     def _power(self, at: int, now: int, energy: float | None) -> Iterator[Datapoint]:
         """Yield the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
@@ -272,14 +315,18 @@ class Gpu(Part):
             elif now - base[1] >= MIN_ELAPSED:
                 self._base = life, now, energy
                 watts = (energy - base[2]) / (now - base[1]) * 1e6
-        if not watts:  # the first tick, or no working energy counter
+        if not watts or not self._is_power(watts):  # the first tick, or no working energy counter
             sensor = self.query.ask("power", pynvml.nvmlDeviceGetPowerUsage, self.handle)
-            watts = None if sensor is None else sensor / 1e3
+            watts = None if sensor is None or not self._is_power(sensor / 1e3) else sensor / 1e3
         self.joules, self.watts = None if energy is None else energy / 1e3, watts
         if watts is not None:
             yield self.metrics.power.point(at, watts, self.dims)
             if self._limit:
                 yield from self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
+
+    def _is_power(self, watts: float) -> bool:
+        """Return whether the GPU can draw so much for a moment."""
+        return possible(self.metrics.power, watts) and (not self._limit or watts <= OVERSHOOT * self._limit)
 
     def _count(self, query: str, field: int, metric: Metric, unit: float = 1, scope: int = 0, **more: str) -> None:
         """Read a field as a counter, with the dimensions `more`."""

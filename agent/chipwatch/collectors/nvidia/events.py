@@ -47,7 +47,10 @@ class Xids:
         """Register for the events of working GPUs that are not registered yet."""
         for gpu in gpus:
             ask, handle = gpu.query.ask, gpu.handle
-            if gpu.lost or handle is None or address(handle) in self._gpus:
+            if address(handle) in self._gpus:
+                self._gpus[address(handle)] = gpu  # a new one may have the handle of a lost one
+                continue
+            if gpu.lost or handle is None:
                 continue
             with suppress(Lost):  # the next reading reports it
                 if (ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & XID:

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pynvml
 
 from chipwatch.collectors.nvidia.activity import Activity
 from chipwatch.collectors.nvidia.device import Gpu, Instance
 from chipwatch.collectors.nvidia.events import Xids
-from chipwatch.collectors.nvidia.metrics import DRIVER, MODEL, UUID, of_gpu, of_instance
+from chipwatch.collectors.nvidia.fields import DriverFields
+from chipwatch.collectors.nvidia.health import Peers
+from chipwatch.collectors.nvidia.metrics import DRIVER, MIG, MODEL, UUID, of_gpu, of_instance
 from chipwatch.collectors.nvidia.processes import Tree, processes
 from chipwatch.collectors.nvidia.query import SECOND, Lost
 from chipwatch.datapoint import Datapoint, Dimensions, Level
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 REFRESH: Final = 300 * SECOND
 """Interval between searches for GPUs."""
+SEARCH: Final = 10 * SECOND
+"""The same while a GPU is lost."""
 UNKNOWN: Final = "unknown"
 RESTART: Final = "restart the container if it lost its devices (after systemctl daemon-reload)"
 HINTS: Final = {
@@ -50,12 +54,29 @@ def call_driver(function: Callable[[], Any]) -> Any:
         raise Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}") from None
 
 
+class _Listed(NamedTuple):
+    """A GPU that NVML lists and that answers."""
+
+    handle: Any
+    uuid: str
+    model: str
+
+
+def _listed(index: int) -> _Listed | pynvml.NVMLError:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return _Listed(handle, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
+    except pynvml.NVMLError as error:
+        return error
+
+
 class Gpus:
     """
     The GPUs by UUID.
 
-    Each keeps the index under which it was first seen, because NVML may renumber the others when one is lost. NVML
-    stays open, since reopening it repeatedly causes problems; it is reopened only when every GPU is lost.
+    Each keeps the index under which it was first seen, because NVML may renumber the others when one is lost. A new
+    GPU that NVML lists in place of a lost one has its index. NVML stays open, since reopening it repeatedly causes
+    problems; it is reopened only when every GPU is lost.
     """
 
     def __init__(self, config: NvidiaCollector.Config, level: Level, clock: Callable[[], int]) -> None:
@@ -70,9 +91,12 @@ class Gpus:
         self._gpus: dict[str, Gpu] = {}
         self._activity: dict[str, Activity] = {}
         self._xids = Xids(of_gpu(*config.dimensions).xid)
+        self._peers = Peers()
         self._problems: list[str] = []
         self._slow = Pace(SLOW)
         self._find_at = 0
+        self._closed_at: int | None = None
+        """Time (monotonic ns) at which NVML was closed, while it cannot be opened again; else None."""
         self._tree: Tree | None = None
         self.process = os.getpid()
         """The process that opened NVML, which does not survive a fork."""
@@ -89,9 +113,8 @@ class Gpus:
     def read(self, at: int) -> Iterator[Datapoint]:
         """Yield all readings; raise PartlyCollected at the end, Unavailable if the driver fails."""
         now = self._clock()
-        if now >= self._find_at:
-            self._find()
         slow = self._slow.is_due(now / SECOND)
+        self._search(now, slow=slow)
         if slow and self._tree:
             self._tree.refresh()
         for gpu in self._gpus.values():
@@ -104,17 +127,31 @@ class Gpus:
                     for part in gpu.parts:
                         yield from self._tree.usage(part, gpu.minor, at)
             self._problems += gpu.troubles()
+        if slow:
+            working = (gpu for gpu in self._gpus.values() if not gpu.lost)
+            yield from self._peers.read(at, ((gpu.model, gpu.health) for gpu in working))
         yield from self._xids.read(at, now)
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
             raise PartlyCollected(problems)
 
+    def _search(self, now: int, *, slow: bool) -> None:
+        """Search for GPUs if that is due, else for instances: each tick on a GPU that has some."""
+        if now >= self._find_at:
+            self._find()
+            return
+        for gpu in self._gpus.values():
+            if gpu.handle is not None and not gpu.lost and (slow or gpu.instances):
+                self._divide(gpu, now)
+                self._problems += gpu.query.troubles.values()
+
     def devices(self) -> Iterator[Device]:
-        """Yield GPUs and instances; ids are the index, UUID, device file, and number of the GPU instance."""
+        """Yield GPUs and instances; ids are the index, UUID, device file, number and place of the GPU instance."""
         for uuid, gpu in self._gpus.items():
             yield Device(gpu.dims, gpu.model, (uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"))
             for name, part in gpu.instances.items():
-                yield Device(part.dims, "", (name, f"{gpu.number}.{part.number}"))
+                place = (f"gpu-{gpu.minor}-mig-{part.place}",) if part.place else ()
+                yield Device(part.dims, "", (name, f"{gpu.number}.{part.number}", *place))
 
     def processes(self) -> Iterator[DeviceProcess]:
         """Yield the processes on all GPUs and instances."""
@@ -154,9 +191,8 @@ class Gpus:
             return
         with suppress(pynvml.NVMLError):
             self._xids.close()
-            closing: list[Gpu | Activity] = [*self._gpus.values(), *self._activity.values()]
-            for gpu in closing:
-                gpu.close()
+        for uuid in self._gpus:
+            self._free(uuid)
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
@@ -164,45 +200,89 @@ class Gpus:
         call_driver(pynvml.nvmlInit)
         self._driver = call_driver(pynvml.nvmlSystemGetDriverVersion)
 
+    def _reopen(self, now: int) -> bool:
+        """Return whether NVML could be opened again; raise Unavailable if it could not for long."""
+        self.close()
+        for gpu in self._gpus.values():
+            gpu.handle = None
+        try:
+            self._open()
+        except Unavailable as problem:  # as while the driver is loaded again
+            self._closed_at = now if self._closed_at is None else self._closed_at
+            if now - self._closed_at >= REFRESH:
+                raise
+            self._problems.append(str(problem))
+            return False
+        self._closed_at = None
+        return True
+
+    def _free(self, uuid: str) -> None:
+        """Free what the driver keeps for a GPU."""
+        with suppress(pynvml.NVMLError):
+            self._gpus[uuid].close()
+            if uuid in self._activity:
+                self._activity[uuid].close()
+
     def _find(self) -> None:
         """Find the GPUs; those that are no longer found are lost. Raise Unavailable."""
         now = self._clock()
-        self._find_at = now + REFRESH
-        if self._gpus and all(gpu.lost for gpu in self._gpus.values()):
-            self.close()
-            self._open()
+        self._find_at = now + SEARCH
+        are_lost = bool(self._gpus) and all(gpu.lost for gpu in self._gpus.values())
+        if are_lost and not self._reopen(now):
+            return
         self._count = call_driver(pynvml.nvmlDeviceGetCount)
-        found = [gpu for index in range(self._count) if (gpu := self._at(index, now))]
+        listed = [_listed(index) for index in range(self._count)]
+        answered = {one.uuid for one in listed if isinstance(one, _Listed)}
+        failed = {index for index, one in enumerate(listed) if not isinstance(one, _Listed)}
+        vacant = {
+            gpu.number: uuid for uuid, gpu in self._gpus.items() if uuid not in answered and gpu.number not in failed
+        }
+        found = []
+        for index, one in enumerate(listed):
+            if not isinstance(one, _Listed):
+                gpu = self._failed_at(index, one)
+            else:
+                place = index if index in vacant else next(iter(vacant), None) if are_lost else None
+                gpu = self._at(index, one, now, vacant, place)
+            found += [gpu] if gpu else []
         for gpu in self._gpus.values():
             if gpu not in found:
                 gpu.handle = None
+        if not any(gpu.lost or gpu.handle is None for gpu in self._gpus.values()):
+            self._find_at = now + REFRESH
         self._xids.watch(found)
         self._problems += [problem for gpu in found for problem in gpu.troubles()]
         if not self._gpus:
             wanted = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
-            raise Unavailable("; ".join((f"NVML lists no GPU{wanted}", *self._problems)))
+            text = "; ".join((f"NVML lists no GPU{wanted}", *self._problems))
+            raise Unavailable(text, is_counted=self._wanted is None and not self._count)
 
-    def _at(self, index: int, now: int) -> Gpu | None:
-        """Return the GPU at `index` of NVML, or None if it is not wanted or has no handle."""
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-        except pynvml.NVMLError as error:
-            return self._failed_at(index, error)
-        self._gpus.pop(f"{UNKNOWN} {index}", None)
-        gpu = self._gpus.get(uuid)
+    def _at(self, index: int, listed: _Listed, now: int, vacant: dict[int, str], place: int | None) -> Gpu | None:
+        """Return the GPU at `index` of NVML, None if it is not wanted; a new one takes a `place` of the lost ones."""
+        gpu, is_new = self._gpus.get(listed.uuid), listed.uuid not in self._gpus
         if gpu is None:
             taken = {gpu.number for gpu in self._gpus.values()}
-            gpu = self._gpu(handle, index if index not in taken else max(taken) + 1, uuid, model)
-        gpu.handle = handle
-        gpu.query.begin(now)
-        with suppress(Lost):  # the next reading reports it
-            gpu.minor = gpu.query.ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
-            gpu.instances = self._instances(gpu)
-        if self._wanted is not None and not self._wanted.intersection((str(index), uuid, *gpu.instances)):
+            number = place if place is not None else index if index not in taken else max(taken) + 1
+            gpu = self._gpu(listed.handle, number, listed.uuid, listed.model)
+        gpu.handle = listed.handle
+        if gpu.lost:
+            gpu.query.retry()
+        self._divide(gpu, now)
+        with suppress(Lost):
+            gpu.minor = gpu.query.ask("minor", pynvml.nvmlDeviceGetMinorNumber, gpu.handle)
+        if self._wanted is not None and not self._wanted.intersection((str(index), listed.uuid, *gpu.instances)):
+            if not is_new:
+                self._forget(listed.uuid)
             return None
-        self._gpus[uuid] = gpu
+        if is_new and place is not None:
+            self._forget(vacant.pop(place))
+        self._gpus[listed.uuid] = gpu
         return gpu
+
+    def _forget(self, uuid: str) -> None:
+        self._free(uuid)
+        self._activity.pop(uuid, None)
+        del self._gpus[uuid]
 
     def _failed_at(self, index: int, error: pynvml.NVMLError) -> Gpu | None:
         """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""
@@ -215,30 +295,45 @@ class Gpus:
             gpu = self._gpus[f"{UNKNOWN} {index}"] = self._gpu(None, index, UNKNOWN, UNKNOWN)
         return gpu
 
+    def _divide(self, gpu: Gpu, now: int) -> None:
+        """Find the MIG instances of a GPU."""
+        gpu.query.begin(now)
+        with suppress(Lost):  # the next reading reports it
+            gpu.instances = self._instances(gpu)
+
     def _instances(self, gpu: Gpu) -> dict[str, Instance]:
         """Return the MIG instances of the GPU by UUID; raise Lost."""
+        count = gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
+        if count is None:
+            return gpu.instances
         found: dict[str, Instance] = {}
-        for number in range(gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
+        for number in range(count):
             try:
                 handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
-                uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+                uuid = pynvml.nvmlDeviceGetUUID(handle)
+                instance = gpu.instances.get(uuid)
+                model = "" if instance else pynvml.nvmlDeviceGetName(handle)
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # no instance has this number
                     gpu.query.failed(f"mig.{number}", "mig", error.value)
+                    found |= {uuid: one for uuid, one in gpu.instances.items() if one.dims[MIG] == str(number)}
                 continue
-            instance = gpu.instances.get(uuid)
             if instance is None:
                 dims = self._dims(uuid, model, gpu=gpu.number, mig=number)
                 instance = Instance(handle, dims, of_instance(*self._config.dimensions), self._level)
+                instance.find_place(gpu.handle)
             instance.handle = handle
             found[uuid] = instance
+        if found.keys() != gpu.instances.keys():
+            gpu.query.retry()  # whether the GPU is divided changes what it supports
         for uuid in gpu.instances.keys() - found.keys():
             gpu.instances[uuid].close()
         return found
 
     def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
         dims = self._dims(uuid, model, gpu=index)
-        return Gpu(handle, model, dims, of_gpu(*self._config.dimensions), self._level)
+        metrics, fields = of_gpu(*self._config.dimensions), DriverFields(str(self._driver))
+        return Gpu(handle, dims, metrics, self._level, model=model, fields=fields)
 
     def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
         further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}

@@ -87,7 +87,15 @@ class GpuMetrics(PartMetrics):
             "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
         self.rows_failed = gauge(
             "gpu.rows.failed", "1", "1: a faulty row of memory could not be replaced.", DETAILED, keys)
+        self.fault = gauge(
+            "gpu.fault", "1", "1: the driver reports this fault; 0: it reports that there is none.", Level.ALL,
+            (*keys, "fault"))
+        self.link_errors = counter(
+            "gpu.link.errors", "{error}", "Errors of the GPU's links: NVLink, PCIe, C2C.", Level.ALL, (*keys, "kind"))
         self.state = replace(gpu_metrics.STATE, dims=keys)
+        self.recovery = gauge(
+            "gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.", BASIC,
+            (*keys, "action"))
         # fmt: on
 
 
@@ -106,7 +114,4 @@ def of_instance(*further: str) -> PartMetrics:
 THROTTLES: Final = {
     74: "power", 75: "thermal", 76: "sync_boost", 77: "board_limit", 78: "low_utilization", 79: "reliability",
 }  # fmt: skip
-"""
-NVML_FI_DEV_PERF_POLICY_*, in ns. The three fields for hardware slowdowns are left out: their numbers differ between
-drivers (251 to 253 in 580, 269 to 271 in later headers).
-"""
+"""NVML_FI_DEV_PERF_POLICY_*, in ns; those of hardware slowdowns differ between drivers: fields.SLOWDOWNS."""

@@ -37,12 +37,20 @@ class NvmlQuery:
         self._now = 0
         self.troubles: dict[str, str] = {}
         """Group -> error message of this tick."""
-        self.answered = self.reset = False
-        """Whether the device answered a query in this tick; whether it reported that it needs a reset."""
+        self.answered: set[str] = set()
+        """Groups with an answer in this tick."""
+        self.broken: set[str] = set()
+        """Groups with a failure in this tick, other than for want of support or permission."""
+        self.reset = False
+        """Whether the device reported in this tick that it needs a reset."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
-        self._now, self.troubles, self.answered, self.reset = now, {}, False, False
+        self._now, self.troubles, self.answered, self.broken, self.reset = now, {}, set(), set(), False
+
+    def retry(self) -> None:
+        """Ask at once what was not supported: the device has changed."""
+        self._retry_at.clear()
 
     def ask(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
         """Return the answer, or None; raise Lost."""
@@ -53,7 +61,7 @@ class NvmlQuery:
         except pynvml.NVMLError as error:
             self.failed(name, name, error.value)
             return None
-        self.answered = True
+        self.answered.add(name.partition(".")[0])
         return answer
 
     def fields(self, handle: Any, names: Mapping[tuple[int, int], str]) -> dict[int, float]:
@@ -61,10 +69,12 @@ class NvmlQuery:
         now, retry_at, found = self._now, self._retry_at, {}
         wanted = [key for key in names if now >= retry_at.get(key, 0)]
         answers = self.ask("fields", pynvml.nvmlDeviceGetFieldValues, handle, wanted) if wanted else None
+        self.answered.discard("fields")  # each field has its own answer
         for key, got in zip(wanted, answers or (), strict=False):
             if code := got.nvmlReturn:
                 self.failed(key, names[key], code)
             else:
+                self.answered.add(names[key])
                 found[key[0]] = getattr(got.value, MEMBERS[got.valueType])
         return found
 
@@ -77,7 +87,9 @@ class NvmlQuery:
         elif code == pynvml.NVML_ERROR_RESET_REQUIRED:
             self.reset = True
         else:
+            group = name.partition(".")[0]
             if code == pynvml.NVML_ERROR_NO_PERMISSION:
                 self._retry_at[key] = self._now + MINUTE
-            group = name.partition(".")[0]
+            else:
+                self.broken.add(group)
             self.troubles.setdefault(group, f"{self._device}: {group}: {pynvml.NVMLError(code)} (NVML {code})")

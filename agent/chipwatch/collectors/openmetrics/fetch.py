@@ -34,7 +34,7 @@ class Scraper:
     def scrape(self) -> Answer:
         """Return the page; raise Failed."""
         try:
-            status, headers, body = self._client.request("GET", "", None, self._headers())
+            status, headers, body, _ = self._client.request("GET", "", None, self._headers())
         except (Refused, Retryable) as problem:
             raise Failed(str(problem).removeprefix(f"{urlsplit(self._endpoint.url).netloc}: ")) from None
         finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.rdma.counters import ACTIVE, METRICS, RATE, STATE, Series, plan
+from chipwatch.collectors.rdma.counters import ACTIVE, ERRORS, METRICS, RATE, STATE, Series, plan
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.counters import Counters
@@ -49,10 +49,13 @@ class _Port:
         self._retry: dict[str, Backoff] = {}
 
     def gauges(self, at: int) -> Iterator[Datapoint]:
-        """Yield state and rate; raise OSError."""
+        """Yield state and rate; a missing file costs itself. Raise OSError if the port refuses or is gone."""
         if self.dims["port"] != WHOLE:
-            yield STATE.point(at, int(read_small(self._folder / "state").startswith(b"4:")), self.dims)
-            rate, unit = (*read_small(self._folder / "rate").split()[:2], b"", b"")[:2]
+            self._folder.stat()
+            if state := _content(self._folder / "state", FileNotFoundError):
+                yield STATE.point(at, int(state.startswith(b"4:")), self.dims)
+            # The kernel answers EINVAL for a width or speed that it does not know.
+            rate, unit = (*_content(self._folder / "rate", OSError).split()[:2], b"", b"")[:2]
             if unit == b"Gb/sec" and rate.replace(b".", b"", 1).isdigit():
                 yield RATE.point(at, float(rate), self.dims)
 
@@ -60,14 +63,17 @@ class _Port:
         """Yield the counters; a file that fails costs itself. Raise OSError if the first REFUSALS files fail."""
         values = self._read(now)
         if not values.keys() <= self._known:
-            if self._known:  # a sum that gains a file must not jump
-                self._counters = Counters()
+            if self._known:  # a counter may come from another file now
+                self._counters.restart()
             self._known.update(values)
             known = [name for name in self.files if name in self._known]
             self._series = [series for series in plan(known, self.dims) if series.metric.level <= level]
         for metric, dims, files, factor in self._series:
-            if all(name in values for name in files):
-                yield self._counters.point(metric, at, factor * sum([values[name] for name in files]), dims)
+            readable = {name: values[name] for name in files if name in values}
+            if metric is ERRORS and readable:
+                yield self._counters.total(metric, at, readable, dims)
+            elif len(readable) == len(files):
+                yield self._counters.point(metric, at, factor * sum(readable.values()), dims)
 
     def _read(self, now: float) -> dict[str, int]:
         """Return the counters that the series need, and those that could not be read so far."""
@@ -102,10 +108,11 @@ class _Device:
         self._level = level
         ports = sorted((folder / "ports").iterdir(), key=lambda path: path.name)
         self.ports = [_Port(path, path.name, start_time) for path in ports]
+        self._parts = list(self.ports)
         if level >= Level.DETAILED:
             # Before Linux 5.14, drivers repeat the counters of the only port here.
             seen = [name for port in self.ports for name in port.files]
-            self.ports.append(_Port(folder, WHOLE, start_time, seen))
+            self._parts.append(_Port(folder, WHOLE, start_time, seen))
         self._backoff = Backoff()
 
     def is_waiting(self, now: float) -> bool:
@@ -115,7 +122,7 @@ class _Device:
     def points(self, at: int, now: float) -> Iterator[Datapoint]:
         """Yield what can be read; raise OSError with what the device refuses."""
         try:
-            for port in self.ports:
+            for port in self._parts:
                 yield from port.gauges(at)
                 yield from port.counters(at, now, self._level)
         except OSError as error:
@@ -161,21 +168,23 @@ class RdmaCollector(Collector):
         if not self._pace.is_due():
             return
         self._find(None)
-        now, problems, active, is_complete = self._clock(), [], 0, True
+        now, problems, states, is_complete = self._clock(), [], list[float](), True
         for name, device in list(self._devices.items()):
             if device.is_waiting(now):
                 is_complete = False
                 continue
             try:
                 for point in device.points(at, now):
-                    active += point.metric is STATE and point.value == 1
+                    if point.metric is STATE:
+                        states.append(point.value)
                     yield point
             except FileNotFoundError:
                 del self._devices[name]  # unplugged, or its driver was reloaded: found again at the next reading
             except OSError as error:
                 problems.append(f"{name} {error.strerror}")
-        if is_complete and not problems:
-            yield ACTIVE.point(at, active)
+        ports = sum(len(device.ports) for device in self._devices.values())
+        if is_complete and not problems and len(states) == ports:
+            yield ACTIVE.point(at, sum(states))
         if problems:
             raise PartlyCollected(problems)
 
@@ -197,3 +206,10 @@ class RdmaCollector(Collector):
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
+
+
+def _content(path: Path, ignored: type[OSError]) -> bytes:
+    """Return the content of a file; b"" after an error of the type `ignored`."""
+    with contextlib.suppress(ignored):
+        return read_small(path)
+    return b""

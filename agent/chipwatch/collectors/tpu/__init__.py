@@ -4,26 +4,41 @@ Google TPUs, read from the runtime in the training process.
 libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs; without a workload there
 are no values. message.py encodes and decodes the few messages that are needed of tpu_metric_service.proto:
 https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Without grpcio the
-SDK of the user's libtpu is used. Only the SDK reports the utilization of the tensor cores, so `sdk` adds it to gRPC; it
-is off by default, because libtpu may serve one process only, which must be the workload. Tested with a real gRPC server
-and a fake SDK; not yet with a TPU.
+SDK of the user's libtpu is used, in a child process. Only the SDK reports the utilization of the tensor cores,
+throttling and the links between chips, so `sdk` adds it to gRPC; it is off by default, because libtpu may serve one
+process only, which must be the workload. Tested with a real gRPC server, and with libtpu 0.0.52 on a machine without a
+TPU; not yet with a TPU.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.tpu.message import Values
-from chipwatch.collectors.tpu.runtime import ACTIVITY, CORE, DUTY, IDLE, TOTAL, USED, Sdk, Service
+from chipwatch.collectors.tpu import sdk, workload
+from chipwatch.collectors.tpu.runtime import (
+    ACTIVITY,
+    CORE,
+    DUTY,
+    IDLE,
+    LINKS,
+    QUEUE,
+    THROTTLE,
+    TOTAL,
+    USED,
+    Found,
+    Service,
+)  # fmt: skip
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
+from chipwatch.host.counters import Counters
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.procfs import text
 
@@ -38,6 +53,13 @@ TENSORCORE_IDLE: Final = gauge(
     "tpu.tensorcore.idle", "s", "Time for which the tensor core has been idle.", Level.DETAILED, ("tpu",))
 MEMORY_ACTIVITY: Final = gauge(
     "tpu.memory.activity", "%", "Share of the memory's bandwidth in use.", Level.DETAILED, ("tpu",))
+THROTTLED: Final = gauge(
+    "tpu.throttled", "%", "Reduction of the device's speed by throttling, in steps of 10 %.", Level.DETAILED, ("tpu",))
+QUEUED: Final = gauge(
+    "tpu.program.queued", "{program}", "Compiled programs (HLO) that wait for the device.", Level.DETAILED, ("tpu",))
+LINK_FAULT: Final = gauge(
+    "tpu.link.fault", "1", "Fault of a link between chips: 0 none, 1 to 5 transient, 6 to 9 minor, 10 unusable.",
+    Level.DETAILED, ("link",))
 # fmt: on
 
 ACCEL: Final = "/dev/accel"
@@ -75,20 +97,27 @@ class TpuCollector(Collector):
         port: int = 8431
         """Port of the runtime's metrics; the workload sets it by the variable TPU_RUNTIME_METRICS_PORTS."""
         sdk: bool = False
-        """Load the user's libtpu to read the tensor cores' utilization; this may block the TPU for the workload."""
+        """Load the user's libtpu in a child process, for what gRPC lacks; this may block the TPU for the workload."""
+        interval: float = 5.0
+        """Seconds between two ticks, from --interval; the child reads at most once a second."""
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
         proc: Path = Path("/proc")
         """Where the host's /proc is mounted."""
 
-    metrics = (DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE)
+    metrics = (
+        DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE,
+        THROTTLED, QUEUED, LINK_FAULT, *workload.METRICS,
+    )  # fmt: skip
     level: Level = Level.ALL
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the configuration, and a monotonic clock (s)."""
+        self._config, self._clock = config, clock
         self._chips: Chips | None = None
-        self._source: Service | Sdk | None = None
-        self._cores: Sdk | None = None
+        self._service: Service | None = None
+        self._sdk: sdk.Sdk | None = None
+        self._counters = Counters()
         self._dims: dict[int, Dimensions] = {}
         self._open: OpenDevices | None = None
 
@@ -99,28 +128,40 @@ class TpuCollector(Collector):
         chips = find_chips(folder)
         if not chips:
             raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
-        has_grpc, has_sdk = importlib.util.find_spec("grpc"), importlib.util.find_spec("libtpu")
-        if not has_grpc and not has_sdk:
+        has_grpc, libtpu = importlib.util.find_spec("grpc"), importlib.util.find_spec("libtpu")
+        if not has_grpc and not libtpu:
             raise Unavailable("neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'")
-        try:
-            detailed = self.level >= Level.DETAILED
-            self._source = Service(self._config.port, newer=detailed) if has_grpc else Sdk()
-            self._cores = Sdk(CORE) if has_grpc and self._config.sdk and detailed else None
-        except ImportError as problem:
-            raise Unavailable(f"{problem}; install chipwatch with the extra 'tpu'") from problem
+        detailed = self.level >= Level.DETAILED
+        self._service = Service(self._config.port, self.level) if has_grpc else None
+        if not has_grpc or (self._config.sdk and detailed):
+            keys = sdk.ONLY_HERE if has_grpc else sdk.NAMES if detailed else (USED, TOTAL, DUTY)
+            if not libtpu or not libtpu.origin:
+                raise Unavailable("libtpu is not installed; install chipwatch with the extra 'tpu'")
+            self._sdk = sdk.Sdk(Path(libtpu.origin).parents[1], tuple(keys), self._config.interval, self._clock)
+            try:
+                self._sdk.open()
+            except Unavailable:
+                self.close()
+                raise
         self._chips = chips
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the values of each device from the workload's runtime."""
-        assert self._source is not None
         assert self._chips is not None
         problems: list[str] = []
-        found = self._source.read(problems)
-        if self._cores:
-            found |= self._cores.read(problems)
+        found = self._service.read(problems) if self._service else {}
+        if self._sdk:
+            found = {**found, **self._sdk.read(problems)}
         for metric, index, value in readings(found, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
+        for link, fault in found.get(LINKS, {}).items():
+            if 0 <= fault <= 10:
+                yield LINK_FAULT.point(at, fault, Dimensions(link=link))
+        if self._service:
+            if not self._service.is_connected:
+                self._counters = Counters()  # the next workload counts from zero
+            yield from workload.points(at, self._service.distributions, self._counters)
         if problems:
             raise PartlyCollected(problems)
 
@@ -146,16 +187,18 @@ class TpuCollector(Collector):
         if not self._chips:
             return ""
         devices = f"{len(self._dims)} devices" if self._dims else "no workload so far"
-        return f"{self._chips.number} chips TPU {self._chips.name}, {self._source}, {devices}"
+        sources = ", ".join(str(source) for source in (self._service, self._sdk) if source)
+        return f"{self._chips.number} chips TPU {self._chips.name}, {sources}, {devices}"
 
     def close(self) -> None:
-        """Close the channel."""
-        if self._source:
-            self._source.close()
-        self._source, self._cores, self._chips, self._dims = None, None, None, {}
+        """Close the channel, and end the child process."""
+        for source in (self._service, self._sdk):
+            if source:
+                source.close()
+        self._service, self._sdk, self._chips, self._dims = None, None, None, {}
 
 
-def readings(found: Mapping[str, Values], per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
+def readings(found: Found, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
     """Yield metric, device and value; implausible values are left out."""
     used, total = found.get(USED, {}), found.get(TOTAL, {})
     for index, value in sorted(total.items()):
@@ -171,10 +214,14 @@ def readings(found: Mapping[str, Values], per_chip: int, problems: list[str]) ->
     except ValueError as problem:
         duty = {}
         problems.append(str(problem))
-    shares = (DUTY_CYCLE, duty), (TENSORCORE, found.get(CORE, {})), (MEMORY_ACTIVITY, found.get(ACTIVITY, {}))
-    for metric, values in (*shares, (TENSORCORE_IDLE, found.get(IDLE, {}))):
+    others = (
+        (DUTY_CYCLE, duty), (TENSORCORE, found.get(CORE, {})), (MEMORY_ACTIVITY, found.get(ACTIVITY, {})),
+        (TENSORCORE_IDLE, found.get(IDLE, {})), (QUEUED, found.get(QUEUE, {})),
+        (THROTTLED, {index: 10 * score for index, score in found.get(THROTTLE, {}).items()}),
+    )  # fmt: skip
+    for metric, values in others:
         for index, value in sorted(values.items()):
-            if 0 <= value <= (math.inf if metric is TENSORCORE_IDLE else 100) and value < math.inf:
+            if 0 <= value <= (100 if metric.unit == "%" else math.inf) and value < math.inf:
                 yield metric, index, value
 
 
@@ -185,7 +232,7 @@ def find_chips(folder: Path) -> Chips | None:
     return Chips(found[0][0], len(found), found[0][1]) if found else None
 
 
-def fan_out(duty: Values, devices: Sequence[int], per_chip: int) -> Values:
+def fan_out(duty: Mapping[int, float], devices: Sequence[int], per_chip: int) -> Mapping[int, float]:
     """
     Return the duty cycle by device, given by chip: some chips have two devices.
 

@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
-from chipwatch.net.protobuf import FIXED64, fields, messages, wired
+from chipwatch.net.protobuf import FIXED64, LENGTH, VARINT, fields, messages, text_of, varints, wired
 
 DOUBLE = struct.Struct("<d")
 Values = dict[int, float]
 """Number of the device or chip -> value."""
+LONGEST = 64
+"""Characters of a label."""
+ORDINAL = "device_ordinal"
+"""The label of a device where there are several labels."""
+
+
+class Distribution(NamedTuple):
+    """Values in buckets: one below `scale`, then each `growth` times as wide as the one before."""
+
+    number: int
+    mean: float
+    scale: float = 0
+    growth: float = 0
+    buckets: Sequence[int] = ()
+
+    def quantile(self, share: float) -> float | None:
+        """Return the value below which this share of all values is, interpolated in its bucket; None if unknown."""
+        if self.growth <= 1 or self.scale <= 0 or sum(self.buckets) != self.number:
+            return None
+        rank, below = share * self.number, 0
+        for index, inside in enumerate(self.buckets):
+            if inside and below + inside >= rank:
+                with suppress(OverflowError):
+                    low = self.scale * self.growth ** (index - 1) if index else 0
+                    high = self.scale * self.growth**index
+                    return low + (high - low) * (rank - below) / inside
+            below += inside
+        return None
 
 
 def encode(name: str) -> bytes:
@@ -49,3 +80,82 @@ def _gauge(metric: bytes) -> float | None:
             if number == 2 and isinstance(value, int) and value < 1 << 63:  # larger values are negative
                 return value
     return None
+
+
+def queued(data: bytes) -> Values:
+    """Return the sizes of queues in a MetricResponse by the number of the device, over all kinds of cores."""
+    sizes: Values = {}
+    for labels, metric in _labelled(data):
+        device, size = labels.get(ORDINAL, ""), _gauge(metric)
+        if not is_number(device) or size is None:
+            raise ValueError("the answer does not have a size for each queue")
+        sizes[int(device)] = sizes.get(int(device), 0) + size
+    return sizes
+
+
+def distributions(data: bytes, label: str) -> dict[str, Distribution]:
+    """
+    Return the distributions in a MetricResponse by the value of a label, those of one value added up.
+
+    Without that label its first one counts, as in tpu-info. Raises ValueError if it is malformed.
+    """
+    by_label: dict[str, list[Distribution]] = {}
+    for labels, metric in _labelled(data):
+        name = (labels.get(label) or next(iter(labels.values()), ""))[:LONGEST]
+        by_label.setdefault(name, []).extend(_distribution(content) for content in messages(metric, 5))
+    return {name: merged(parts) for name, parts in by_label.items() if any(part.number for part in parts)}
+
+
+def merged(parts: Sequence[Distribution]) -> Distribution:
+    """Return distributions that are not all empty as one; without buckets where these differ."""
+    count = sum(part.number for part in parts)
+    mean = sum(part.mean * part.number for part in parts) / count
+    first = parts[0]
+    if any(part[2:4] != first[2:4] or len(part.buckets) != len(first.buckets) for part in parts):
+        return Distribution(count, mean)
+    return Distribution(
+        count, mean, first.scale, first.growth, [*map(sum, zip(*(p.buckets for p in parts), strict=True))]
+    )
+
+
+def _labelled(data: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
+    """Yield the labels of each Metric, and the Metric."""
+    for metrics in messages(data, 1):  # TPUMetric
+        for metric in messages(metrics, 3):
+            lists = [part for one in messages(metric, 1) for part in messages(one, 2)]
+            listed = [attribute for part in lists for labels in messages(part, 6) for attribute in messages(labels, 1)]
+            yield {key: text for one in (*messages(metric, 1), *listed) for key, text in _labels(one)}, metric
+
+
+def _labels(attribute: bytes) -> Iterator[tuple[str, str]]:
+    """Yield key and value of an Attribute, a number as text; nothing for other types."""
+    for value in messages(attribute, 2):
+        for number, content in fields(value):
+            if number == 1 and isinstance(content, bytes):
+                yield text_of(attribute, 1), content.decode("utf-8", "replace")
+            elif number == 3 and isinstance(content, int):
+                yield text_of(attribute, 1), str(content)
+
+
+def _distribution(data: bytes) -> Distribution:
+    count, mean, buckets = 0, 0.0, list[int]()
+    scale = growth = 0.0
+    for number, wire, value in wired(data):
+        if (number, wire) == (1, VARINT) and isinstance(value, int) and value < 1 << 63:
+            count = value
+        elif (number, wire) == (2, FIXED64) and isinstance(value, bytes):
+            (mean,) = DOUBLE.unpack(value)
+        elif (number, wire) == (6, LENGTH) and isinstance(value, bytes):
+            for exponential in messages(value, 2):
+                parts = {key: content for key, content in fields(exponential) if isinstance(content, bytes)}
+                growth, scale = (
+                    DOUBLE.unpack(part)[0] if len(part := parts.get(key, b"")) == 8 else 0.0 for key in (2, 3)
+                )
+        elif number == 7:
+            buckets += varints(value) if isinstance(value, bytes) else [value]
+    return Distribution(count, mean, scale, growth, buckets)
+
+
+def is_number(text: str) -> bool:
+    """Return whether it is the number of a device."""
+    return text.isascii() and text.isdigit() and len(text) < 10

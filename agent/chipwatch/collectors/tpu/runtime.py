@@ -1,13 +1,15 @@
-"""Sources of TPU values: the runtime's gRPC service, and libtpu's SDK."""
+"""The runtime's gRPC service in the training process."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import socket
+from collections.abc import Mapping
 from typing import Any, Final
 
-from chipwatch.collectors.tpu.message import Values, decode, encode
+from chipwatch.collectors.tpu.message import ORDINAL, Distribution, decode, distributions, encode, queued
+from chipwatch.datapoint import Level
 
 USED, TOTAL, DUTY = "usage", "total", "duty"
 NAMES: Final = {
@@ -16,13 +18,28 @@ NAMES: Final = {
     DUTY: "tpu.runtime.tensorcore.dutycycle.percent",
 }
 ACTIVITY, IDLE = "activity", "idle"
-NEWER: Final = {ACTIVITY: "tpu.runtime.hbm.utilization.percent", IDLE: "tpu.runtime.tensorcore.idle_duration.seconds"}
+CORE, THROTTLE, LINKS = "core", "throttle", "links"
+QUEUE, PROGRAMS, ROUND_TRIP, DELIVERY = "queue", "programs", "round_trip", "delivery"
+NEWER: Final = {
+    ACTIVITY: "tpu.runtime.hbm.utilization.percent",
+    IDLE: "tpu.runtime.tensorcore.idle_duration.seconds",
+    QUEUE: "hlo.queue.size.gauge",
+}
 """Metrics that older runtimes lack, with the names in tpu-info 0.14.2."""
-CORE: Final = "core"
-SDK_NAMES: Final = {
-    USED: "hbm_capacity_usage", TOTAL: "hbm_capacity_total", DUTY: "duty_cycle_pct", CORE: "tensorcore_util"
-}  # fmt: skip
-"""https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
+PROGRAMS_NAME: Final = {PROGRAMS: "hlo.execution.timing.distribution.microseconds"}
+MULTISLICE: Final = {
+    ROUND_TRIP: "megascale.grpc_tcp_min_rtt.microsecond.cumulative.distribution",
+    DELIVERY: "megascale.grpc_tcp_delivery_rate.Mbps.cumulative.distribution",
+    "send": "megascale.dcn_transfer_latencies.microsecond.cumulative.distribution",
+    "receive": "megascale.dcn_inbound_transfer_latencies.microsecond.cumulative.distribution",
+    "host_to_device": "megascale.host_to_device_transfer_latencies.microsecond.cumulative.distribution",
+    "device_to_host": "megascale.device_to_host_transfer_latencies.microsecond.cumulative.distribution",
+    "collective": "megascale.collective_end_to_end_latencies.microsecond.cumulative.distribution",
+    "host_compute": "megascale.mxla_compute_latencies.microsecond.cumulative.distribution",
+}
+"""Traffic between slices: names in tpu-info 0.14.2, where only jobs of several slices have them."""
+Found = dict[str, Mapping[Any, float]]
+"""Values of each metric by the number of the device or chip, or by the name of the link."""
 METHOD: Final = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric"
 HOST: Final = "127.0.0.1"
 CONNECT_TIMEOUT, CALL_TIMEOUT = 0.1, 0.5
@@ -32,14 +49,18 @@ CONNECT_TIMEOUT, CALL_TIMEOUT = 0.1, 0.5
 class Service:
     """The runtime's gRPC service; grpcio is loaded once the port is open."""
 
-    def __init__(self, port: int, *, newer: bool = False) -> None:
-        """Take the port, and whether to read the metrics that only newer runtimes have too."""
+    def __init__(self, port: int, level: Level = Level.BASIC) -> None:
+        """Take the port, and the level of metrics to read; only newer runtimes have those above basic."""
         self._port = port
-        self._names = NAMES | NEWER if newer else NAMES
+        self._names = NAMES | (NEWER | MULTISLICE if level >= Level.DETAILED else {})
+        self._names |= PROGRAMS_NAME if level >= Level.ALL else {}
         self._channel: Any = None
+        self.distributions: dict[str, Mapping[str, Distribution]] = {}
+        """Of the last reading, by key and label."""
 
-    def read(self, problems: list[str]) -> dict[str, Values]:
+    def read(self, problems: list[str]) -> Found:
         """Return the values, none without a workload; add errors to `problems`."""
+        self.distributions = {}
         if self._channel is None and not self._listens():
             return {}
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else it writes to standard error when a workload ends
@@ -47,15 +68,20 @@ class Service:
         if self._channel is None:  # an old channel waits up to two minutes between attempts
             self._channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
         call = self._channel.unary_unary(METHOD)
-        found: dict[str, Values] = {}
+        found: Found = {}
         for key, name in self._names.items():
             try:
-                found[key] = decode(call(encode(name), timeout=CALL_TIMEOUT))
+                answer: bytes = call(encode(name), timeout=CALL_TIMEOUT)
+                if key in NAMES or key in NEWER:
+                    found[key] = (queued if key == QUEUE else decode)(answer)
+                else:
+                    self.distributions[key] = distributions(answer, ORDINAL if key == PROGRAMS else "buffer-size")
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.UNAVAILABLE:  # the workload has ended
                     self.close()
+                    self.distributions = {}
                     return {}
-                if key in NEWER and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                if key not in NAMES and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     continue  # this runtime lacks it
                 problems.append(f"{name}: {error.code().name}")
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -70,6 +96,11 @@ class Service:
             self._channel.close()
             self._channel = None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a workload answered the last reading."""
+        return self._channel is not None
+
     def _listens(self) -> bool:
         with socket.socket() as probe:
             probe.settimeout(CONNECT_TIMEOUT)
@@ -77,29 +108,3 @@ class Service:
 
     def __str__(self) -> str:
         return f"{HOST}:{self._port}"
-
-
-class Sdk:
-    """The SDK in libtpu; create it only where a TPU exists, since libtpu may abort without one."""
-
-    def __init__(self, *keys: str) -> None:
-        """Load the SDK to read `keys` of SDK_NAMES, by default all; raise ImportError."""
-        self._names = {key: SDK_NAMES[key] for key in keys or SDK_NAMES}
-        self._monitoring = importlib.import_module("libtpu.sdk").tpumonitoring
-
-    def read(self, problems: list[str]) -> dict[str, Values]:
-        """Return the same; a metric is a list with a text for each device or chip, empty without a workload."""
-        found: dict[str, Values] = {}
-        for key, name in self._names.items():
-            try:
-                data = self._monitoring.get_metric(name).data()
-                found[key] = {index: float(text) for index, text in enumerate(data)}
-            except (RuntimeError, ValueError, TypeError) as problem:
-                problems.append(f"libtpu: {name}: {type(problem).__name__}")
-        return found
-
-    def close(self) -> None:
-        """Do nothing: libtpu cannot be unloaded."""
-
-    def __str__(self) -> str:
-        return "libtpu"

@@ -259,8 +259,12 @@ class _Planner:
 
 
 def _is_zero(point: Datapoint) -> bool:
-    """Return whether a point is of a counter that is at 0: one above it is taken for one that moves."""
-    return point.metric.kind is Kind.COUNTER and not point.value
+    """
+    Return whether a point is of a counter that is taken not to move: one at 0, but for bytes.
+
+    Their sums over interfaces and disks are 0 at the first reading, and move on every machine.
+    """
+    return point.metric.kind is Kind.COUNTER and not point.value and point.metric.unit != "By"
 
 
 def _sample(point: Datapoint, start: int, n: int) -> Datapoint:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from chipwatch.advice import MONTH, Cost
 from chipwatch.commands.plan.result import Plan, SinkPlan
 from chipwatch.identity.names import PASSING
-from chipwatch.logs.text import one_line, without_secrets
+from chipwatch.redaction import one_line, without_secrets
 
 WIDTH: Final = 100
 

@@ -20,6 +20,7 @@ from chipwatch.extensions import (
     DeviceActivity,
     DeviceProcess,
     Follows,
+    FollowsIdle,
     HasActivity,
     HasDevices,
     HasFacts,
@@ -106,6 +107,11 @@ class WatchedFollower(Watched):
         """Pass on the pids that other collectors listed."""
         assert isinstance(self._inner, Follows)
         self._inner.follow(pids)
+
+    def follow_idle(self, pids: Collection[int]) -> None:
+        """Pass on the pids on devices that had time without work."""
+        if isinstance(self._inner, FollowsIdle):
+            self._inner.follow_idle(pids)
 
 
 class Users:

@@ -20,13 +20,19 @@ HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "dir
 """Dimensions that distinguish readings of the host; others say which machine it is."""
 OF_THE_DEVICE: Final = {"temperature", "power", "limit", "power share", "clock", "state"}
 """Figures of a part that are those of its device if it has none of its own."""
+ANSWERS: Final = frozenset(metric for figure, names in FIGURES.items() if figure != "state" for metric in names)
+"""Readings of a device that answers."""
 ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}
 """Counters of errors -> word, and the dimension that says which error it is."""
+RECOVERY: Final = "gpu.recovery_action"
 THROTTLED: Final = "gpu.throttled"
 LETTERS: Final = {
     "power": "P",
     "thermal": "T",
     "hardware": "H",
+    "hw_thermal": "T",
+    "power_brake": "H",
+    "sw_thermal": "T",
     "sync_boost": "S",
     "board_limit": "B",
     "reliability": "R",
@@ -115,6 +121,8 @@ class Device:
         self.model: str = whole.model if whole else ""
         self.readings = Readings()
         self.errors: dict[str, str] = {}
+        self.recovery = 0, ""
+        """When its driver asked for a recovery last, and for which."""
         self.has_parts = False
         self.processes: list[Process] | None = None
         """Those that its driver lists; None if it lists none of any device."""
@@ -125,6 +133,8 @@ class Device:
         self._throttles: dict[str, int] = {}
         self._summed: dict[str, int] = {}
         self._gap, self.seen = 0, 0
+        self.answered = 0
+        """When it gave one of ANSWERS."""
         self.now = 0
 
     def take(self, point: Datapoint) -> None:
@@ -132,8 +142,13 @@ class Device:
         name, at = point.metric.name, point.at
         if at > self.seen:
             self._gap, self.seen = at - self.seen if self.seen else 0, at
+        if name in ANSWERS:
+            self.answered = at
         if name == THROTTLED:
             self._throttles[point.dims.get("reason", "")] = at if point.increase else 0
+        elif name == RECOVERY:
+            if point.value:
+                self.recovery = at, point.dims.get("action", "").replace("_", " ")
         elif name in ERRORS:
             word, which = ERRORS[name]
             if point.value and point.dims.get("corrected") != "yes":
@@ -180,7 +195,7 @@ class Device:
     def flags(self) -> str:
         """A letter for each reason that holds the clocks down."""
         held = [reason for reason, at in self._throttles.items() if at and self.now - at <= self.readings.fresh * 1e9]
-        return "".join(sorted(LETTERS.get(reason, "") for reason in held))
+        return "".join(sorted({LETTERS.get(reason, "") for reason in held}))
 
     @property
     def silent(self) -> float:
@@ -192,12 +207,17 @@ class Device:
     def state(self) -> tuple[str, str]:
         """What is wrong with it, or why it is idle; and how bad that is: bad, warn or dim."""
         errors = ", ".join(f"{word} {which}" for word, which in self.errors.items())
+        whole = self._whole or self
+        recovery = whole.recovery[1] if whole.recovery[0] == whole.seen else ""
         if self.get("state") == 0:
-            return f"lost ({errors})" if errors else "lost", "bad"
+            word = recovery or ("failing" if whole.answered == whole.seen else "lost")
+            return f"{word} ({errors})" if errors else word, "bad"
         if self.silent:
             return f"no answer for {self.silent:.0f} s", "bad"
         if errors:
             return errors, "bad"
+        if recovery:
+            return recovery, "warn"
         if self.job:
             return self._held()
         idle = self.processes == [] and not self.has_parts and not self.get("utilization")

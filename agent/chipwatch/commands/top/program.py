@@ -29,8 +29,8 @@ from chipwatch.commands.top.terminal import Ended, Terminal, is_utf8, refused
 from chipwatch.commands.top.view import View
 from chipwatch.config.options import Config
 from chipwatch.errors import ConfigError
-from chipwatch.logs.text import one_line
 from chipwatch.recording.reader import Recording
+from chipwatch.redaction import one_line
 from chipwatch.status.heartbeat import state_folder
 
 IDLE: Final = 60.0

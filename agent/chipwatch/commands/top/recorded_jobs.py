@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from chipwatch.datapoint import Datapoint
-from chipwatch.logs.text import one_line
+from chipwatch.redaction import one_line
 
 GPUS, GPU_TIME = "job.gpus", "job.gpu.time"
 MOST: Final = 5

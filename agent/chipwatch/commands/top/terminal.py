@@ -31,7 +31,7 @@ REST: Final = 0.05
 """Seconds to wait for the rest of a key's sequence."""
 PATIENCE: Final = 1.0
 """Seconds to wait for a terminal whose output is stopped (Ctrl-S) before it is left as it is."""
-ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Ended(Exception):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
+
+from chipwatch.logs.text import similar
 
 STARTED: Final = time.monotonic()
 """When this program began to load its modules, one of the first of which this is (monotonic seconds)."""
@@ -34,13 +37,17 @@ def code_of(verdict: str, caller: str) -> int:
 
 
 def code_of_failure(argv: Sequence[str]) -> int | None:
-    """Return the exit code where no verdict was reached: for another command None, for a misspelt caller 0."""
-    if not argv or argv[0] != "verdict":
+    """
+    Return the exit code where no verdict was reached: None for other commands, 0 for an invalid caller.
+
+    A caller that is named by a misspelt option or to a misspelt command gets its own code of unknown.
+    """
+    words = [*takewhile(lambda word: word != "--", argv)]
+    given = [following for word, following in pairwise(words) if word == "--for"]
+    given += [word.removeprefix("--for=") for word in words if word.startswith("--for=")]
+    named = [word for word in (*given[::-1], *(word.rpartition("=")[2] for word in words)) if word in CALLERS]
+    if words[:1] != ["verdict"] and not (named and any(similar(word, ["verdict"], 1) for word in words)):
         return None
-    caller = "person"
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
-        if word == "--for":
-            caller = following
-        elif word.startswith("--for="):
-            caller = word.removeprefix("--for=")
-    return code_of(UNKNOWN, caller) if caller in CALLERS else 0
+    if named:
+        return code_of(UNKNOWN, named[0])
+    return 0 if any(word.startswith(("--fo", "-fo")) for word in words) else code_of(UNKNOWN, "person")

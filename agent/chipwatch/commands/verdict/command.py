@@ -35,7 +35,7 @@ from chipwatch.status.socket import NoAnswer, ask
 
 TIMEOUT: Final = 2.0
 """Seconds from the start of this program to its end."""
-AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.75, 0.8, 0.9
+AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.75, 0.85
 """
 Share of that time after which the agent has answered, collectors have, their process has, and all is known.
 
@@ -79,6 +79,8 @@ def judge(
             unknown.append(report.Unknown("kernel log", of["error"], decides=False))
         elif of["error"] and of["state"] == "ok":
             unknown.append(report.Unknown(name, of["error"], decides=False))
+    if any("gpu.fault" in of["metrics"] for of in collectors.values()):
+        unknown += [report.Unknown(about, why, decides=False) for about, why in rules.not_told(series)]
     if not series and not any(of["state"] in ("ok", "failing") for of in collectors.values()):
         unknown.append(report.Unknown("machine", "nothing was read yet", decides=True))
     logged = [rules.KERNEL] if collectors.get("kernel", {}).get("state") == "ok" else []

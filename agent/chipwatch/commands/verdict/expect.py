@@ -72,7 +72,7 @@ def compare(
     """
     Return what is missing, and pairs of what cannot be determined and why.
 
-    Something is missing only where a collector has counted, or where the PCI bus shows fewer GPUs.
+    Something is missing only where a collector or a driver has counted, or where the PCI bus shows fewer GPUs.
     """
     reasons: list[Reason] = []
     unknown: list[tuple[str, str]] = []
@@ -86,10 +86,12 @@ def compare(
         troubles = [f"{name}: {of['error']}" for name, of in sources.items() if of["state"] == "failing"]
         absent = [f"{name}: {of['error']}" for name, of in sources.items() if of["state"] == "absent"]
         bus = gpus_on_bus(sys) if one.thing == "gpus" and not seen else None
-        if bus and bus[1] < one.number:
-            says = f"{one.number} expected, {bus[0]} on the PCI bus, {bus[1]} with a driver"
-            reasons.append(Reason("gpus", NOT_FIT, says, "Drain this node; see dmesg for the driver's reason."))
-        elif troubles or not seen:
+        none = next((of["error"] for of in sources.values() if not seen and of.get("is_counted")), None)
+        if (bus and bus[1] < one.number) or (none and one.number):
+            shown = f"{bus[0]} on the PCI bus, {bus[1]} with a driver" if bus else None
+            says = f"{one.number} expected, {', '.join(filter(None, (shown, none)))}"
+            reasons.append(Reason(one.thing, NOT_FIT, says, "Drain this node; see dmesg for the driver's reason."))
+        elif (troubles or not seen) and none is None:
             why = "; ".join(troubles or absent) or "nothing that is running reads them"
             unknown.append((one.thing, f"{one.number} expected: {why}"))
         else:

@@ -81,9 +81,9 @@ class History:
         }
 
 
-def _state(sampler: Sampler) -> Mapping[str, str | None]:
+def _state(sampler: Sampler) -> Mapping[str, str | bool | None]:
     if sampler.unavailable:
-        return {"state": "absent", "error": sampler.unavailable}
+        return {"state": "absent", "error": sampler.unavailable, "is_counted": sampler.is_counted}
     if sampler.ok:
         return {"state": "ok", "error": sampler.trouble}
     silent = "no answer: a driver or a file server may hang"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from chipwatch.commands.verdict.callers import DEGRADED, FIT, NOT_FIT, UNKNOWN
 from chipwatch.commands.verdict.rules import Reason
-from chipwatch.logs.text import one_line
+from chipwatch.redaction import one_line
 
 MAX_EVIDENCE: Final = 200
 """Characters of a message of the kernel."""
@@ -38,12 +38,12 @@ class Verdict(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Return fit, degraded, not fit or unknown: the worst that is certain, then what is not known."""
-        severities = {reason.severity for reason in self.reasons}
-        for word in (NOT_FIT, DEGRADED):
-            if word in severities:
-                return word
-        return UNKNOWN if any(one.decides for one in self.unknown) else FIT
+        """Return not fit where that is certain; else unknown where that decides; else degraded or fit."""
+        if any(reason.severity == NOT_FIT for reason in self.reasons):
+            return NOT_FIT
+        if any(one.decides for one in self.unknown):
+            return UNKNOWN
+        return DEGRADED if self.reasons else FIT
 
 
 def as_text(verdict: Verdict, width: int = 100) -> str:
@@ -65,11 +65,12 @@ def as_text(verdict: Verdict, width: int = 100) -> str:
 
 
 def as_line(verdict: Verdict) -> str:
-    """Return one line: the verdict, then the worst reasons, or what is not known."""
-    parts = [f"{one.about}: {_sentence(one)}. {one.do}" for one in verdict.reasons]
-    worst = sorted(range(len(parts)), key=lambda n: verdict.reasons[n].severity != NOT_FIT)
-    told = [parts[n] for n in worst] or [f"{one.about}: {one.why}" for one in verdict.unknown if one.decides]
-    text = "; ".join(told) or ", ".join(verdict.fine)
+    """Return one line: the verdict, then what decides it first: the worst reasons, or what is not known."""
+    worst = sorted(verdict.reasons, key=lambda one: one.severity != NOT_FIT)
+    parts = [f"{one.about}: {_sentence(one)}. {one.do}" for one in worst]
+    if verdict.word == UNKNOWN:
+        parts = [f"{one.about}: {one.why}" for one in verdict.unknown if one.decides] + parts
+    text = "; ".join(parts) or ", ".join(verdict.fine)
     return one_line(f"{verdict.word.upper()}{f': {text}' if text else ''}".replace("|", "/"), MAX_LINE)
 
 

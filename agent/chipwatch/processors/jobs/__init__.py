@@ -13,13 +13,14 @@ from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, JobFacts, Owner
 from chipwatch.processor import Processor
-from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, Key
+from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, Holding, Key, Reading
 from chipwatch.processors.jobs.answer import by_number, of_device, of_job
-from chipwatch.processors.jobs.device import Device, Held, Place, Use, place_of, plausible
+from chipwatch.processors.jobs.device import PROCESS, Device, Held, Place, Use, place_of, plausible
 from chipwatch.processors.jobs.evidence import Evidences
-from chipwatch.processors.jobs.ledger import OTHER, Account, Ledger
+from chipwatch.processors.jobs.ledger import OTHER, Account, Hold, Ledger
 from chipwatch.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
 from chipwatch.processors.jobs.points import DevicePoints, Values, from_points
+from chipwatch.processors.jobs.unnamed import UnnamedDevices
 
 MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
@@ -54,7 +55,7 @@ class JobsProcessor(Processor):
         """Held while a tick changes what `answer` and `saved` read."""
         self._devices: dict[Place, Device] = {}
         self._ledger = Ledger(config.max_jobs)
-        self._evidences = Evidences()
+        self._evidences, self._unnamed = Evidences(), UnnamedDevices()
         self._jobs: JobFacts | None = None
         self._alive: set[Key] = set()
         """Jobs that have a cgroup, a device or a process on one."""
@@ -66,6 +67,8 @@ class JobsProcessor(Processor):
         self._before = 0
         """Time of the tick before this one (ns since the epoch)."""
         self._starts: dict[tuple[Place, str], int] = {}
+        self._stopped: int | None = None
+        """Time of the last tick of an earlier process (ns since the epoch), until devices are read."""
 
     def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
         """Charge the time since the last tick; yield the family of each job, and the idle and busy time."""
@@ -77,7 +80,9 @@ class JobsProcessor(Processor):
         for facts in self.facts:
             if isinstance(facts, JobFacts):
                 self._know(facts)
-        self._before = self._before or at
+        self._unnamed.take(readings, self._jobs)
+        if not self._before:
+            self._before = at if self._stopped is None else min(at, max(self._stopped, at - self._interval))
         values, fallen = self._points.take(tick) if readings else ({}, set())
         answered: set[Place] = set()
         moments: dict[str, int] = {}
@@ -89,6 +94,8 @@ class JobsProcessor(Processor):
                 mine = self._take(reading, values, fallen, at)
                 answered |= mine
                 moments |= {reading.source: reading.moment} if mine else {}
+        if answered and self._jobs:
+            self._stopped = None
         missing = self._devices.keys() - answered
         self._release(missing)
         for place in missing:
@@ -117,10 +124,17 @@ class JobsProcessor(Processor):
             if (dims := reading.names.get(one.device)) is not None:
                 given.setdefault(place_of(dims), []).append(one)
         answered = set()
+        read = {place[:1]: device.last.moment for place, device in self._devices.items() if device.last}
         for activity in reading.activity or from_points(reading, values):
             place = place_of(activity.dims)
             answered.add(place)
-            device = self._devices.get(place) or self._devices.setdefault(place, Device(activity.dims))
+            device = self._devices.get(place)
+            if device is None:  # perhaps a part of a device that was divided otherwise until now
+                begun = read.get(place[:1])
+                last = None if begun is None else Reading(begun, {}, paused=True)
+                device = self._devices[place] = Device(activity.dims, last)
+            if jobs:
+                self._resume(place, device, reading.moment, at)
             places = dict.fromkeys((place, place[:1]))  # what the whole has, its parts have
             mine = [process for one in places for process in processes.get(one, ())]
             use = Use(
@@ -130,18 +144,36 @@ class JobsProcessor(Processor):
                 self._alive, reading.moment, at,
             )  # fmt: skip
             known = values.get(place, {})
-            device.source = reading.source
-            read = plausible(activity)
-            self._charge(device, read._replace(lost=read.lost or place in fallen), use, known, at)
+            device.dims, device.source = activity.dims, reading.source
+            told = plausible(activity)
+            self._charge(device, told._replace(lost=told.lost or place in fallen), use, known, at)
             self._note_memory(device, known)
         return answered
+
+    def _resume(self, place: Place, device: Device, moment: int, at: int) -> None:
+        """Let a device that was read before the agent stopped go on from there."""
+        holds = self._ledger.resume(_name(place))
+        if device.allocated or device.held or (not holds and self._stopped is None):
+            return  # it was read since then: the state folder was another agent's when this one started
+
+        def then(when: int) -> int:
+            return min(moment - (at - when), moment - 1)
+
+        begun = max(0, then(max((hold.last for _, hold in holds), default=self._stopped or 0)))  # not before a boot
+        device.resume(
+            begun,
+            {
+                owner.key: Held(owner, PROCESS, Holding(begun, ran=None if hold.ran is None else then(hold.ran)), None)
+                for owner, hold in holds
+            },
+        )
 
     def _charge(self, device: Device, activity: DeviceActivity, use: Use, values: Values, at: int) -> None:
         """Book time and energy on the accounts of the jobs; energy by the time that each was charged."""
         before, last = device.held, device.last
         evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
         charged = device.take(activity, use, evidence, self._interval, values)
-        elapsed = use.moment - last.moment if last else 0
+        elapsed = use.moment - last.moment if last and not last.paused else 0
         energy = activity.energy
         if energy is None and "gpu.power" in values:
             energy = values["gpu.power"] * min(elapsed, MOST_INTERVALS * self._interval) / SECOND
@@ -232,17 +264,29 @@ class JobsProcessor(Processor):
                 continue
             for metric, key, spent in ((IDLE, "cause", device.idle), (BUSY, "kind", device.busy)):
                 for what, time_spent in spent.items():
-                    start = self._starts.setdefault((place, what), self._before)
+                    start = self._starts.setdefault((place, key + what), self._before)
                     yield metric.point(at, time_spent / SECOND, _with(device.dims, key, what), start_time=start)
 
     def saved(self) -> bytes:
         """Return the ledger as JSON."""
         with self._lock:
-            return self._ledger.saved()
+            return self._ledger.saved(self._before or self._stopped or 0, self._holds())
 
     def restore(self, saved: bytes) -> None:
         """Take the ledger of an earlier process; raise ValueError."""
-        self._ledger.restore(saved)
+        self._stopped = self._ledger.restore(saved) or None
+
+    def _holds(self) -> dict[Key, dict[str, Hold]]:
+        """Return the devices that each job holds, for the next start."""
+        lasts = {place: device.last for place, device in self._devices.items() if device.last}
+        newest = max((last.moment for last in lasts.values()), default=0)
+        holds: dict[Key, dict[str, Hold]] = {}
+        for place, last in lasts.items():
+            for key, one in last.holders.items():
+                ran = None if one.ran is None else max(0, self._before - newest + one.ran)
+                hold = Hold(max(0, self._before - newest + last.moment), ran)
+                holds.setdefault(key, {})[_name(place)] = hold
+        return holds
 
     def describe(self) -> str:
         """Return who holds what, how the utilization was measured, whether the sums agree, and what is not known."""
@@ -277,7 +321,8 @@ class JobsProcessor(Processor):
     def _missing(self) -> dict[str, str]:
         """Return what could not be known, and why."""
         late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
-        return {**(self._jobs.missing if self._jobs else {}), **late}
+        unnamed = {"devices": self._unnamed.text} if self._unnamed.text else {}
+        return {**(self._jobs.missing if self._jobs else {}), **late, **unnamed}
 
     def _holding(self, device: Device) -> list[Account]:
         return [self._ledger.account(held.owner, self._before) for held in device.held.values()]
@@ -288,6 +333,10 @@ class JobsProcessor(Processor):
         charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
         held = self._forgotten + sum(device.allocated for device in self._devices.values())
         return charged / SECOND, held / SECOND
+
+
+def _name(place: Place) -> str:
+    return ",".join(f"{key}={number}" for key, number in place)
 
 
 @lru_cache(maxsize=1000)

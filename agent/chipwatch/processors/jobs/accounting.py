@@ -14,6 +14,8 @@ HELD_AFTER: Final = 60 * SECOND
 """Time without a kernel after which a process holds a device: checkpoints and evaluations pause for less."""
 MOST_INTERVALS: Final = 2
 """Intervals that one reading speaks for: one that is late by more was suspended or hung."""
+BOOT_TIME: Final = SECOND
+"""Most by which the start of a process seems too early: btime of /proc/stat, a part of it, is in whole seconds."""
 
 Key = tuple[str, str, str]
 """What identifies a job: `Owner.key`."""
@@ -43,6 +45,8 @@ class Reading(NamedTuple):
     """Time since the last kernel, if one ran since the last reading."""
     throttled: float = 0.0
     lost: bool = False
+    paused: bool = False
+    """Nothing read the device from here until the next reading, so that this time is unseen."""
 
 
 def following(before: Reading | None, now: Reading) -> Reading:
@@ -59,6 +63,24 @@ def following(before: Reading | None, now: Reading) -> Reading:
     return now._replace(holders=holders)
 
 
+def across(before: Reading, now: Reading) -> tuple[Reading, Reading]:
+    """
+    Return two readings between which the agent did not run, `before` with the jobs that stayed.
+
+    A job that came counts from its process, and from `now` if that is older than the stop: it came at an unknown time.
+    """
+    begun = before.moment
+    stayed = {
+        key: one for key, one in before.holders.items()
+        if key in now.holders and (not now.holders[key].present or now.holders[key].since <= begun)
+    }  # fmt: skip
+    holders = {
+        key: one._replace(since=now.moment) if key not in stayed and one.since <= begun - BOOT_TIME else one
+        for key, one in now.holders.items()
+    }
+    return before._replace(holders=stayed), now._replace(holders=holders)
+
+
 def charges(before: Reading, now: Reading, interval: int) -> dict[Key, dict[str, int]]:
     """
     Return the time from `before` to `now` by job and state; readings are due each `interval`.
@@ -68,6 +90,7 @@ def charges(before: Reading, now: Reading, interval: int) -> dict[Key, dict[str,
     """
     begun, ended = before.moment, now.moment
     known = begun if now.lost else max(begun, ended - MOST_INTERVALS * interval)
+    known = ended if before.paused else known
     starts = {
         key: begun if key in before.holders else min(max(one.since, begun), ended) for key, one in now.holders.items()
     }

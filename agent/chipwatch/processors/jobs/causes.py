@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from chipwatch.processors.jobs.accounting import HELD_AFTER
+from chipwatch.processors.jobs.accounting import HELD_AFTER, SECOND
 
 IDLE_CPU: Final = 0.05
 """CPUs that a process without work uses at most: timers and heartbeats take less."""
@@ -13,6 +13,16 @@ IO_PRESSURE: Final = 0.2
 """Share of the time in which some task of the job waited for I/O, from which data is late."""
 LOADER_CPU: Final = 0.9
 """Share of the job's CPUs in use from which its loaders cannot be faster."""
+CHILD_CPU: Final = 0.9
+"""CPUs of one child of the process on the device from which that child computes, and is waited for."""
+SLEEPS: Final = 0.5
+"""CPUs of the process on the device up to which it mostly sleeps."""
+AWAITS: Final = 0.2
+"""CPUs of the process on the device up to which it may wait for the network."""
+CROWDED: Final = 0.3
+"""Share of the time in which some task of the job waited for a CPU, from which others take its CPUs."""
+STARTUP: Final = 600 * SECOND
+"""Time without work, from its start, after which a process that has not run a kernel no longer starts up."""
 QUOTA_PERIODS: Final = 0.1
 """Share of the periods in which the CPU quota held the job back; bursts of a healthy job reach a few percent."""
 MEMORY_PRESSURE: Final = 0.05
@@ -39,13 +49,27 @@ class Evidence(NamedTuple):
     """Share of the time in which all of its tasks waited for memory."""
     swaps: bool = False
     """Its memory in swap grew."""
+    crowded: float | None = None
+    """Share of the time in which some of its tasks waited for a CPU."""
+    loader: bool = False
+    """A child of a process on the device computes, and the process mostly sleeps."""
+    network: bool = False
+    """A process on the device, or a child of it, waits for data of a socket, and none came."""
+
+    @property
+    def works(self) -> bool:
+        """Whether the job uses a CPU or waits for files, or what it does is not known."""
+        return self.cpu is None or self.cpu >= CHILD_CPU or (self.io or 0) > IO_PRESSURE or self.blocked
 
 
-def cause(*, lost: bool, known: bool, processes: int, ran: bool, since_kernel: int, evidence: Evidence) -> str:
+def cause(
+    *, lost: bool, known: bool, processes: int, ran: bool, since_kernel: int, since_work: int, evidence: Evidence
+) -> str:
     """
     Return why a device was idle: the first that holds.
 
     `known`: its processes and its utilization are. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
+    `since_work`: time since the job used a CPU, or since its process came.
     """
     cpu = evidence.cpu
     is_idle = cpu is not None and cpu < IDLE_CPU
@@ -56,17 +80,21 @@ def cause(*, lost: bool, known: bool, processes: int, ran: bool, since_kernel: i
         "lost": lost,
         "unknown": not known,
         "no_process": not processes,
-        "startup": not ran,
-        "held": since_kernel >= HELD_AFTER and is_idle,
-        "data": (evidence.io or 0) > IO_PRESSURE or evidence.blocked or loads,
-        "host": throttled or (evidence.memory or 0) > MEMORY_PRESSURE or evidence.swaps,
+        "startup": not ran and since_work < STARTUP,
+        "held": not ran or (since_kernel >= HELD_AFTER and is_idle),
+        "data": (evidence.io or 0) > IO_PRESSURE or evidence.blocked or loads or (evidence.loader and not throttled),
+        "network": evidence.network,
+        "host": throttled
+        or (evidence.memory or 0) > MEMORY_PRESSURE
+        or evidence.swaps
+        or (evidence.crowded or 0) > CROWDED,
     }
     return next((name for name, is_so in holds.items() if is_so), "other")
 
 
-def kind_of_work(values: Mapping[str, float]) -> str | None:
-    """Return what kernels did by the activity of a GPU's units (metric -> percent), None where it is not known."""
+def kind_of_work(values: Mapping[str, float]) -> str:
+    """Return what kernels did by the activity of a GPU's units (metric -> percent): compute, waiting or unknown."""
     known = [values[name] for name in COMPUTE if name in values]
     if not known or "gpu.sm.active" not in values:
-        return None
+        return "unknown"
     return "waiting" if values["gpu.sm.active"] >= ACTIVE and max(known) < ACTIVE else "compute"

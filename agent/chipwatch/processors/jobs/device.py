@@ -107,11 +107,14 @@ def _share(value: float) -> float:
 class Device:
     """Remembers one device from reading to reading."""
 
-    def __init__(self, dims: Dimensions) -> None:
-        """Take its dimensions."""
+    def __init__(self, dims: Dimensions, last: Reading | None = None) -> None:
+        """Take its dimensions, and a reading before the first one if the time since then was not read."""
         self.dims = dims
+        """Another device may take its place: its UUID changes then."""
         self.held: dict[Key, Held] = {}
-        self.last: Reading | None = None
+        self.last = last
+        self._has_resumed = False
+        """True if `last` was read before the agent stopped."""
         self.allocated = 0
         """Time (ns) that jobs held it, weighted by its slices."""
         self.slices, self.missed = 1.0, 0
@@ -120,12 +123,19 @@ class Device:
         """The collector that reads it."""
         self.ran: int | None = None
         """When a kernel last ran, or when it was first seen with a process; None if none has since one came."""
+        self.worked = 0
+        """When its job last used a CPU, or when its processes came."""
         self.work: float | None = None
         """Share of the last minutes in which kernels ran for the jobs that hold it, or None."""
         self._pids: frozenset[int] = frozenset()
         self.idle: Counter[str] = Counter()
         """Time without a kernel by cause, and with one by kind of work (ns, weighted)."""
         self.busy: Counter[str] = Counter()
+
+    def resume(self, moment: int, held: dict[Key, Held]) -> None:
+        """Take the last reading before the agent stopped."""
+        holders = {key: one.holding for key, one in held.items()}
+        self.held, self.last, self._has_resumed = held, Reading(moment, holders, paused=True), True
 
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
@@ -141,17 +151,24 @@ class Device:
             use.moment, {key: one.holding for key, one in held.items()},
             activity.active, idle, activity.throttled, activity.lost,
         )  # fmt: skip
-        before, now = self.last, accounting.following(self.last, now)
+        before, ran = self.last, now.moment if self.last is None else None
+        if before and self._has_resumed:
+            before, now = accounting.across(before, now)
+            ran = max((one.ran for one in before.holders.values() if one.ran is not None), default=None)
+            self._has_resumed = False
+        now = accounting.following(before, now)
         self._average(before, now)
         self.held, self.last, self.slices, self.missed = held, now, activity.slices, 0
         self.basis = activity.basis
-        self._note(use, now, first=before is None)
+        self._note(use, now, ran)
+        self.worked = use.moment if evidence.works else self.worked
         self.cause = causes.cause(
             lost=now.lost,
             known=now.active is not None and use.processes is not None and self._are_owned(use),
             processes=len(use.processes or ()),
             ran=self.ran is not None,
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
+            since_work=use.moment - self.worked,
             evidence=evidence,
         )
         if before is None:
@@ -159,7 +176,8 @@ class Device:
             return {}
         charged = accounting.charges(before, now, interval)
         self.state = _state(now, charged)
-        self._count(now, min(now.moment - before.moment, MOST_INTERVALS * interval), causes.kind_of_work(values))
+        elapsed = 0 if before.paused else min(now.moment - before.moment, MOST_INTERVALS * interval)
+        self._count(now, elapsed, causes.kind_of_work(values))
         self.allocated += round(accounting.allocated(before, now) * self.slices)
         return charged
 
@@ -174,21 +192,22 @@ class Device:
     def _are_owned(self, use: Use) -> bool:
         return all(process.pid in use.owners for process in use.processes or ())
 
-    def _note(self, use: Use, now: Reading, *, first: bool) -> None:
-        """Note when a kernel last ran since the processes came; those of the first reading came earlier."""
+    def _note(self, use: Use, now: Reading, ran: int | None) -> None:
+        """Note when a kernel last ran since the processes came; `ran`, if none of them was in the last reading."""
         pids = frozenset(process.pid for process in use.processes or ())
         if not pids & self._pids:
-            self.ran = now.moment if first and pids else None
+            self.ran = ran if pids else None
+            self.worked = now.moment
         self._pids = pids
         if now.active:
             self.ran = now.moment - now.idle
 
-    def _count(self, now: Reading, elapsed: int, kind: str | None) -> None:
+    def _count(self, now: Reading, elapsed: int, kind: str) -> None:
         weighted = elapsed * self.slices
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
             self.idle[self.cause] += idle
-        if kind and (busy := round(weighted * active)):
+        if busy := round(weighted * active):
             self.busy[kind] += busy
 
     def release(self, jobs: Container[Key]) -> None:
@@ -204,7 +223,7 @@ class Device:
         before, self.last = self.last, self.last._replace(moment=moment, lost=True, active=None)
         charged = accounting.charges(before, self.last, interval)
         self.state, self.cause = LOST, "lost"
-        self._count(self.last, moment - before.moment, None)
+        self._count(self.last, moment - before.moment, "unknown")
         self.allocated += round(accounting.allocated(before, self.last) * self.slices)
         return charged
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from chipwatch.owner import GroupUse, JobFacts
+from chipwatch.owner import GroupUse, JobFacts, ProcessUse
 from chipwatch.processors.jobs.accounting import SECOND, Key
-from chipwatch.processors.jobs.causes import Evidence
+from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, SLEEPS, Evidence
 
 
 class _Pid(NamedTuple):
     cpu: float | None
     blocked: bool
+
+
+class _Awaited(NamedTuple):
+    """What a process on a device waits for."""
+
+    loader: bool
+    network: bool
 
 
 class Evidences:
@@ -22,6 +29,7 @@ class Evidences:
         self._last: JobFacts | None = None
         self._jobs: dict[Key, Evidence] = {}
         self._pids: dict[int, _Pid] = {}
+        self._awaited: dict[int, _Awaited] = {}
 
     def take(self, facts: JobFacts) -> None:
         """Compare a reading with the one before."""
@@ -33,12 +41,18 @@ class Evidences:
         self._pids = {
             pid: _Pid(_rate(used.get(pid), cpu, seconds), pid in facts.blocked) for pid, cpu in facts.cpu.items()
         }
+        earlier = last.processes if last else {}
+        self._awaited = {
+            pid: _await(earlier[pid], now, seconds) for pid, now in facts.processes.items() if pid in earlier
+        }
 
-    def of(self, jobs: Iterable[Key], pids: Iterable[int]) -> Evidence:
+    def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
         """Return the evidence on the jobs and processes of one device: what holds for any of them."""
         found = [self._jobs[key] for key in jobs if key in self._jobs]
+        awaited = [self._awaited[pid] for pid in pids if pid in self._awaited]
+        loader, network = any(one.loader for one in awaited), any(one.network for one in awaited)
         if len(found) == 1:
-            return found[0]
+            return found[0]._replace(loader=loader, network=network)
         found += [Evidence(one.cpu, blocked=one.blocked) for pid in pids if (one := self._pids.get(pid))]
         cpu = [one.cpu for one in found if one.cpu is not None]
         return Evidence(
@@ -48,7 +62,20 @@ class Evidences:
             quota=_most(one.quota for one in found),
             memory=_most(one.memory for one in found),
             swaps=any(one.swaps for one in found),
+            crowded=_most(one.crowded for one in found),
+            loader=loader,
+            network=network,
         )
+
+
+def _await(before: ProcessUse, now: ProcessUse, seconds: float) -> _Awaited:
+    """Return what a process awaited between two readings."""
+    own = _rate(before.cpu, now.cpu, seconds)
+    busiest = _most(_rate(before.children.get(key), cpu, seconds) for key, cpu in now.children.items()) or 0.0
+    return _Awaited(
+        loader=own is not None and own < SLEEPS and busiest >= CHILD_CPU,
+        network=own is not None and own < AWAITS and now.waits,
+    )
 
 
 def _between(before: GroupUse, now: GroupUse, seconds: float) -> Evidence:
@@ -56,6 +83,7 @@ def _between(before: GroupUse, now: GroupUse, seconds: float) -> Evidence:
         cpu=_rate(before.cpu, now.cpu, seconds),
         cpus=now.cores,
         io=_rate(before.io_some, now.io_some, seconds),
+        crowded=_rate(before.cpu_some, now.cpu_some, seconds),
         blocked=now.blocked,
         quota=_rate(before.throttled, now.throttled, (now.periods or 0) - (before.periods or 0)),
         memory=_rate(before.memory_full, now.memory_full, seconds),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,15 @@ LATEST: Final = 2**62
 """A time (ns) beyond what a clock shows: 146 years after 1970."""
 Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+
+
+class Hold(NamedTuple):
+    """A job on a device at the end of the agent (ns since the epoch)."""
+
+    last: Time
+    """Time of the last reading of the device."""
+    ran: Time | None = None
+    """Time of the last kernel, as in `Holding`."""
 
 
 class Account(msgspec.Struct):
@@ -41,6 +50,8 @@ class Account(msgspec.Struct):
     """When each of these was zero (ns since the epoch)."""
     energy: float = 0.0
     """Joules since the start of the agent."""
+    held: dict[str, Hold] = {}
+    """The devices that it held when the agent stopped, until they are read again."""
 
     def charge(self, states: Mapping[str, int], slices: float, at: int) -> None:
         """Add time by state on a device; `at` is when a state that is new was zero."""
@@ -51,6 +62,14 @@ class Account(msgspec.Struct):
     def total(self, state: str) -> int:
         """Return the time in a state over all lives of the agent."""
         return self.times.get(state, 0) + self.earlier.get(state, 0)
+
+
+class SavedLedger(msgspec.Struct):
+    """Content of the file in the state folder."""
+
+    at: Time
+    """Time of the last tick (ns since the epoch)."""
+    accounts: list[Account]
 
 
 class Ledger:
@@ -92,33 +111,40 @@ class Ledger:
         """Return the accounts of jobs that hold a device."""
         return [self.accounts[key] for key in sorted(self._live)]
 
-    def saved(self) -> bytes:
+    def resume(self, place: str) -> list[tuple[Owner, Hold]]:
+        """Return, once, the jobs that held a device when the agent stopped."""
+        return [(one.owner, one.held.pop(place)) for one in self.accounts.values() if place in one.held]
+
+    def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
         """
-        Return the accounts as JSON, with the times of this life added to those of earlier ones.
+        Return the accounts as JSON, with the times of this life added to those of earlier ones; `holds` by device.
 
         Where all are too long, those are left out that held a device least recently.
         """
         rows: list[bytes] = []
-        size = 2
+        head = b'{"at":%d,"accounts":[' % at
+        size = len(head) + 2
         for one in sorted(self.accounts.values(), key=lambda one: one.seen, reverse=True):
             totals = {state: one.total(state) for state in {**one.earlier, **one.times}}
             owner = one.owner._replace(cgroup="")  # which is found anew
             kept = Account(owner, one.since, one.seen, totals, one.earlier_energy + one.energy, one.memory)
+            kept.held = {**one.held, **holds.get(one.owner.key, {})}
             rows.append(msgspec.json.encode(kept))
             size += len(rows[-1]) + 1
             if size > MOST_BYTES:
                 rows.pop()
                 break
-        return b"[%b]" % b",".join(rows)
+        return b"%b%b]}" % (head, b",".join(rows))
 
-    def restore(self, saved: bytes) -> None:
-        """Take the accounts of an earlier life; raise ValueError."""
+    def restore(self, saved: bytes) -> int:
+        """Take the accounts of an earlier life, return the time of its last tick; raise ValueError."""
         try:
-            accounts = msgspec.json.decode(saved[: MOST_BYTES + 1], type=list[Account])
+            state = msgspec.json.decode(saved[: MOST_BYTES + 1], type=SavedLedger)
         except (msgspec.MsgspecError, RecursionError) as problem:
             raise ValueError(f"the ledger of jobs cannot be read: {problem}") from None
-        for old in accounts[: 2 * self._most]:
+        for old in state.accounts[: 2 * self._most]:
             account = self.accounts.setdefault(old.owner.key, Account(old.owner, old.since, old.seen))
             account.since = min(account.since, old.since)
             account.earlier, account.earlier_energy = old.earlier, old.earlier_energy
-            account.memory = max(account.memory, old.memory)
+            account.memory, account.held = max(account.memory, old.memory), old.held
+        return state.at

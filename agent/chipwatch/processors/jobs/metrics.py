@@ -40,7 +40,7 @@ IDLE: Final = counter(
 BUSY: Final = counter(
     "gpu.busy.time",
     "s",
-    "Experimental: time in which kernels ran, by whether they computed or waited.",
+    "Experimental: time in which kernels ran, by whether they computed or waited, if that is known.",
     DETAILED,
     ("gpu", "kind"),
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.load import seconds_since
 
 from chipwatch.collectors.amd.metrics import CardPoints, number
@@ -112,7 +113,7 @@ def test_a_cell_that_is_not_a_number_is_absent(value):
     assert number(value, "w") is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -108,7 +108,7 @@ def test_a_reader_that_crashes_is_started_again(bench, until, tmp_path):
     assert bench.tick() == ({"gpu.power": 7.5}, [])
     first = int(pid.read_text())
     os.kill(first, signal.SIGSEGV)
-    why = f"sh was ended by signal {signal.SIGSEGV:d}; it is started again later"
+    why = f"the reader of Apple's GPU was ended by signal {signal.SIGSEGV:d}; it is started again later"
     assert until(lambda: why in bench.tick()[1])
     assert bench.tick()[0] == {"gpu.power": 7.5}  # still recent
     bench.clock.now += 2.0
@@ -116,7 +116,7 @@ def test_a_reader_that_crashes_is_started_again(bench, until, tmp_path):
 
 
 def test_a_reader_that_crashes_at_the_start_is_unavailable(bench):
-    with pytest.raises(Unavailable, match=r"the reader of Apple's GPU: sh was ended by signal 11"):
+    with pytest.raises(Unavailable, match=r"the reader of Apple's GPU was ended by signal 11"):
         bench.shell("kill -SEGV $$")
 
 

@@ -352,10 +352,10 @@ def test_a_single_zero_does_not_look_like_a_burst_of_errors_afterwards():
     assert [uncorrected(feed, count)[0] for count in (7, 0, 7, 8)] == [7, 7, 7, 8]
 
 
-def test_an_ecc_counter_that_fell_twice_in_a_row_has_a_new_start_time():
+def test_an_ecc_counter_that_fell_starts_after_the_last_reading():
     feed = Feed()
-    values = [uncorrected(feed, count) for count in (7, 1, 2, 3)]
-    assert values == [(7, BOOT), (7, BOOT), (2, AT + 3 * SECOND), (3, AT + 3 * SECOND)]
+    values = [uncorrected(feed, count) for count in (7, 0, 8, 1, 3)]
+    assert values == [(7, BOOT), (7, BOOT), (8, BOOT), (1, AT + 3 * SECOND), (3, AT + 3 * SECOND)]
 
 
 def test_without_a_boot_time_ecc_counts_from_the_tick_before_the_first_reading():

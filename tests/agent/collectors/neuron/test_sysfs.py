@@ -114,3 +114,45 @@ def test_a_device_that_vanished_is_reported_and_searched_again(tree):
     assert [p.dims for p in tree.read()] == [dims(1)]
     assert tree.problems == [f"a device in {tree.sys}/devices/virtual/neuron_device cannot be read: Is a directory"]
     assert len(tree.read()) == 2
+
+
+@pytest.mark.parametrize(
+    ("power", "repairable"),
+    [
+        ("power/utilization", "hardware/mem_ecc_repairable_uncorrected"),
+        ("stats/device/power/utilization", "stats/ecc/mem_ecc_repairable_uncorrected/total"),
+        ("a/b/c/d/power/utilization", "mem_ecc_repairable_uncorrected"),
+    ],
+)
+def test_files_that_a_newer_driver_moved_are_found_by_their_names(tree, power, repairable):
+    folder = tree.sys / "devices/virtual/neuron_device/neuron0"
+    (tree.sys / "module/neuron").mkdir(parents=True)
+    (tree.sys / "module/neuron/version").write_text("2.31.7.0\n")
+    for name, content in ((power, f"POWER_STATUS_VALID,{EPOCH},1,2,1.5\n"), (repairable, "4\n")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    assert [(p.metric, p.value) for p in tree.read()] == [(POWER, 1.5), (ECC_REPAIRABLE, 4)]
+    assert tree.problems == []
+
+
+def test_the_former_path_counts_where_both_are_and_files_of_cores_and_links_never_do(tree):
+    tree.write(0, f"POWER_STATUS_VALID,{EPOCH},1,2,1.5\n")
+    folder = tree.sys / "devices/virtual/neuron_device/neuron0"
+    for name in ("aa/power", "neuron_core0/stats/power", "other"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "utilization").write_text(f"POWER_STATUS_VALID,{EPOCH},1,2,99\n")
+    (folder / "neuron_core0/mem_ecc_repairable_uncorrected").write_text("7\n")
+    (folder / "subsystem").symlink_to(tree.sys)
+    assert [(p.metric, p.value) for p in tree.read()] == [(POWER, 1.5)]
+
+
+def test_what_a_driver_that_moved_its_files_lacks_is_said_once(tree):
+    (tree.sys / "devices/virtual/neuron_device/neuron0").mkdir(parents=True)
+    (tree.sys / "module/neuron").mkdir(parents=True)
+    for version, problems in (("2.30.2.0", 0), ("2.31.7.0", 2), ("3.0", 2), ("unknown", 0)):
+        (tree.sys / "module/neuron/version").write_text(f"{version}\n")
+        tree.problems.clear()
+        tree.devices.close()
+        assert tree.read() == tree.read() == []
+        assert len(tree.problems) == problems
+        assert all("and no file of that name elsewhere" in problem for problem in tree.problems)

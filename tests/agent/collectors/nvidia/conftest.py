@@ -11,6 +11,7 @@ from chipwatch.errors import PartlyCollected
 
 START = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000
+HEALTH = ("gpu.fault{", "gpu.link.errors{")
 
 
 @pytest.fixture(scope="session")
@@ -48,11 +49,11 @@ class Watch:
     def __init__(self, collector):
         self.collector, self.now, self.at = collector, 10 * SECOND, START
         collector._clock = lambda: self.now
-        self.points, self.problems = [], []
+        self.points, self.problems, self.faults = [], [], {}
         collector.open()
 
     def read(self, seconds=1.0):
-        """Let time pass, collect, and return the values by name and dimensions, as in `gpu.power{gpu=0}`."""
+        """Let time pass, collect, and return the values by name and dimensions; faults are in `faults`."""
         self.now += int(seconds * SECOND)
         self.at += int(seconds * SECOND)
         self.points, self.problems = [], []
@@ -61,7 +62,9 @@ class Watch:
                 self.points.append(point)
         except PartlyCollected as partly:
             self.problems = list(partly.problems)
-        return {key(point): point.value for point in self.points}
+        read = {key(point): point.value for point in self.points}
+        self.faults = {name: value for name, value in read.items() if name.startswith(HEALTH)}
+        return {name: value for name, value in read.items() if name not in self.faults}
 
 
 def key(point):

@@ -90,6 +90,54 @@ def test_power_above_the_limit_is_100_percent(gpu):
     assert (read[POWER], read["gpu.power.utilization{gpu=0}"]) == (720, 100)
 
 
+NO_ENERGY = [2**64 - 4096, 2**63, 2**63 + 5_000_000, 9_200_000_000_000_000_000, 5_000_000 + 2 * 1_400_001 * 2]
+
+
+@pytest.mark.parametrize("garbage", NO_ENERGY)
+def test_power_that_no_gpu_can_draw_is_not_derived_from_the_energy(gpu, garbage):
+    watched = gpu()
+    watched.after(2, f83=5_000_000)
+    assert watched.after(2, f83=garbage)[POWER] == 631.95
+    read = watched.after(2, f83=6_400_000 if garbage > 2**60 else garbage + 1_400_000)
+    assert read[POWER] == (350 if garbage > 2**60 else 700)
+    assert read[ENERGY] == (6_400 if garbage > 2**60 else (garbage + 1_400_000) / 1e3)
+
+
+def test_energy_that_no_gpu_can_use_is_not_charged_to_a_job(gpu):
+    watched = gpu(Level.BASIC)
+    charged = []
+    for energy in (5_000_000, 6_000_000, 2**63, 7_500_000, 8_000_000):
+        watched.after(2, f83=energy)
+        (activity,) = watched.collector.activity()
+        charged.append(activity.energy)
+    assert charged[1] == 1000
+    assert charged[2] > 0
+    assert max(charged) <= 2000
+    assert charged[4] == 500
+
+
+def test_an_energy_counter_that_jumps_starts_again_and_is_no_power(gpu):
+    watched = gpu()
+    watched.after(f83=5_000_000)
+    assert ENERGY not in watched.after(f83=10**15)
+    read = watched.after(f83=10**15 + 500_000)
+    assert (read[ENERGY], read[POWER]) == (10**12 + 500, 631.95)
+    assert start_time(watched, ENERGY) == watched.at
+    assert watched.after(f83=10**15 + 1_100_000)[POWER] == 600
+
+
+def test_a_sensor_that_tells_the_impossible_is_no_power(gpu):
+    watched = gpu(Level.BASIC)
+    watched.driver.gpus[0]["power"] = 4294967295
+    read = watched.after(f83=5_000_000)
+    assert POWER not in read
+    assert "gpu.power.utilization{gpu=0}" not in read
+
+
+def test_a_counter_that_the_driver_does_not_have_is_absent(gpu):
+    assert "gpu.pcie.sent{gpu=0}" not in gpu().after(f197=2**64 - 4096)
+
+
 def test_counters_start_at_their_first_reading(gpu):
     watched = gpu()
     watched.after(f4=7)
@@ -116,11 +164,12 @@ def test_a_single_zero_is_ignored_and_causes_no_jump(gpu):
 
 def test_counters_of_a_reloaded_driver_have_a_new_start_time(gpu):
     watched = gpu()
-    watched.after(f83=5_000_000)
-    watched.after(f83=1_000)
+    for _ in range(2):
+        watched.after(f83=5_000_000)
+    last = watched.at
     read = watched.after(f83=2_000)
     assert read[ENERGY] == 2
-    assert start_time(watched, ENERGY) == watched.at
+    assert start_time(watched, ENERGY) == last
     assert read[POWER] == 631.95
     assert watched.after(f83=302_000)[POWER] == 300
 

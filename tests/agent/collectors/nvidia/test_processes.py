@@ -315,6 +315,20 @@ def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):
     assert {one.dims["gpu"] for one in collector.processes()} == {"1"}
 
 
+def test_instances_have_the_names_of_dynamic_resource_allocation_where_the_driver_tells_their_place(driver, watch):
+    told = driver("h100_mig")
+    told.gpus[0]["mig"]["0"] |= {"profile": 9, "slice": 4}
+    told.gpus[0]["mig"]["1"] |= {"profile": "!4", "slice": 0}  # no permission
+    told.tell()
+    bench = watch()
+    names = bench.collector.names()
+    assert {name: dims for name, dims in names.items() if "mig-" in name} == {
+        "gpu-0-mig-9-4": Dimensions(gpu="0", mig="0")
+    }
+    bench.read()
+    assert bench.problems == []
+
+
 def test_gpus_and_instances_have_the_names_that_schedulers_use(driver, watch):
     driver("h100_mig")
     names = {name: device.dims for device in watch().collector.devices() for name in device.ids}

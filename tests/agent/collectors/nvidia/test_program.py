@@ -27,6 +27,7 @@ def gpu_agent(agent, plugins_folder, library, proc, tmp_path):
         "LD_LIBRARY_PATH": library.parent,
         VARIABLE: fake.path,
         "CHIPWATCH_COLLECTORS__GPUS__PROC": proc,
+        "CHIPWATCH_COLLECTORS__GPUS__ROOT": tmp_path,  # without a driver, whatever this machine has
     }
 
     def call(how, *words, **more):
@@ -53,6 +54,44 @@ def test_once_prints_all_metrics(agent, gpu_agent):
 def test_check_prints_the_models_and_the_driver(agent, gpu_agent):
     done = agent.run("check", "--collector", "gpus", env=gpu_agent(lambda *words, env: env))
     assert "2 x NVIDIA H100 80GB HBM3, driver 590.48.01" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("broken", "code", "line"),
+    [
+        ({"lost": 1}, 1, "device     gpu 1        FAILED   is lost, fails most queries or needs a reset. Drain"),
+        ({"field": {"230": "2u"}}, 1, "device     gpu 1        FAILED   asks for a restart of the machine. Drain"),
+        (
+            {"field": {"230": "3u"}},
+            0,
+            "device     gpu 1        DEGRADED asks to end its traffic with other GPUs. Start",
+        ),
+        ({}, 0, ""),
+    ],
+)
+def test_check_ends_with_1_for_a_gpu_that_is_lost_or_asks_to_be_reset(agent, gpu_agent, broken, code, line):
+    gpu_agent.driver.gpus[1] |= broken
+    gpu_agent.driver.write()
+    done = agent.run("check", "--collector", "gpus", env=gpu_agent(lambda *words, env: env))
+    assert (done.returncode, [one for one in done.stdout.splitlines() if one.startswith("device ")]) == (
+        code,
+        [one for one in done.stdout.splitlines() if line and one.startswith(line)],
+    )
+    assert ("\n" + line in done.stdout) or not line
+
+
+def test_a_run_logs_a_loss_a_recovery_and_an_xid_once_each(agent, gpu_agent):
+    gpu_agent.driver.gpus[0]["field"]["230"] = "3u"
+    gpu_agent.driver.gpus[1]["lost"] = 1
+    gpu_agent.driver.machine["events"] = "0:79"
+    gpu_agent.driver.write()
+    done = gpu_agent(agent.run, "--duration", "3", "--interval", "1")
+    said = [line.partition("gpu ")[2] for line in done.stderr.splitlines() if "gpu " in line]
+    assert sorted(line[:20] for line in said) == [
+        "0: asks to end its t",
+        "0: had Xid 79. Drain",
+        "1: is lost, fails mo",
+    ]
 
 
 def test_a_query_that_hangs_blocks_only_this_collector(agent, gpu_agent, until):
@@ -134,7 +173,7 @@ def test_a_forked_process_opens_its_own_nvml(library, tmp_path, proc):
     )
     assert fake["child"] == fake["first"]
     assert fake["calls"] == ["init", "shutdown"]  # and the shutdown is of its own
-    assert set(fake["first"]) <= set(fake["after"])
+    assert set(fake["first"]) - {"gpu.fault", "gpu.link.errors"} <= set(fake["after"])  # these are read every 30 s
 
 
 def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, proc):

@@ -15,7 +15,8 @@ FIXTURES = Path(__file__).parents[3] / "fixtures"
 MIB = 1 << 20
 
 SINCE = {
-    "gpu.engine.active", "gpu.memory.available", "gpu.memory.reserved", "gpu.pcie.replays", "gpu.rows.failed",
+    "gpu.engine.active", "gpu.memory.available", "gpu.memory.reserved", "gpu.pcie.replays", "gpu.recovery_action",
+    "gpu.rows.failed", "gpu.fault", "gpu.link.errors",
 }  # fmt: skip
 """What the first catalogue does not have."""
 
@@ -58,6 +59,11 @@ DETAILED = BASIC | {
     "gpu.throttled{gpu=0,reason=low_utilization}": 0.25,
     "gpu.throttled{gpu=0,reason=reliability}": 0,
 }
+SLOWDOWNS = {
+    "gpu.throttled{gpu=0,reason=sw_thermal}": 2.5,
+    "gpu.throttled{gpu=0,reason=hw_thermal}": 3.5,
+    "gpu.throttled{gpu=0,reason=power_brake}": 0,
+}
 ACTIVE = {
     "gpu.engine.active{gpu=0}": 99.5,
     "gpu.sm.active{gpu=0}": 98.25,
@@ -84,6 +90,24 @@ def test_the_values_of_an_h100_at_level_detailed_with_activity_from_the_second_t
     assert gpu.read() == DETAILED
     assert gpu.read() == DETAILED | ACTIVE
     assert gpu.problems == []
+
+
+@pytest.mark.parametrize(
+    ("version", "first"),
+    [
+        ("535.230.02", None), ("565.57.01", None), ("570.172.08", None), ("575.51.03", 251), ("580.65.06", 251),
+        ("580.82.07", 269), ("580.178", 269), ("590.48.01", 269), ("595.99", 269), ("615.71", 269), ("N/A", None),
+    ],
+)  # fmt: skip
+def test_slowdowns_are_read_from_the_fields_of_the_driver(driver, watch, version, first):
+    fake = driver("h100")
+    fake.machine["driver"] = version
+    decoys = {str(number): 9_000_000_000 for number in (*range(251, 254), *range(269, 272))}
+    seconds = (2_500_000_000, 3_500_000_000, 0)
+    fake.gpus[0]["field"] |= decoys | ({str(first + n): ns for n, ns in enumerate(seconds)} if first else {})
+    fake.tell()
+    read = watch(Level.DETAILED).read()
+    assert read == DETAILED | (SLOWDOWNS if first else {})
 
 
 def test_a_geforce_has_a_fan_but_no_ecc_rows_nvlink_or_memory_temperature(driver, watch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.doubles.nvml.driver import together
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
@@ -131,18 +132,184 @@ def test_the_other_gpus_keep_their_index_when_one_is_lost(driver, watch):
     assert fake.calls("nvmlDeviceGetCount_v2") == 0
 
 
+NEW = "GPU-11111111-0000-0000-0000-00000000000"
+
+
+def states(read):
+    return {name.partition("gpu=")[2].rstrip("}"): value for name, value in read.items() if "state" in name}
+
+
 def test_a_new_gpu_is_found_within_five_minutes_under_an_unused_index(driver, watch):
     fake = driver("h100", 2)
     watched = watch(Level.BASIC)
     watched.read()
-    new = fake.gpus[0] | {"uuid": "GPU-11111111-0000-0000-0000-000000000000", "temperature": 33}
-    fake.gpus[0]["lost"] = 1
-    fake.tell()
-    watched.read()
-    fake.gpus[0] = new
+    fake.gpus.insert(0, fake.gpus[0] | {"uuid": f"{NEW}0", "temperature": 33})
     fake.tell()
     read = watched.read(300)
-    assert (read["gpu.state{gpu=0}"], read["gpu.temperature{gpu=2}"]) == (0, 33)
+    assert states(read) == {"0": 1, "1": 1, "2": 1}
+    assert read["gpu.temperature{gpu=2}"] == 33
+
+
+def test_a_gpu_that_was_reset_is_read_again_within_ten_seconds(driver, watch):
+    fake = driver("h100", 2)
+    watched = watch(Level.BASIC)
+    watched.read()
+    fake.gpus[1]["lost"] = 1
+    fake.tell()
+    for _ in range(20):
+        assert states(watched.read(5)) == {"0": 1, "1": 0}
+    del fake.gpus[1]["lost"]
+    fake.tell()
+    watched.read(5)
+    assert states(watched.read(5)) == {"0": 1, "1": 1}
+    watched.read(5), watched.read(5), watched.read(5)
+    fake.calls("nvmlDeviceGetCount_v2")
+    for _ in range(50):
+        watched.read(5)
+    assert fake.calls("nvmlDeviceGetCount_v2") == 0, "nothing is lost: it is searched every five minutes"
+
+
+def test_what_a_gpu_did_not_support_is_asked_again_after_a_reset(driver, watch):
+    fake = driver("h100", 2)
+    fake.gpus[1]["utilization"] = {"gpu": "!3", "memory": "!3"}
+    fake.tell()
+    watched = watch(Level.BASIC)
+    assert "gpu.utilization{gpu=1}" not in watched.read()
+    fake.gpus[1]["lost"] = 1
+    fake.tell()
+    watched.read(5)
+    del fake.gpus[1]["lost"]
+    fake.gpus[1]["utilization"] = fake.gpus[0]["utilization"]
+    fake.tell()
+    watched.read(10)
+    assert "gpu.utilization{gpu=1}" in watched.read(10)
+
+
+def test_a_new_gpu_in_place_of_a_lost_one_has_its_index_and_its_xids(driver, watch):
+    fake = driver("h100", 3)
+    watched = watch(Level.BASIC)
+    watched.read()
+    fake.gpus[1]["lost"] = 1
+    fake.tell()
+    watched.read(5)
+    del fake.gpus[1]["lost"]
+    fake.gpus[1] |= {"uuid": f"{NEW}1", "temperature": 33}
+    fake.tell()
+    watched.read(10)
+    fake.machine["events"] = "1:13"
+    fake.tell()
+    read = watched.read(10)
+    assert states(read) == {"0": 1, "1": 1, "2": 1}
+    assert read["gpu.temperature{gpu=1}"] == 33
+    assert [dict(point.dims)["gpu"] for point in watched.points if point.metric.name == "gpu.xid"] == ["1"]
+    assert f"{NEW}1" in watched.collector.names()
+    assert fake.gpus[1]["uuid"] in watched.collector.names()
+
+
+@pytest.mark.parametrize("returned", [8, 3])
+def test_gpus_that_return_with_other_uuids_are_not_lost(driver, watch, returned):
+    fake = driver("h100", 8)
+    watched = watch(Level.BASIC)
+    watched.read()
+    for gpu in fake.gpus:
+        gpu["lost"] = 1
+    fake.tell()
+    assert set(states(watched.read(5)).values()) == {0}
+    del fake.gpus[returned:]
+    for n, gpu in enumerate(fake.gpus):
+        del gpu["lost"]
+        gpu["uuid"] = f"{NEW}{n}"
+    fake.tell()
+    watched.read(10)
+    assert states(watched.read(10)) == {str(n): int(n < returned) for n in range(8)}
+    listed = [name for name in watched.collector.names() if name.startswith("GPU-")]
+    assert len(listed) == 8
+
+
+def test_a_gpu_that_returns_takes_its_index_also_beside_a_new_one(driver, watch):
+    fake = driver("h100", 3)
+    for n, gpu in enumerate(fake.gpus):
+        gpu["temperature"] = 40 + n
+    fake.tell()
+    watched = watch(Level.BASIC)
+    watched.read()
+    for gpu in fake.gpus:
+        gpu["lost"] = 1
+    fake.tell()
+    watched.read(5)
+    first, second, third = fake.gpus
+    del second["lost"], third["lost"]
+    fake.gpus[:] = [second, first | {"uuid": f"{NEW}0", "lost": None, "temperature": 50}, third]
+    fake.tell()
+    watched.read(10)
+    read = watched.read(10)
+    assert {name: read[name] for name in read if "temperature" in name} == {
+        "gpu.temperature{gpu=0}": 50, "gpu.temperature{gpu=1}": 41, "gpu.temperature{gpu=2}": 42,
+    }  # fmt: skip
+
+
+def test_gpus_stay_lost_while_the_driver_is_loaded_again_and_are_found_soon_after(driver, watch):
+    fake = driver("h100", 2)
+    watched = watch(Level.BASIC)
+    watched.read()
+    fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
+    fake.tell()
+    watched.read(5)
+    fake.machine["init"] = "!9"
+    fake.tell()
+    for _ in range(20):
+        assert states(watched.read(10)) == {"0": 0, "1": 0}
+        assert "the kernel module is not loaded" in watched.problems[0]
+    del fake.machine["init"], fake.gpus[0]["lost"], fake.gpus[1]["lost"]
+    fake.tell()
+    watched.read(5), watched.read(5)
+    assert states(watched.read(5)) == {"0": 1, "1": 1}
+    assert watched.problems == []
+
+
+def test_a_gpu_without_a_handle_after_nvml_was_reopened_stays_lost(driver, watch):
+    fake = driver("h100", 2)
+    watched = watch(Level.BASIC)
+    watched.read()
+    fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
+    fake.tell()
+    watched.read(5)
+    del fake.gpus[0]["lost"], fake.gpus[1]["lost"]
+    fake.gpus[1]["handle"] = "!999"
+    fake.tell()
+    watched.read(10)
+    assert states(watched.read(5)) == {"0": 1, "1": 0}
+    del fake.gpus[1]["handle"]
+    fake.tell()
+    watched.read(5)
+    assert states(watched.read(5)) == {"0": 1, "1": 1}
+
+
+def test_a_driver_that_cannot_be_opened_again_for_five_minutes_is_unavailable(driver, watch):
+    fake = driver("h100")
+    watched = watch(Level.BASIC)
+    watched.read()
+    fake.gpus[0]["lost"] = 1
+    fake.tell()
+    watched.read(5)
+    fake.machine["init"] = "!18"
+    fake.tell()
+    for _ in range(30):
+        watched.read(10)
+    with pytest.raises(Unavailable, match="different versions"):
+        watched.read(10)
+    watched.collector.close()
+
+
+def test_a_gpu_without_the_wanted_instance_is_not_lost_but_not_read(driver, watch):
+    fake = driver("h100_mig", 2)
+    wanted = fake.gpus[1]["mig"]["0"]["uuid"] = "MIG-11111111-0000-0000-0000-000000000000"
+    fake.tell()
+    watched = watch(Level.BASIC, devices=(0, wanted))
+    assert states(watched.read()) == {"0": 1, "1": 1}
+    del fake.gpus[1]["mig"]["0"]
+    fake.tell()
+    assert states(watched.read(300)) == {"0": 1}
 
 
 def test_a_gpu_that_was_lost_before_open_has_state_0(driver, watch):
@@ -151,6 +318,7 @@ def test_a_gpu_that_was_lost_before_open_has_state_0(driver, watch):
     fake.tell()
     watched = watch(Level.BASIC, dimensions=("uuid",))
     watched.read()
+    assert watched.problems == []
     states = {
         point.dims["gpu"]: (point.value, point.dims["uuid"]) for point in watched.points if "state" in point.metric.name
     }
@@ -200,14 +368,115 @@ def test_a_required_reset_is_state_0_and_the_other_values_are_read(driver, watch
     assert (read["gpu.state{gpu=0}"], read["gpu.temperature{gpu=0}"]) == (0, 59)
 
 
-def test_a_requested_recovery_is_state_0_until_it_is_done(driver, watch):
+RECOVERIES = [
+    ("570.86.15", "0u", {}, 1),
+    ("570.86.15", "1u", {"gpu_reset": 1}, 0),
+    ("570.86.15", "2u", {"node_reboot": 1}, 0),
+    ("570.86.15", "3u", {"drain_p2p": 1}, 1),
+    ("570.86.15", "4u", {"drain_and_reset": 1}, 0),
+    ("580.126.09", "5u", {"unknown (5)": 1}, 1),
+    ("610.43", "5u", {"recover_imex_domain": 1}, 1),
+    ("610.43", "6u", {"unknown (6)": 1}, 1),
+    ("615.71", "6u", {"bus_reset": 1}, 0),
+    ("615.71", "7u", {"system_reboot": 1}, 0),
+    ("615.71", "8u", {"unknown (8)": 1}, 1),
+    ("615.71", "4294967295u", {"unknown": 1}, 1),
+    ("565.57.01", "1u", {}, 1),
+    ("N/A", "1u", {}, 1),
+]
+
+
+def recoveries(read):
+    head = "gpu.recovery_action{action="
+    return {name.removeprefix(head)[:-7]: value for name, value in read.items() if name.startswith(head)}
+
+
+@pytest.mark.parametrize("case", RECOVERIES, ids=str)
+def test_a_requested_recovery_has_its_name_and_only_some_are_state_0(driver, watch, case):
+    version, value, actions, state = case
     fake = driver("h100")
+    fake.machine["driver"] = version
+    fake.gpus[0]["field"]["230"] = value
+    fake.tell()
     watched = watch(Level.BASIC)
-    for action, state in (("0u", 1), ("1u", 0), ("4u", 0), ("0u", 1)):
+    read = watched.read()
+    assert (recoveries(read), read["gpu.state{gpu=0}"]) == (actions, state)
+    assert watched.problems == []
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "actions"),
+    [
+        ("560.30.02", ("1u", "0u"), {"gpu_reset": 1}),
+        ("560.30.02", ("0u", "1u"), {"drain_and_reset": 1}),
+        ("550.163.01", ("1u", "1u"), {"gpu_reset": 1}),
+        ("550.163.01", ("0u", "0u"), {}),
+        ("555.42.06", ("1u", "1u"), {}),
+        ("550.54.14", ("1u", "1u"), {}),
+        ("535.230.02", ("1u", "1u"), {}),
+        ("570.86.15", ("1u", "1u"), {}),
+    ],
+)
+def test_a_driver_below_570_tells_in_two_fields_which_recovery_is_needed(driver, watch, version, fields, actions):
+    reset, drain = fields
+    fake = driver("h100")
+    fake.machine["driver"] = version
+    fake.gpus[0]["field"] |= {"226": reset, "227": drain, "230": "0u" if version.startswith("57") else "2u"}
+    fake.tell()
+    read = watch(Level.BASIC).read()
+    assert (recoveries(read), read["gpu.state{gpu=0}"]) == (actions, 0 if actions else 1)
+
+
+def test_a_recovery_that_is_done_is_0_and_a_gpu_that_never_needed_one_has_no_series(driver, watch):
+    fake = driver("h100", 2)
+    watched = watch(Level.BASIC)
+    for action, shown, state in (
+        ("0u", {}, 1),
+        ("3u", {"drain_p2p": 1}, 1),
+        ("1u", {"drain_p2p": 0, "gpu_reset": 1}, 0),
+        (None, {}, 1),
+        ("0u", {"drain_p2p": 0, "gpu_reset": 0}, 1),
+    ):
         fake.gpus[0]["field"]["230"] = action
         fake.tell()
-        assert watched.read(10)["gpu.state{gpu=0}"] == state
+        read = watched.read(3700)
+        assert (recoveries(read), read["gpu.state{gpu=0}"]) == (shown, state)
     assert watched.problems == []
+
+
+@pytest.mark.parametrize("level", [Level.BASIC, Level.DETAILED, Level.ALL])
+def test_a_gpu_that_fails_most_queries_has_state_0_until_it_answers_them(driver, watch, level):
+    fake = driver("h100", 2)
+    healthy = fake.gpus[0].copy()
+    wrong = {
+        "memory": {"total": "!999"},
+        "temperature": "!999",
+        "temperature_v": "!999",
+        "limit": "!999",
+        "power": "!999",
+        "clock": dict.fromkeys("012", "!999"),
+        "encoder": "!999",
+        "decoder": "!999",
+        "gpm": {"supported": "!999"},
+        "field": dict.fromkeys(healthy["field"], "!999"),
+    }
+    watched = watch(level)
+    for broken, state in ((wrong, 0), ({}, 1), (wrong, 0)):
+        fake.gpus[0] = healthy | broken
+        fake.tell()
+        for seconds in (10, 1):
+            read = watched.read(seconds)
+            assert (read["gpu.state{gpu=0}"], read["gpu.state{gpu=1}"]) == (state, 1)
+    assert "gpu.utilization{gpu=0}" in read
+
+
+def test_a_gpu_whose_queries_are_forbidden_is_not_broken(driver, watch):
+    fake = driver("h100")
+    fake.gpus[0]["field"] = dict.fromkeys(fake.gpus[0]["field"], "!4")
+    for name in ("temperature", "limit", "power"):
+        fake.gpus[0][name] = "!4"
+    fake.tell()
+    assert watch(Level.BASIC).read()["gpu.state{gpu=0}"] == 1
 
 
 def test_a_driver_that_fails_later_makes_the_collector_unavailable(driver, watch):
@@ -276,3 +545,61 @@ def test_check_reports_gpus_of_proc_that_nvml_does_not_list(driver, watch, proc)
     assert watch().collector.describe() == (
         f"2 x NVIDIA H100 80GB HBM3, driver 590.48.01, {proc}/driver/nvidia/gpus lists 3, NVML 2"
     )
+
+
+# -- MIG, divided otherwise -----------------------------------------------------------------------------------------
+
+
+def parts(watched):
+    return {name for name in watched.collector.names() if name.startswith("MIG-")}
+
+
+def test_instances_that_are_made_otherwise_are_read_in_the_next_tick(driver, watch):
+    fake = driver("h100_mig")
+    watched = watch(Level.BASIC)
+    watched.read(), watched.read(5), watched.read(5)
+    mig = fake.gpus[0]["mig"]
+    *_, last = [*mig]
+    mig["5"] = mig.pop(last) | {"uuid": "MIG-11111111-0000-0000-0000-000000000005", "gi": 9}
+    fake.tell()
+    watched.read(5)
+    assert parts(watched) == {one["uuid"] for one in mig.values()}
+    assert "gpu.memory.used{gpu=0,mig=5}" in watched.read(5)
+    assert f"gpu.memory.used{{gpu=0,mig={last}}}" not in watched.read(5)
+
+
+def test_the_first_instances_of_a_gpu_are_found_within_ten_seconds(driver, watch):
+    fake = driver("h100_mig")
+    mig, fake.gpus[0]["mig"] = fake.gpus[0]["mig"], None
+    fake.tell()
+    watched = watch(Level.BASIC)
+    watched.read(), watched.read(5), watched.read(5)
+    fake.gpus[0]["mig"] = mig
+    fake.tell()
+    watched.read(5), watched.read(5)
+    assert parts(watched) == {one["uuid"] for one in mig.values()}
+
+
+def test_a_gpu_that_is_divided_no_more_has_its_utilization_again(driver, watch):
+    fake = driver("h100_mig")
+    watched = watch(Level.BASIC)
+    for _ in range(3):
+        assert "gpu.utilization{gpu=0}" not in watched.read(5)
+    fake.gpus[0] |= {"mig": None, "migs": 0, "utilization": {"gpu": 40, "memory": 10}}
+    fake.tell()
+    watched.read(5), watched.read(5)
+    assert watched.read(5)["gpu.utilization{gpu=0}"] == 40
+
+
+@pytest.mark.parametrize("wrong", [{"migs": "!999"}, {"mig": {"0": {"uuid": "!999"}, "2": {"uuid": "!4"}}}])
+def test_instances_stay_while_the_driver_cannot_list_them(driver, watch, wrong):
+    fake = driver("h100_mig")
+    watched = watch(Level.BASIC)
+    watched.read()
+    before = parts(watched)
+    fake.gpus[0] = together(fake.gpus[0], wrong)
+    fake.tell()
+    watched.read(5), watched.read(10)
+    assert watched.problems
+    assert parts(watched) == before
+    assert before

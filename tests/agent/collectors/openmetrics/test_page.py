@@ -148,10 +148,10 @@ def test_a_start_time_in_the_future_becomes_now():
 def test_a_counter_keeps_its_start_time_until_it_falls():
     one = reader()
     start_time = [
-        one.read(answer(f"# TYPE a counter\na {value}\n"), NOW + n)[0][0].start_time
+        one.read(answer(f"# TYPE a counter\na {value}\n"), NOW + n * SECOND)[0][0].start_time
         for n, value in enumerate((5, 5, 7, 2, 3))
     ]
-    assert start_time == [NOW, NOW, NOW, NOW + 3, NOW + 3]
+    assert start_time == [NOW, NOW, NOW, NOW + 2 * SECOND, NOW + 2 * SECOND]  # it was 0 after the reading of 7
 
 
 def test_a_counter_keeps_its_start_time_when_the_page_gains_a_family():

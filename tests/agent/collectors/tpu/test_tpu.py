@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import re
+import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
-from chipwatch.collectors.tpu.message import decode, encode
+from chipwatch.collectors.tpu.message import decode, distributions, encode, queued
+from chipwatch.collectors.tpu.sdk import LIMIT, NAMES
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device
@@ -377,6 +381,140 @@ def test_metrics_that_an_older_runtime_lacks_are_absent_without_problems(v6e, se
     assert {field(1, name.encode()) for name in NEWER} <= set(service.asked)
 
 
+QUEUE = "hlo.queue.size.gauge"
+TIMING = "hlo.execution.timing.distribution.microseconds"
+SENT = "megascale.dcn_transfer_latencies.microsecond.cumulative.distribution"
+RTT = "megascale.grpc_tcp_min_rtt.microsecond.cumulative.distribution"
+DELIVERED = "megascale.grpc_tcp_delivery_rate.Mbps.cumulative.distribution"
+
+
+def labelled(content, **labels):
+    """Return a Metric with a list of labels; a number as an integer."""
+    listed = b"".join(
+        field(1, field(1, key.replace("_", "-" if key == "buffer_size" else "_").encode())
+              + field(2, field(1, word.encode()) if isinstance(word, str) else field(3, word)))
+        for key, word in labels.items()
+    )  # fmt: skip
+    return field(1, field(1, b"labels") + field(2, field(6, listed))) + content
+
+
+def distribution(count, mean, *buckets, scale=1.0, growth=2.0):
+    options = field(2, field(1, len(buckets)) + field(2, growth) + field(3, scale))
+    packed = b"".join(map(varint, buckets))
+    return field(5, field(1, count) + field(2, mean) + field(6, options) + field(7, packed))
+
+
+def answer(*metrics):
+    return field(1, b"".join(field(3, metric) for metric in metrics))
+
+
+def test_the_queues_of_a_device_are_added_up():
+    sizes = [
+        labelled(field(3, field(2, size)), core_type=core, device_ordinal=device)
+        for device, core, size in (("0", "TENSORCORE", 3), ("0", "SPARSECORE", 4), (1, "TENSORCORE", 0))
+    ]
+    assert queued(answer(*sizes)) == {0: 7, 1: 0}
+    with pytest.raises(ValueError, match="size for each queue"):
+        queued(answer(labelled(field(3, field(2, 3)), core_type="TENSORCORE")))
+
+
+def test_distributions_of_one_label_are_added_up_and_empty_ones_are_absent():
+    parts = [
+        labelled(distribution(2, 10.0, 0, 1, 1), buffer_size="8MB+", peer="a"),
+        labelled(distribution(6, 2.0, 0, 5, 1), buffer_size="8MB+", peer="b"),
+        labelled(distribution(0, 0.0, 0, 0, 0), buffer_size="1MB+"),
+        labelled(distribution(1, 5.0), kind="ALL_REDUCE"),
+    ]
+    found = distributions(answer(*parts), "buffer-size")
+    assert {name: (part.number, part.mean, list(part.buckets)) for name, part in found.items()} == {
+        "8MB+": (8, 4.0, [0, 6, 2]), "ALL_REDUCE": (1, 5.0, [])
+    }  # fmt: skip
+
+
+def test_a_quantile_lies_in_its_bucket_as_tpu_info_computes_it():
+    (part,) = distributions(answer(labelled(distribution(100, 30.0, 0, 10, 40, 40, 10, scale=4.0))), "x").values()
+    # tpu-info 0.14.2, _get_percentile(int(100 * share), 100, [0, 10, 40, 40, 10], 4.0, 2.0)
+    assert [part.quantile(share) for share in (0.5, 0.9, 0.95)] == [16.0, 32.0, 48.0]
+    assert distributions(answer(labelled(distribution(5, 3.0, 1, 1))), "x")[""].quantile(0.5) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_distributions_and_queues_or_are_refused(data):
+    for wrapped in (data, field(1, field(3, field(1, field(2, field(6, data))) + field(5, data)))):
+        for read in (queued, lambda given: distributions(given, "buffer-size")):
+            try:
+                found = read(wrapped)
+            except ValueError:
+                continue
+            for part in found.values():
+                assert isinstance(part, int | float) or part.quantile(0.5) is None or part.quantile(0.5) >= 0
+
+
+@needs_grpc
+def test_what_a_workload_does_is_read_over_grpc_by_level(v6e, service):
+    service.answers = answers(captured(1)) | {
+        QUEUE: answer(labelled(field(3, field(2, 5)), device_ordinal="1", core_type="TENSORCORE")),
+        TIMING: answer(labelled(distribution(100, 30.0, 0, 10, 40, 40, 10, scale=4.0), device_ordinal="1")),
+        SENT: answer(labelled(distribution(4, 250.0, 0, 4), buffer_size="8MB+")),
+        RTT: answer(labelled(distribution(10, 150.0), target="a"), labelled(distribution(30, 100.0), target="b")),
+        DELIVERED: answer(labelled(distribution(10, 800.0), target="a")),
+    }
+    service.start()
+    read = {}
+    for level in Level:
+        v6e.level = level
+        v6e.open()
+        read[level] = {
+            (point.metric.name, *point.dims.values()): round(point.value, 9)
+            for point in v6e.collect(AT)
+            if not point.metric.name.startswith(("tpu.memory", "tpu.duty"))
+        }
+    assert read[Level.BASIC] == {}
+    assert read[Level.DETAILED] == {
+        ("tpu.program.queued", "1"): 5,
+        ("tpu.multislice.operations", "send", "8MB+"): 4,
+        ("tpu.multislice.time", "send", "8MB+"): 0.001,
+        ("tpu.multislice.round_trip",): 112.5e-6,
+        ("tpu.multislice.rate",): 0.8,
+    }
+    times = {"mean": 30e-6, "p50": 16e-6, "p90": 32e-6, "p95": 48e-6, "p99.9": 63.68e-6}
+    more = {("tpu.program.time", name, "1"): value for name, value in times.items()}
+    assert read[Level.ALL] == read[Level.DETAILED] | more
+
+
+@needs_grpc
+def test_the_counts_of_the_next_workload_begin_anew(v6e, service):
+    v6e.level = Level.DETAILED
+    v6e.open()
+
+    def read(count, at):
+        service.answers = {SENT: answer(labelled(distribution(count, 100.0), buffer_size="8MB+"))}
+        return [
+            (point.value, point.start_time)
+            for point in collected(v6e, at)
+            if point.metric.name == "tpu.multislice.operations"
+        ]
+
+    service.start()
+    assert read(1000, 10) == [(1000, 10)]
+    assert read(1500, 20) == [(1500, 10)]
+    service.stop()
+    assert collected(v6e, 30) == []
+    service.start()
+    assert read(7, 40) == [(7, 40)]
+
+
+def collected(collector, at):
+    """Return the points of one reading that may lack metrics."""
+    points = []
+    try:
+        for point in collector.collect(at):
+            points.append(point)  # noqa: PERF402  # those before the error stand
+    except PartlyCollected:
+        pass
+    return points
+
+
 @needs_grpc
 def test_a_malformed_message_does_not_affect_the_others(v6e, service):
     service.answers = answers(captured(1)) | {USAGE: b"\xff\xff"}
@@ -483,34 +621,57 @@ class tpumonitoring:
             return DATA[self.name]
     get_metric = Metric
 """
+HANGS = """
+import ctypes, os
+
+class tpumonitoring:
+    def get_metric(name):
+        with open({pids!r}, "a") as file:
+            file.write(f"{{os.getpid()}}\\n")
+        ctypes.PyDLL(None).pause()  # never returns, and holds the interpreter's lock
+"""
 
 
 @pytest.fixture
 def sdk(tmp_path, monkeypatch):
     """Create a libtpu that can be imported, without grpcio unless requested."""
 
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
 
     def make(data, error="", *, grpc=False):
         folder = tmp_path / "site/libtpu"
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
         (folder / "sdk.py").write_text(error or SDK.format(data=data))
-        for name in ("libtpu", "libtpu.sdk"):
-            monkeypatch.delitem(sys.modules, name, raising=False)
         monkeypatch.syspath_prepend(folder.parent)
+        importlib.invalidate_caches()
         if not grpc:
-            monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else found(name))
+            monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else find_spec(name))
+        return folder.parent
 
-    yield make
-    for name in ("libtpu", "libtpu.sdk"):
-        sys.modules.pop(name, None)
+    return make
+
+
+@pytest.fixture
+def hangs(sdk, tmp_path):
+    """Create a libtpu whose first question never returns; return the function that reads the pids of its processes."""
+    pids = tmp_path / "pids"
+    sdk({}, HANGS.format(pids=str(pids)), grpc=True)
+    return lambda: [int(line) for line in pids.read_text().split()] if pids.exists() else []
+
+
+def is_gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_without_grpcio_the_sdk_is_used(v6e, sdk):
     sdk({"hbm_capacity_usage": ["1024", "0"], "hbm_capacity_total": ["4096", "4096"], "duty_cycle_pct": ["50.00", "0.00"], "tensorcore_util": ["13.60", "0.0"]})  # fmt: skip
     v6e.level = Level.ALL
     v6e.open()
+    assert "libtpu" not in sys.modules
     shares = {"tpu.memory.total": 4096, "tpu.memory.utilization": 25.0, "tpu.tensorcore.utilization": 13.6}
     assert tick(v6e) == (
         {
@@ -543,12 +704,13 @@ def test_with_sdk_set_the_tensor_cores_are_read_beside_grpc(v6e, sdk, wanted, le
     collector.level = level
     collector.open()
     assert tick(collector) == (told, [])
-    assert ("libtpu.sdk" in sys.modules) == bool(told)
+    assert ("libtpu" in collector.describe()) == bool(told)
+    assert "libtpu" not in sys.modules
     collector.close()
 
 
 def test_an_sdk_without_a_workload_has_no_values(v6e, sdk):
-    sdk({name: [] for name in runtime.SDK_NAMES.values()})
+    sdk({name: [] for name in NAMES.values()})
     v6e.open()
     assert tick(v6e) == ({}, [])
 
@@ -564,6 +726,75 @@ def test_an_invalid_value_of_the_sdk_does_not_affect_the_others(v6e, sdk):
             "libtpu: tensorcore_util: RuntimeError",
         ],
     )
+
+
+def test_metrics_that_an_older_libtpu_lacks_are_absent_without_problems(v6e, sdk):
+    older = ("hbm_capacity_usage", "hbm_capacity_total", "duty_cycle_pct", "tensorcore_util")
+    sdk({name: ["1"] for name in older})
+    v6e.open()
+    assert tick(v6e)[1] == []
+
+
+def test_the_sdk_reports_throttling_links_and_queues(v6e, sdk):
+    sdk({name: [] for name in NAMES.values()} | {
+        "tpu_throttle_score": ["0-0", "1-1", "3-10", "4-11"],
+        "ici_link_health": ["tray1.chip3.ici0.int: 0", "tray1.chip3.ici1.int: 10", "tray1.chip3.ici2.int: 11"],
+        "hlo_queue_size": ["0-TENSORCORE: 0", "1-TENSORCORE: 10", "1-SPARSECORE: 5", "tensorcore_2: 7"],
+    })  # fmt: skip
+    v6e.level = Level.DETAILED
+    v6e.open()
+    assert sorted((point.metric.name, *point.dims.values(), point.value) for point in v6e.collect(AT)) == [
+        ("tpu.link.fault", "tray1.chip3.ici0.int", 0),
+        ("tpu.link.fault", "tray1.chip3.ici1.int", 10),
+        ("tpu.program.queued", "0", 0),
+        ("tpu.program.queued", "1", 15),
+        ("tpu.program.queued", "2", 7),
+        ("tpu.throttled", "0", 0),
+        ("tpu.throttled", "1", 10),
+        ("tpu.throttled", "3", 100),
+    ]
+
+
+@needs_grpc
+def test_a_libtpu_that_holds_the_interpreters_lock_costs_its_own_values(v6e, service, hangs, until):
+    values = captured(1)
+    service.answers = answers(values)
+    service.start()
+    now = [1000.0]
+    config = dataclasses.replace(v6e._config, sdk=True, interval=1.0)
+    collector = TpuCollector(config, clock=lambda: now[0])
+    collector.level = Level.DETAILED
+    collector.open()
+    assert until(hangs)
+    assert tick(collector)[0] == expected(values)
+    assert until(lambda: tick(collector) == (expected(values), ["libtpu has printed nothing yet"]))
+    now[0] += LIMIT + 1
+    assert tick(collector) == (expected(values), ["libtpu prints nothing; it is started again later"])
+    assert until(lambda: is_gone(hangs()[0]))
+    now[0] += 400
+    tick(collector)
+    assert until(lambda: len(hangs()) == 2)
+    collector.close()
+    assert until(lambda: all(map(is_gone, hangs())))
+
+
+def test_the_kernel_ends_a_child_whose_agent_is_gone_while_libtpu_hangs(hangs, tmp_path):
+    code = "from chipwatch.collectors.tpu import sdk; sdk.LIMIT = -9; sdk.main()"
+    words = [sys.executable, "-c", code, str(tmp_path / "site"), "1", "duty_cycle_pct"]
+    child = subprocess.run(words, check=False, capture_output=True, timeout=60)
+    assert child.returncode == -signal.SIGALRM
+    assert len(hangs()) == 1
+
+
+@needs_grpc
+def test_a_check_ends_and_leaves_no_process_where_libtpu_hangs(agent, v6e, hangs, tmp_path, until):
+    config = tmp_path / "agent.toml"
+    config.write_text(f'[collectors.tpu]\nsdk = true\nsys = "{v6e._config.sys}"\nport = {v6e._config.port}\n')
+    environ = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])}
+    done = agent.run("check", "--collector", "tpu", "--level", "detailed", "--config", str(config), env=environ)
+    assert "; in part: libtpu has printed nothing yet" in done.stdout
+    assert hangs()
+    assert until(lambda: all(map(is_gone, hangs())))
 
 
 def test_an_sdk_that_cannot_be_loaded_is_unavailable(v6e, sdk):

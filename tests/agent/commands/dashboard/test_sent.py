@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from tests.agent.commands.dashboard.strict import check_cloudwatch, query
-from tests.doubles.cloudwatch import CloudwatchDouble, environment
+from tests.doubles.cloudwatch import CloudwatchDouble, environment, isolate
 
 from chipwatch.commands.catalogue import catalogue
 from chipwatch.config.plugins import FAMILIES
@@ -190,15 +190,16 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
         (["--cloud", "google", "--for", "cpu", "--alarms", "--threshold", "gpu-idel=3"], "--threshold gpu-idel: no such alarm; did you mean gpu-idle or gpu-xid or tpu-idle?"),
         (["--cloud", "google", "--threshold", "gpu-idle"], "--threshold gpu-idle: expected ALARM=NUMBER; see agent dashboard --help"),
         (["--cloud", "google", "--devices", "0"], "--devices 0: expected a whole number from 1 to 86400; see agent dashboard --help"),
-        (["--cloud", "google", "--names", "x", "--for", "cpu"], "--names x: no such naming profile; choose from: cwagent, dcgm, mlflow, native, neuron-prometheus, node, otel, wandb, wandb-docs"),
+        (["--cloud", "google", "--names", "x", "--for", "cpu"], "--names x: no such naming profile; choose from: cwagent, dcgm, dcgm4.6, mlflow, native, neuron-prometheus, node, otel, wandb, wandb-docs"),
         (["--cloud", "cloudwatch", "--region", "us-east-1", "--for", "cpu", "-n", "a'b"], "CloudWatch's searches and queries cannot contain the name \"a'b\": no quotes, no backslashes"),
         (["--cloud", "cloudwatch", "--region", "us-east-1", "--for", "cpu", "--period", "61"], "--period: CloudWatch has 1, 5, 10, 20, 30 and whole minutes, not 61 s"),
         (["--cloud", "cloudwatch", "--alarms", "--for", "gpu", "--minutes", "gpu-idle=181"], "--minutes: gpu-idle: an alarm of CloudWatch looks back 180 minutes at most"),
         (["--cloud", "google", "--alarms", "--for", "cpu", "--minutes", "agent-silent=1"], "--minutes: agent-silent: Google waits 2 to 1410 minutes for a metric"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_one_line_and_exit_code_2(agent, words, line):
-    done = agent.run("dashboard", *words, env=environment())
+def test_wrong_usage_is_one_line_and_exit_code_2(here, monkeypatch, words, line):
+    isolate(monkeypatch)
+    done = here("dashboard", *words)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"chipwatch: {line}\n")
 
 

@@ -239,6 +239,14 @@ def test_counters_at_0_are_not_sent_where_each_series_costs_and_the_plan_says_wh
     assert "max_series allows" not in text
 
 
+def test_bytes_of_all_interfaces_are_taken_to_move_though_their_sum_begins_at_0(tmp_path):
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/dev").write_text(f"\n\neth0: {'7 ' * 16}\n")
+    sink = cloudwatch(collector=["network"], proc=tmp_path)
+    assert sink.metrics == {"network.received": 1, "network.sent": 1}
+    assert sink.held == {}
+
+
 @pytest.mark.parametrize("flags", [{"sinks": {"cloudwatch": {"zeros": True}}}, {"sink": ["theirs"]}])
 def test_counters_at_0_count_where_they_are_sent(flags):
     sink = planned(**{"sink": ["cloudwatch"], "region": "us-east-1", "collector": ["quiet"], **flags})

@@ -23,6 +23,10 @@ def point(name, value, at=AT, **dims):
     return metric(name).point(at, value, Dimensions(dims))
 
 
+def asks(action, state, value=1.0):
+    return [point("gpu.recovery_action", value, gpu="0", action=action), point("gpu.state", state, gpu="0")]
+
+
 def rise(name, increase, at=AT, **dims):
     return Datapoint(counter(name, "s", "C."), 10.0, Dimensions(dims), at, AT - 9 * S, at - S, None, increase)
 
@@ -84,6 +88,12 @@ def test_a_throttle_is_a_letter_until_a_reading_without_it():
         ([point("gpu.utilization", 5.0, gpu="0")], [], ("", "dim")),
         ([point("gpu.state", 0.0, gpu="0")], None, ("lost", "bad")),
         ([point("gpu.state", 0.0, gpu="0"), point("gpu.xid", 1.0, gpu="0", xid="79")], None, ("lost (Xid 79)", "bad")),
+        ([point("gpu.state", 0.0, gpu="0"), point("gpu.power", 9.0, gpu="0")], None, ("failing", "bad")),
+        (asks("gpu_reset", 0.0), None, ("gpu reset", "bad")),
+        ([*asks("node_reboot", 0.0), point("gpu.xid", 1.0, gpu="0", xid="95")], None, ("node reboot (Xid 95)", "bad")),
+        (asks("drain_p2p", 1.0), [], ("drain p2p", "warn")),
+        (asks("unknown (9)", 1.0), [], ("unknown (9)", "warn")),
+        ([*asks("drain_p2p", 1.0, 0.0), point("gpu.utilization", 5.0, gpu="0")], [], ("", "dim")),
         ([point("gpu.ecc.uncorrected", 3.0, gpu="0")], None, ("ECC 3", "bad")),
         ([point("neuron.ecc.events", 3.0, neuron_device="0", corrected="yes")], None, ("", "dim")),
         ([point("neuron.ecc.events", 3.0, neuron_device="0", corrected="no")], None, ("ECC 3", "bad")),

@@ -42,11 +42,16 @@ def declared():
     return metrics
 
 
+def always():
+    names = plugins.installed(plugins.COLLECTORS)
+    return frozenset().union(*(plugins.load(plugins.COLLECTORS, name).always for name in names))
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.metric}-{'-'.join(map(str, rule.only.values()))}")
 def test_a_rule_is_of_a_metric_that_some_collector_yields_and_names_its_dimensions(rule):
     metric = declared()[rule.metric]
     assert (metric.kind is Kind.GAUGE) == (rule.metric in rules.GAUGES)
-    assert metric.level is Level.BASIC, "an agent at the level basic has to know it"
+    assert metric.level is Level.BASIC or metric.name in always(), "an agent at the level basic has to know it"
     known = dict.fromkeys(metric.dims, "x")
     for text in (rule.about, rule.says, rule.do):
         text.format_map({**known, "value": 2.0})
@@ -64,19 +69,56 @@ def test_each_rule_holds_for_its_series_and_not_for_a_good_one(rule):
         assert rule.reason(Seen(rule.metric, dims, bad)).severity == rule.severity
         assert rule.reason(Seen(rule.metric, dims, good)) is None
     else:
-        assert rule.reason(Seen(rule.metric, dims, 9, rose=1)).severity == rule.severity
-        assert rule.reason(Seen(rule.metric, dims, 9, rose=0)) is None, "an older event"
+        assert rule.reason(Seen(rule.metric, dims, 9, rose=bad)).severity == rule.severity
+        assert rule.reason(Seen(rule.metric, dims, 9, rose=good)) is None, "an older event, or few"
         assert rule.reason(Seen(rule.metric, dims, 9)) is None, "nobody watched"
-        assert rule.reason(Seen(rule.metric, dims, 9, last=AT)).severity == rule.severity, "a message tells its time"
+        told = rule.reason(Seen(rule.metric, dims, 9, last=AT))
+        assert (told is None) == (rule.limit > 0), "a message tells its time"
     for key in rule.only:
         assert rule.reason(Seen(rule.metric, {**dims, key: "other"}, bad, rose=9)) is None
+
+
+def judged_gpu(action, state):
+    seen = [Seen("gpu.state", {"gpu": "6"}, state), Seen("gpu.recovery_action", {"gpu": "6", "action": action}, 1)]
+    return [(one.severity, f"{one.says} | {one.do}") for one in rules.reasons(seen)]
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "severity", "says"),
+    [
+        ("gpu_reset", 0, NOT_FIT, "asks for a reset | "),
+        ("bus_reset", 0, NOT_FIT, "asks for a reset of its PCIe bus | "),
+        ("node_reboot", 0, NOT_FIT, "asks for a restart of the machine | "),
+        ("system_reboot", 0, NOT_FIT, "asks for a restart of the machine | "),
+        ("drain_and_reset", 0, NOT_FIT, "works at reduced capacity and asks for a reset | Start no new jobs; "),
+        ("drain_p2p", 1, DEGRADED, "asks to end its traffic with other GPUs | Start no new jobs; "),
+        ("recover_imex_domain", 1, DEGRADED, "asks for a recovery of its IMEX domain | Recover the IMEX domain"),
+        ("unknown (8)", 1, DEGRADED, "asks for a recovery that is not known here: unknown (8) | Update"),
+        ("unknown", 1, DEGRADED, "asks for a recovery that is not known here: unknown | Update"),
+    ],
+)
+def test_each_recovery_action_is_one_reason_with_its_own_advice(action, state, severity, says):
+    ((bad, text),) = judged_gpu(action, state)
+    assert (bad, text[: len(says)]) == (severity, says)
+    is_reset = "reset the GPU" in text
+    assert is_reset == (action in ("gpu_reset", "drain_and_reset"))
+
+
+def test_a_gpu_that_is_lost_after_it_asked_for_less_has_both_reasons():
+    assert [severity for severity, _ in judged_gpu("drain_p2p", 0)] == [DEGRADED, NOT_FIT]
+
+
+def test_a_recovery_that_is_done_is_no_reason():
+    seen = [Seen("gpu.state", {"gpu": "6"}, 1), Seen("gpu.recovery_action", {"gpu": "6", "action": "gpu_reset"}, 0)]
+    assert rules.reasons(seen) == []
+    assert [*rules.fine(seen, [], ())] == ["1 GPU"]
 
 
 def test_every_kind_that_is_no_applications_own_has_a_rule():
     from chipwatch.collectors.kernel.patterns import KINDS
 
     kinds = {word for rule in RULES if rule.metric == "kernel.events" for word in rule.only["kind"]}
-    assert {*KINDS} - kinds == {"xid_app", "oom_kill", "nccl_segfault", "aer_corrected"}
+    assert {*KINDS} - kinds == {"xid_app", "oom_kill", "nccl_segfault", "aer_corrected", "peermem"}
 
 
 def recent():
@@ -153,11 +195,15 @@ OK = {"nvidia": {"state": "ok", "error": None, "metrics": ["gpu.state"]}}
 HANGS = {"nvidia": {"state": "failing", "error": "no answer", "metrics": ["gpu.state"]}}
 
 
-def test_what_is_certain_goes_before_what_is_not_known():
+def test_not_fit_goes_before_what_is_not_known_and_that_before_degraded():
     lost = Seen("gpu.state", {"gpu": "0"}, 0)
     narrow = Seen("pcie.links.degraded", {}, 2)
     assert judged(lost, narrow, collectors=HANGS).word == NOT_FIT
-    assert judged(narrow, collectors=HANGS).word == DEGRADED
+    hangs = judged(narrow, collectors=HANGS)
+    assert hangs.word == UNKNOWN
+    assert report.as_line(hangs).startswith("UNKNOWN: nvidia: no answer; PCIe: 2 links")
+    assert report.as_text(hangs).splitlines()[:2] == ["UNKNOWN", "DEGRADED"]
+    assert judged(narrow, collectors=OK).word == DEGRADED
     assert judged(collectors=HANGS).word == UNKNOWN
     assert judged(collectors=OK).word == FIT
     assert judged().word == UNKNOWN, "nothing was read"
@@ -200,9 +246,25 @@ def test_no_caller_takes_unknown_for_not_fit():
         assert code_of(NOT_FIT, caller) != 0
         assert code_of_failure(["verdict", "--for", caller, "--x"]) == codes.unknown
         assert code_of_failure(["verdict", f"--for={caller}"]) == codes.unknown
+        assert code_of_failure(["verdict", "--fo", caller]) == codes.unknown
+        assert code_of_failure(["verdict", f"--fro={caller}", "--expect", "gpus=8"]) == codes.unknown
+        assert code_of_failure(["verdct", "--for", caller]) == codes.unknown
+        assert code_of_failure(["--quiet", "verdict", "--for", caller]) == codes.unknown
     assert code_of_failure(["verdict", "--for", "slrum"]) == 0
-    assert code_of_failure(["status"]) is None
-    assert code_of_failure([]) is None
+    assert code_of_failure(["verdict", "--fo", "slrum"]) == 0
+    assert code_of_failure(["verdict", "--expekt", "gpus=8"]) == 2
+    for other in ([], ["status"], ["verdct"], ["dashboard", "--for", "slurm"], ["--", "verdict", "--for", "slurm"]):
+        assert code_of_failure(other) is None
+
+
+def test_where_the_driver_counts_no_gpu_those_that_are_expected_are_missing():
+    none = {"nvidia": {"state": "absent", "error": "NVML lists no GPU", "is_counted": True, "metrics": ["gpu.state"]}}
+    verdict = judged(collectors=none, expected=expect.parse("gpus=8"))
+    assert (verdict.word, verdict.reasons[0].says) == (NOT_FIT, "8 expected, NVML lists no GPU")
+    fine = {**none, "rdma": {"state": "ok", "error": None, "metrics": ["rdma.state"]}}
+    assert judged(collectors=fine, expected=expect.parse("gpus=0")).word == FIT
+    out_of_reach = {"nvidia": {**none["nvidia"], "is_counted": False}}
+    assert judged(collectors=out_of_reach, expected=expect.parse("gpus=8")).word == UNKNOWN
 
 
 @pytest.mark.parametrize("text", INSTANCES.values())

@@ -64,18 +64,53 @@ def test_the_exit_code_is_the_callers_own(machine, caller, verdict):
     ],
 )
 @callers
-def test_wrong_usage_is_a_line_and_never_reads_as_not_fit(agent, caller, words, message):
-    done = agent.run("verdict", "--for", caller, *words)
+def test_wrong_usage_is_a_line_and_never_reads_as_not_fit(here, caller, words, message):
+    done = here("verdict", "--for", caller, *words)
     assert (done.stdout, done.stderr.count("\n")) == ("", 1)
     assert message in done.stderr
     assert done.returncode == CALLERS[caller][3]
 
 
 @pytest.mark.parametrize("words", [["--for", "slrum"], ["--for"], ["--for="], ["--for=Slurm"]])
-def test_a_misspelt_caller_drains_nothing(agent, words):
-    done = agent.run("verdict", *words)
+def test_a_misspelt_caller_drains_nothing(here, words):
+    done = here("verdict", *words)
     assert (done.returncode, done.stdout) == (0, "")
     assert "--for" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["verdict", "--fo"], ["verdct", "--for"], ["verdict", "--forr"]])
+@callers
+def test_a_misspelt_option_or_command_has_the_callers_code_of_unknown(agent, caller, words):
+    done = agent.run(*words, caller, "--expect", "gpus=8")
+    assert (done.returncode, done.stdout) == (CALLERS[caller][3], "")
+    assert "did you mean" in done.stderr
+
+
+WRAPPER = Path(__file__).parents[4] / "docs/node-health.md"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ("echo 'NOT FIT: gpu 3: is lost.'; exit 1", 1),
+        ("echo 'FIT: 8 GPUs'", 0),
+        ("echo 'UNKNOWN: nvidia: no answer'", 0),
+        ("echo 'ModuleNotFoundError: no module named chipwatch' >&2; exit 1", 0),
+        ("kill -SEGV $$", 0),
+        ("sleep 60", 0),
+        ("exec /nonexistent", 0),
+    ],
+)
+def test_the_wrapper_of_the_docs_drains_only_by_a_verdict(tmp_path, answer, code):
+    text = WRAPPER.read_text().partition("```sh\n#!/bin/sh\n")[2].partition("```")[0]
+    assert "timeout -k 1 10 agent verdict --for slurm" in text
+    (tmp_path / "agent").write_text(f"#!/bin/sh\n{answer}\n")
+    (tmp_path / "agent").chmod(0o755)
+    (tmp_path / "prolog").write_text(text.replace("1 10 agent", "1 2 agent"))
+    path = f"{tmp_path}:/usr/bin:/bin"
+    done = subprocess.run(["sh", tmp_path / "prolog"], env={"PATH": path}, capture_output=True, check=False)
+    assert done.returncode == code
+    assert done.stdout.startswith(b"NOT FIT: ") == bool(code)
 
 
 @callers
@@ -113,7 +148,10 @@ def test_a_machine_that_has_what_is_expected_is_fit(machine):
     for n in range(8):
         machine.port(f"mlx5_{n}")
     done = machine.ask("--expect", "gpus=2,rdma=8x400")
-    assert done.stdout.splitlines()[:2] == ["FIT", "FINE         2 GPUs, 8 RDMA ports, kernel log"]
+    assert " ".join(done.stdout.partition("UNKNOWN")[0].split()) == (
+        "FIT FINE 2 GPUs, memory of GPUs, NVLinks, NVLink fabric, clocks of GPUs, PCIe of GPUs, 8 RDMA ports, kernel log"
+    )
+    assert "UNKNOWN      GPUs (not told by the driver: nvlink bit errors)" in done.stdout
     assert done.stderr == ""
 
 
@@ -183,6 +221,24 @@ def test_gpus_that_are_not_on_the_bus_or_have_no_driver_are_missing_even_where_n
     assert done.stdout.startswith("NOT FIT: gpus: 2 expected, 2 on the PCI bus, 1 with a driver. ")
 
 
+def test_no_gpu_of_those_expected_is_not_fit_also_where_the_bus_has_them(machine):
+    machine.driver.gpus.clear()
+    done = machine.ask("--for", "slurm", "--expect", "gpus=8")
+    assert (done.returncode, done.stdout.partition(". ")[0]) == (1, "NOT FIT: gpus: 8 expected, NVML lists no GPU")
+    machine.pci(bound=8)
+    assert machine.ask("--for", "npd", "--expect", "gpus=8").returncode == 1
+    assert machine.ask("--for", "npd").returncode == 0
+
+
+def test_a_driver_that_hangs_beside_a_degraded_disk_is_unknown_to_each_caller_that_tells_them_apart(machine):
+    make(machine, "degraded")
+    make(machine, "unknown")
+    for caller, codes in CALLERS.items():
+        done = machine.ask("--for", caller, timeout="4s")
+        assert (done.returncode, done.stdout[:7]) == (codes[3], "UNKNOWN")
+        assert "an NVMe drive did not answer in time" in done.stdout
+
+
 def test_a_driver_that_cannot_be_asked_is_unknown_where_the_bus_has_all_gpus(machine):
     (machine.folder / "proc/driver/nvidia/version").unlink()
     machine.pci(bound=2)
@@ -204,7 +260,6 @@ def test_the_instance_type_tells_what_is_expected(machine, given, verdict):
     assert done.stdout.splitlines()[0] == verdict, done.stdout
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="root may read any file")
 def test_a_kernel_log_that_may_not_be_read_is_told_and_decides_nothing(machine):
     done = machine.ask(CHIPWATCH_COLLECTORS__KERNEL__PATH=machine.folder / "absent")
     assert done.stdout.startswith("FIT\n")
@@ -260,7 +315,7 @@ def test_a_reader_that_does_not_end_keeps_nobody_waiting(machine, plugins_folder
 def test_the_running_agent_is_asked_first_and_knows_the_last_hour(machine, until):
     machine.start("--collector", "nvidia", "--collector", "kernel")
     until(lambda: told(machine.ask("--json"))["source"] == "agent")
-    until(lambda: told(machine.ask("--json"))["fine"] == ["2 GPUs", "kernel log"])
+    until(lambda: {"2 GPUs", "NVLinks", "kernel log"} <= {*told(machine.ask("--json"))["fine"]})
     machine.ring.append(record(1, LOST), record(2, LOST))
     done = until(lambda: (done := machine.ask("--json")).returncode == 1 and done)
     (reason,) = told(done)["reasons"]

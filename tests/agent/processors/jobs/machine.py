@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chipwatch.datapoint import Dimensions, gauge
 from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
-from chipwatch.owner import GroupUse, JobFacts, Owner
+from chipwatch.owner import GroupUse, JobFacts, Owner, ProcessUse
 from chipwatch.processors.jobs import JobsProcessor
 
 SECOND = 1_000_000_000
@@ -25,14 +25,15 @@ class Machine:
         self.moment, self.at = 1000 * SECOND, START
         self.totals, self.points = {}, []
 
-    def tick(self, processes, activity, *, owners=(), allocations=(), uses=(), points=(), names=None, seconds=TICK):
+    def tick(self, processes, activity, *, owners=(), allocations=(), uses=(), points=(), names=None, seconds=TICK,
+             used=()):  # fmt: skip
         """Derive from processes (gpu, pid[, memory]), activity (gpu -> options) and owners (pid -> owner)."""
         self.moment += int(seconds * SECOND)
         self.at += int(seconds * SECOND)
         listed = None if processes is None else [DeviceProcess(dims_of(gpu), *rest) for gpu, *rest in processes]
         found = [DeviceActivity(dims_of(gpu), **options) for gpu, options in activity.items()]
         known = {str(gpu): dims_of(gpu) for gpu in activity} if names is None else names
-        jobs = JobFacts(self.moment, dict(owners), [*allocations], [*uses], {}, frozenset(), {})
+        jobs = JobFacts(self.moment, dict(owners), [*allocations], [*uses], {}, frozenset(), {}, dict(used))
         self.processor.facts = [DeviceFacts(self.moment, listed, known, found), jobs]
         tick = [gauge(name, "%", "").point(self.at, value, dims_of(gpu)) for gpu, name, value in points]
         self.points = [*self.processor.derive(tick, self.at)]
@@ -40,10 +41,13 @@ class Machine:
 
     def use(self, owner, seconds=TICK, **rates):
         """Return the usage of a job's cgroup that grew by rates since the last call."""
-        total = self.totals.setdefault(owner, {"cpu": 0.0, "io_some": 0.0, "memory_full": 0.0, "swapped": 0})
+        total = self.totals.setdefault(
+            owner, {"cpu": 0.0, "io_some": 0.0, "cpu_some": 0.0, "memory_full": 0.0, "swapped": 0}
+        )
         for name, rate in (
             ("cpu", rates.get("cpu", 0)),
             ("io_some", rates.get("io", 0)),
+            ("cpu_some", rates.get("crowded", 0)),
             ("memory_full", rates.get("memory", 0)),
         ):
             total[name] += rate * seconds
@@ -51,6 +55,12 @@ class Machine:
         total["periods"] = total.get("periods", 0) + 50
         total["throttled"] = total.get("throttled", 0) + round(50 * rates.get("quota", 0))
         return GroupUse(owner, cores=rates.get("cores"), blocked=rates.get("blocked", False), **total)
+
+    def process(self, pid, seconds=TICK, *, own=0.0, child=0.0, waits=False, **_):
+        """Return what a process and its child did, whose CPU time grew by rates since the last call."""
+        total = self.totals.setdefault(pid, [0.0, 0.0])
+        total[:] = total[0] + own * seconds, total[1] + child * seconds
+        return ProcessUse(total[0], {(pid + 1000, 1.0): total[1]}, waits=waits)
 
     def values(self, name):
         """Return the values of a metric by its dimensions, without the names of these."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
+from tests.examples import examples
 
 from chipwatch.processors.jobs import accounting
 from chipwatch.processors.jobs.accounting import (
@@ -36,11 +37,12 @@ readings = st.builds(
     idle=st.integers(0, 10**10),
     throttled=st.floats(0, 1),
     lost=st.booleans(),
+    paused=st.booleans(),
 )
 
 
 @given(before=readings, after=readings, elapsed=st.integers(1, 10**13))
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_the_sum_over_jobs_and_states_is_the_time_that_the_device_was_held(before, after, elapsed):
     after = following(before, after._replace(moment=before.moment + elapsed))
     charged = charges(before, after, INTERVAL)
@@ -100,6 +102,12 @@ def test_time_beyond_two_intervals_is_unseen_unless_the_device_is_lost():
     assert seconds(charges(reading(0, ADA), reading(25, ADA), INTERVAL)) == {("0", "unseen"): 15.0, ("0", "busy"): 10.0}
     lost = reading(25, ADA, lost=True)
     assert seconds(charges(reading(0, ADA), lost, INTERVAL)) == {("0", "lost"): 25.0}
+
+
+def test_time_in_which_nothing_was_read_is_unseen_also_of_a_device_that_is_lost_now():
+    before = reading(0, ADA)._replace(paused=True)
+    for lost in (False, True):
+        assert seconds(charges(before, reading(8, ADA, lost=lost), INTERVAL)) == {("0", "unseen"): 8.0}
 
 
 def test_a_pause_becomes_held_a_minute_after_the_last_kernel_also_within_a_tick():

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from rich.cells import cell_len
 from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of, job
 
 from chipwatch.commands.jobs import as_text
@@ -196,6 +197,19 @@ def test_each_accelerator_tells_which_container_of_which_pod_holds_it():
     }
 
 
+def test_a_gpu_in_place_of_another_has_its_own_uuid():
+    machine = Machine()
+    for uuid in ("GPU-1", "GPU-2"):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+        facts = machine.processor.facts
+        dims = Dimensions(gpu="0", uuid=uuid)
+        machine.processor.facts = [
+            facts[0]._replace(moment=machine.moment + 1, activity=[facts[0].activity[0]._replace(dims=dims)]), facts[1],
+        ]  # fmt: skip
+        points = [*machine.processor.derive([], machine.at)]
+        assert [one.dims["uuid"] for one in points if one.metric.name == "job.gpu.held"] == [uuid]
+
+
 def test_jobs_that_share_an_accelerator_hold_a_part_of_it_and_those_beyond_the_limit_one_together():
     machine = Machine(max_jobs=2)
     owners = {100 + n: job(n) for n in range(4)}
@@ -227,7 +241,7 @@ def test_many_gpus_and_jobs_are_bounded_in_series_and_memory():
     machine.tick([], dict.fromkeys(gpus, IDLE))
     machine.tick([], dict.fromkeys(gpus, IDLE))
     assert not [point for point in machine.points if "job" in point.dims]
-    assert len(json.loads(machine.processor.saved())) <= 2 * 65
+    assert len(json.loads(machine.processor.saved())["accounts"]) <= 2 * 65
     answer = machine.processor.answer()
     assert answer["charged_seconds"] == pytest.approx(answer["allocated_seconds"])
 
@@ -241,16 +255,16 @@ def test_the_ledger_is_kept_over_a_restart_while_counters_begin_anew():
     machine.processor.restore(saved)
     for _ in range(2):
         machine.tick([(0, 10, 1e9)], {0: {**BUSY, "energy": 50.0}}, owners={10: owner})
-    assert spent(machine, 41337) == {"busy": 5.0}
+    assert spent(machine, 41337) == {"busy": 5.0, "unseen": 5.0}
     (told,) = machine.processor.answer()["jobs"]
     assert told["seconds"]["busy"] == 15.0
     assert told["energy"] == 150.0
-    assert told["cost"] == 15.0
+    assert told["cost"] == 20.0
     assert told["memory_max"] == 5e9
     assert told["since"] == START / SECOND - 100
 
 
-@pytest.mark.parametrize("saved", [b"", b"{", b"[1]", b'[{"owner":[]}]', b"[" * 100_000])
+@pytest.mark.parametrize("saved", [b"", b"{", b"[1]", b'{"at":1,"accounts":[{"owner":[]}]}', b"[" * 100_000])
 def test_a_ledger_that_cannot_be_read_is_a_value_error(saved):
     with pytest.raises(ValueError, match="ledger of jobs cannot be read"):
         JobsProcessor(JobsProcessor.Config()).restore(saved)
@@ -285,3 +299,46 @@ def test_a_container_name_from_outside_cannot_break_the_table():
         machine.tick([(0, 10)], {0: BUSY}, owners={10: Owner("docker", "a\nb\x1b[31m" + "x" * 100)})
     assert len(as_text(machine.processor.answer()).splitlines()) == 2
     assert "\x1b" not in as_text(machine.processor.answer())
+
+
+def test_a_device_that_no_collector_names_is_said_and_logged_once(caplog):
+    machine = Machine()
+    odd = [Allocation(name, ADA, "kubelet") for name in ("gpu-0-mig-19-4", "gpu-vfio-1", "0", "gpu-vfio-1")]
+    for _ in range(6):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=odd)
+    text = "no collector has gpu-0-mig-19-4, gpu-vfio-1, which the scheduler gave to jobs"
+    assert machine.processor.answer()["missing"] == {"devices": text}
+    assert f"devices unknown: {text}" in machine.processor.describe()
+    assert [record.getMessage() for record in caplog.records] == [f"jobs: {text}"]
+    machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=odd[2:3])
+    assert machine.processor.answer()["missing"] == {}
+
+
+def test_a_collector_that_answers_a_tick_late_leaves_no_device_unnamed_in_the_log(caplog):
+    machine = Machine()
+    given = [Allocation("1", ADA, "kubelet")]
+    machine.tick([], {0: IDLE}, allocations=given)
+    for _ in range(6):
+        machine.tick([], {0: IDLE, 1: IDLE}, allocations=given)
+    assert not caplog.records
+    assert machine.processor.answer()["missing"] == {}
+
+
+def test_many_devices_without_a_name_are_one_short_text():
+    machine = Machine()
+    given = [Allocation(f"gpu-vfio-{n}", ADA, "kubelet") for n in range(9)]
+    machine.tick([], {0: IDLE}, allocations=given)
+    shown = ", ".join(f"gpu-vfio-{n}" for n in range(4))
+    assert machine.processor.answer()["missing"] == {
+        "devices": f"no collector has {shown} and 5 more, which the scheduler gave to jobs"
+    }
+
+
+@pytest.mark.parametrize("name", ["训练-任务", "학습", "e\u0301ve-job"])
+def test_a_wide_name_shifts_no_column_of_the_table(name):
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10), (1, 11)], {0: BUSY, 1: BUSY}, owners={10: Owner("docker", name, user="ada"), 11: BOB})
+    lines = as_text(machine.processor.answer()).splitlines()
+    columns = {cell_len(line[: line.index(word)]) for line, word in zip(lines[1:], ("ada", "bob"), strict=True)}
+    assert columns == {cell_len(lines[0][: lines[0].index("USER")])}

@@ -7,6 +7,7 @@ import json
 import hypothesis.strategies as st
 from hypothesis import Phase, given, settings
 from tests.agent.processors.jobs.machine import SECOND, START, dims_of
+from tests.examples import examples
 
 from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
@@ -84,7 +85,7 @@ class Run:
 
 
 @given(st.lists(ticks, min_size=2, max_size=25))
-@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(100), deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_whatever_a_machine_does_the_laws_hold(machine):
     run = Run()
     last, elapsed, newest = {}, 0, None
@@ -111,6 +112,37 @@ def test_whatever_a_machine_does_the_laws_hold(machine):
         saved = run.processor.saved()
     again = JobsProcessor(JobsProcessor.Config(max_jobs=MOST_JOBS))
     again.restore(saved)
-    kept = {(one["owner"][0], one["owner"][5], one["owner"][1]): one.get("earlier", {}) for one in json.loads(saved)}
+    kept = {
+        (one["owner"][0], one["owner"][5], one["owner"][1]): one.get("earlier", {})
+        for one in json.loads(saved)["accounts"]
+    }
     accounts = run.processor._ledger.accounts
     assert all(kept[key] == {state: one.total(state) for state in one.times} for key, one in accounts.items())
+
+
+ends = st.sampled_from([None, None, None, "stop", "kill"])
+
+
+@given(st.lists(st.tuples(ticks, ends), min_size=2, max_size=25))
+@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
+def test_over_restarts_no_time_is_charged_twice(machine):
+    run, kept, passed = Run(), b"", 0
+    newest, at = run.moment, run.at
+    for n, (told, end) in enumerate(machine):
+        run.tick(told)
+        # While the agent is stopped there is only the clock to go by.
+        passed += max(0, run.moment - newest, run.at - at) if n else 0
+        newest, at = max(newest, run.moment), run.at
+        charged, held = run.processor._sums()
+        assert abs(charged - held) < 1e-6 * len(machine)
+        accounts = run.processor._ledger.accounts.values()
+        total = sum(sum(one.total(state) for state in {**one.earlier, **one.times}) for one in accounts)
+        assert total <= len(PLACES) * passed + 1000
+        if end is None or not kept:
+            kept = run.processor.saved()
+        if end:
+            kept = run.processor.saved() if end == "stop" else kept
+            run.processor = JobsProcessor(JobsProcessor.Config(max_jobs=MOST_JOBS, dollars_per_hour=2.0))
+            run.processor.restore(kept)
+            again, before = json.loads(run.processor.saved()), json.loads(kept)
+            assert again == before | {"accounts": before["accounts"][: 2 * MOST_JOBS]}

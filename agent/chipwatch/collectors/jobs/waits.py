@@ -1,0 +1,202 @@
+"""What processes on an idle accelerator wait for: loaders that compute, and sockets."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.host.open_devices import open_files
+from chipwatch.host.owners import read
+from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
+from chipwatch.owner import ProcessUse
+
+MAX_PROCESSES: Final = 64
+"""Processes on accelerators that are read in a tick."""
+MAX_CHILDREN: Final = 64
+"""Children of one, and threads that may have forked some."""
+MAX_BYTES: Final = 1 << 20
+"""Bytes that are read of a table of sockets: about 7,000 of them."""
+WAKES: Final = 4.0
+"""Wake-ups a second of a thread to which nothing comes: time-outs of a client; a stream of data wakes it more often."""
+RECEIVES: Final = re.compile(r"wait_woken|sk_wait_data")
+"""Functions of Linux in which a thread waits for data of one socket: net/core/sock.c, since Linux 4.9 and before."""
+POLLS: Final = re.compile(r"(poll_schedule_timeout|do_sys_poll|do_poll|do_select|ep_poll|do_epoll_wait)\b")
+"""Functions in which it waits for several files: fs/select.c, fs/eventpoll.c."""
+SWITCHES: Final = re.compile(rb"^voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
+ESTABLISHED: Final = 1
+"""include/net/tcp_states.h."""
+REQUEST: Final = struct.Struct("=IHHII BBBBI 48x")
+"""A netlink header and inet_diag_req_v2: include/uapi/linux/netlink.h, inet_diag.h."""
+HEADER: Final = struct.Struct("=IHHII")
+MESSAGE: Final = struct.Struct("=56xI8xI")
+"""rqueue and inode of inet_diag_msg: include/uapi/linux/inet_diag.h."""
+TRAFFIC: Final = struct.Struct("=44xI4xI72xQ")
+"""Milliseconds since data was sent and received, and bytes received (Linux 4.1), of tcp_info: linux/tcp.h."""
+INFO: Final = 2
+DIAG_BY_FAMILY: Final = 20
+DUMP: Final = 0x301
+DONE: Final = 3
+
+
+class _Wait(NamedTuple):
+    """The main thread of a process that waits for data of some socket."""
+
+    began: float
+    sockets: frozenset[int]
+    """Inodes of the sockets of which one is awaited."""
+    switches: int
+
+
+class Waits:
+    """
+    Reads processes and their children, and remembers which waited for a socket in the last reading.
+
+    The sockets of other users' processes are seen by root, or with CAP_SYS_PTRACE, only.
+    """
+
+    def __init__(self, proc: Path, unanswered: Callable[[float], set[int]] | None = None) -> None:
+        """Take where /proc is, and what returns the sockets that wait for an answer since some seconds."""
+        self._proc = proc
+        self._unanswered = unanswered or unanswered_sockets
+        self._before: dict[int, _Wait] = {}
+        self._moment: float | None = None
+
+    def read(self, pids: Collection[int], others: Collection[int], now: float) -> dict[int, ProcessUse]:
+        """Return the usage of `pids` at `now` (s); children that are among `others` do not count as theirs."""
+        before, seconds = self._before, 0.0 if self._moment is None else now - self._moment
+        self._before, self._moment = {}, now
+        tables: dict[str, set[int]] = {}
+        found = {}
+        for pid in sorted(pids)[:MAX_PROCESSES]:
+            if stat := self._stat(pid):
+                children = {one: known for one in self._children(pid, others) if (known := self._stat(one))}
+                for one, known in {pid: stat, **children}.items():
+                    with suppress(ValueError):  # a file has an unknown form
+                        if wait := self._wait(one, known, seconds, tables):
+                            self._before[one] = wait
+                waits = any(_lasted(before.get(one), self._before.get(one), seconds) for one in (pid, *children))
+                cpu = {(one, known.began): known.own / ProcTree.second for one, known in children.items()}
+                found[pid] = ProcessUse(stat.own / ProcTree.second, cpu, waits=waits)
+        return found
+
+    def _stat(self, pid: int) -> Stat | None:
+        with suppress(ValueError):  # it has ended
+            return parse_stat(read(f"{self._proc}/{pid}/stat"))
+        return None
+
+    def _children(self, pid: int, others: Collection[int]) -> list[int]:
+        try:
+            threads = os.listdir(f"{self._proc}/{pid}/task")[:MAX_CHILDREN]  # noqa: PTH208  # faster than a Path for each
+        except OSError:
+            return []
+        words = [word for one in threads for word in read(f"{self._proc}/{pid}/task/{one}/children").split()]
+        return [int(word) for word in words if int(word) not in others][:MAX_CHILDREN]
+
+    def _wait(self, pid: int, stat: Stat, seconds: float, tables: dict[str, set[int]]) -> _Wait | None:
+        """Return what the main thread of a process waits for, None if that is no socket, or not known."""
+        where = read(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
+        sockets: set[int] = set()
+        if RECEIVES.match(where):
+            words = read(f"{self._proc}/{pid}/syscall").split()
+            if len(words) > 1:
+                awaited = self._link(pid, f"fd/{int(words[1], 16) & 0xFFFFFFFF}")
+                sockets = {_inode(awaited)} & self._established(pid, tables)
+        elif POLLS.match(where):
+            if "diag" not in tables:
+                tables["diag"] = self._unanswered(seconds)
+            if tables["diag"]:
+                sockets = {_inode(target) for _, target in open_files(self._proc, pid)} & tables["diag"]
+        sockets.discard(0)  # files that are no sockets, and connections that nobody has accepted
+        switches = SWITCHES.search(read(f"{self._proc}/{pid}/status"))
+        return _Wait(stat.began, frozenset(sockets), int(switches[1])) if sockets and switches else None
+
+    def _link(self, pid: int, name: str) -> str:
+        """Return the target of a link in a process's folder, "" without the right to read it."""
+        try:
+            return os.readlink(f"{self._proc}/{pid}/{name}")  # noqa: PTH115  # the target is no path
+        except OSError:
+            return ""
+
+    def _established(self, pid: int, tables: dict[str, set[int]]) -> set[int]:
+        """Return the sockets of the process's network that are connected and have nothing to read."""
+        network = self._link(pid, "ns/net")
+        if network not in tables:
+            tables[network] = {*self._listed(f"{self._proc}/{pid}/net")}
+        return tables[network]
+
+    def _listed(self, folder: str) -> Iterator[int]:
+        for name in "tcp", "tcp6":
+            try:
+                with Path(folder, name).open("rb") as file:
+                    lines = file.read(MAX_BYTES).splitlines()[1:]
+            except OSError:
+                continue
+            for fields in map(bytes.split, lines):
+                if len(fields) > 9 and int(fields[3], 16) == ESTABLISHED and fields[4].endswith(b":00000000"):
+                    yield int(fields[9])
+
+
+def _lasted(before: _Wait | None, now: _Wait | None, seconds: float) -> bool:
+    """Return whether a thread waited for one socket from one reading to the next, in which nothing came."""
+    if before is None or now is None or before.began != now.began or not before.sockets & now.sockets:
+        return False
+    return now.switches - before.switches <= WAKES * seconds
+
+
+def _inode(target: str) -> int:
+    """Return the inode of a socket by the target of its link in /proc/PID/fd, else 0."""
+    number = target.removeprefix("socket:[").removesuffix("]")
+    return int(number) if number.isdecimal() and target.startswith("socket:[") else 0
+
+
+def unanswered_sockets(seconds: float) -> set[int]:
+    """
+    Return the inodes of connected TCP sockets that sent data after they last received some, `seconds` ago or more.
+
+    A socket that never received any is left out: nobody answers there.
+
+    Asks the kernel (sock_diag(7)), for the network of this process; empty where it does not answer.
+    """
+    found: set[int] = set()
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, AttributeError, struct.error):
+            found |= {*_dump(family, 1000 * seconds)}
+    return found
+
+
+def _dump(family: int, least: float) -> Iterator[int]:
+    ask = REQUEST.pack(
+        REQUEST.size, DIAG_BY_FAMILY, DUMP, 1, 0, family, socket.IPPROTO_TCP, 1 << INFO - 1, 0, 1 << ESTABLISHED
+    )
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 4) as link:
+        link.settimeout(1.0)
+        link.sendto(ask, (0, 0))
+        taken = 0
+        while taken < 4 * MAX_BYTES:
+            data = link.recv(1 << 16)
+            taken += len(data)
+            while len(data) >= HEADER.size:
+                length, kind, *_ = HEADER.unpack_from(data)
+                if kind <= DONE or length < HEADER.size:
+                    return
+                if (number := _unanswered(data[HEADER.size : length], least)) is not None:
+                    yield number
+                data = data[(length + 3) & ~3 :]
+
+
+def _unanswered(message: bytes, least: float) -> int | None:
+    unread, inode = MESSAGE.unpack_from(message)
+    rest = message[MESSAGE.size :]
+    while not unread and len(rest) >= 4:
+        size, kind = struct.unpack_from("=HH", rest)
+        if kind == INFO:
+            sent, received, answers = TRAFFIC.unpack_from(rest, 4)
+            return inode if answers and received >= least and sent < received else None
+        rest = rest[max(4, (size + 3) & ~3) :]
+    return None

@@ -1,0 +1,56 @@
+"""Fields of NVML that differ between drivers; tests/nvml_versions.py compares them with NVIDIA's bindings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+RECOVERY: Final = 230
+"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, from driver 570 on."""
+RESET, DRAIN = 226, 227
+"""NVML_FI_DEV_RESET_STATUS and NVML_FI_DEV_DRAIN_AND_RESET_STATUS, which drivers below 570 have in its place."""
+NONE: Final = "none"
+ACTIONS: Final = (
+    (570, NONE), (570, "gpu_reset"), (570, "node_reboot"), (570, "drain_p2p"), (570, "drain_and_reset"),
+    (610, "recover_imex_domain"), (615, "bus_reset"), (615, "system_reboot"),
+)  # fmt: skip
+"""
+Recovery actions by value (NVML_GPU_RECOVERY_ACTION_*), with the first driver that has them.
+
+nvidia-ml-py 13.580 alone calls 5 GPU_RESET_BUS; nvml.h of that driver has no 5, and its nvidia-smi prints N/A.
+"""
+STOPS: Final = frozenset({"gpu_reset", "node_reboot", "drain_and_reset", "bus_reset", "system_reboot"})
+"""Actions without which the GPU takes no new work; it works on under the others."""
+MAX_UNKNOWN: Final = 99
+"""Largest unknown action that is named with its number."""
+SLOWDOWNS: Final = ("sw_thermal", "hw_thermal", "power_brake")
+"""NVML_FI_DEV_CLOCKS_EVENT_REASON_{SW_THERM,HW_THERM,HW_POWER_BRAKE}_SLOWDOWN, in ns, with successive numbers."""
+
+
+class DriverFields:
+    """The fields that one version of the driver has; none of them if the version is not a number."""
+
+    def __init__(self, version: str) -> None:
+        """Take the version, such as 580.82.07."""
+        match = re.match(r"(\d+)(?:\.(\d+))?", version)
+        self._driver = driver = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
+        first = 251 if (575, 0) <= driver < (580, 82) else 269
+        self.slowdowns = dict(enumerate(SLOWDOWNS, first)) if driver >= (575, 0) else {}
+        """Reasons of slowdowns by number; at 570 the numbers 251 to 253 mean something else."""
+        has_status = driver >= (560, 0) or (550, 89) <= driver < (555, 0)
+        self.recovery = (RECOVERY,) if driver >= (570, 0) else (RESET, DRAIN) if has_status else ()
+        """Fields that tell which recovery action the GPU needs."""
+
+    def action(self, fields: Mapping[int, float]) -> str | None:
+        """Return the recovery action that the fields ask for, None if they do not tell."""
+        if (value := fields.get(RECOVERY)) is not None:
+            number = int(value)
+            if number < len(ACTIONS) and self._driver[0] >= ACTIONS[number][0]:
+                return ACTIONS[number][1]
+            return f"unknown ({number})" if number <= MAX_UNKNOWN else "unknown"
+        if fields.get(RESET):
+            return "gpu_reset"
+        if fields.get(DRAIN):
+            return "drain_and_reset"
+        return NONE if fields.keys() & {RESET, DRAIN} else None

@@ -1,0 +1,129 @@
+"""Programs that print one record of JSON per interval, and a child process of ours that calls a library for them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from chipwatch.errors import Unavailable
+from chipwatch.host.supervised_process import STARTUP, StartupWait, SupervisedProcess, quoted
+
+MAX_AGE: Final = 3
+"""Periods after which a record is too old to be reported."""
+RUN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def own_program(module: str) -> tuple[str, ...]:
+    """Return the command that runs `main` of a module of ours; PYTHONPATH and the working directory do not count."""
+    return sys.executable, "-I", "-c", RUN.format(module=module), str(Path(__file__).parents[2])
+
+
+class RecordSource(Generic[Key, Value]):
+    """Runs a program that prints records; its values are those of the last record."""
+
+    name = ""
+    """Of the program, for messages."""
+    complete_after = 1
+    """Number of the first record that has all values."""
+    description = ""
+
+    def __init__(
+        self, command: Sequence[str | Path], interval: float, clock: Callable[[], float], *, timeout: float = 0
+    ) -> None:
+        """Take the command, the seconds between two ticks, a clock (s), and the least seconds a record may take."""
+        self.period, self._clock = max(1.0, interval), clock
+        self._processes = [SupervisedProcess(command, timeout=max(timeout, MAX_AGE * self.period), name=self.name)]
+        self._values: dict[Key, Value] = {}
+        self._records, self._read_at, self._closed = 0, 0.0, False
+        self._startup = StartupWait(interval)
+
+    def open(self) -> None:
+        """Start the program; raise Unavailable."""
+        for process in self._processes:
+            process.open(self._clock())
+
+    def read(self, problems: list[str]) -> dict[Key, Value]:
+        """Return the values of the last record while it is recent; add to `problems`; wait for the first record."""
+        self._startup.wait(lambda: self._listen(problems))
+        if not self._values and not problems and self._startup.is_over:
+            problems.append(f"{self.name} has printed nothing yet")
+        return self._values if self._clock() - self._read_at < MAX_AGE * self.period else {}
+
+    def close(self) -> None:
+        """End the program; another thread may be reading."""
+        self._closed = True
+        for process in self._processes:
+            process.close()
+
+    def _parse(self, line: bytes, problems: list[str]) -> dict[Key, Value]:
+        """Return the values of a record; raise ValueError."""
+        raise NotImplementedError
+
+    def _listen(self, problems: list[str]) -> bool:
+        """Read the printed lines; return True if all values are there, or the program failed."""
+        if self._closed:
+            return True
+        now, process = self._clock(), self._processes[0]
+        for line in [line for one in reversed(self._processes) for line in one.lines(now)]:
+            try:
+                self._values, self._read_at = self._parse(line, problems), now
+                self._records += 1
+            except ValueError as error:
+                problems.append(str(error))
+        problems += process.problems()
+        return self._records >= self.complete_after or process.failures > 0
+
+
+class ChildReader(RecordSource[Key, Value]):
+    """Runs a program of ours as a child, so that a library that crashes or hangs does so there."""
+
+    complete_after = 2  # the first record has no or not all values
+
+    _early: Sequence[str] = ()
+
+    def open(self) -> None:
+        """Start it and wait for its first record, 10 s at most; raise Unavailable."""
+        super().open()
+        deadline, problems = time.monotonic() + STARTUP, list[str]()
+        self._early = problems
+        while not self.description:
+            self._listen(problems)
+            if self._processes[0].failures or time.monotonic() >= deadline:
+                raise Unavailable("; ".join(problems) or f"{self.name} gives no answer in {STARTUP:g} s")
+            time.sleep(0.01)
+        self._startup = StartupWait(self.period)
+
+    def read(self, problems: list[str]) -> dict[Key, Value]:
+        """Return the same; the first call also adds the problems of records that came before it."""
+        problems += self._early
+        self._early = ()
+        return super().read(problems)
+
+    def _parse(self, line: bytes, problems: list[str]) -> dict[Key, Value]:
+        record = decode(self.name, line)
+        if "unavailable" in record:
+            raise (ValueError if self.description else Unavailable)(str(record["unavailable"]))
+        self.description = str(record.get("source", ""))
+        problems += map(str, record.get("problems", ()))
+        return self._take(record.get("values", {}), problems)
+
+    def _take(self, values: Mapping[str, Any], problems: list[str]) -> dict[Key, Value]:
+        """Return the values of a record as the collector needs them; add to `problems`."""
+        raise NotImplementedError
+
+
+def decode(name: str, line: bytes) -> Mapping[str, Any]:
+    """Return a record printed by the program `name`; raise ValueError."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, Mapping):
+        raise ValueError(f"{name} printed a line that is not a record: {quoted(line)}")  # noqa: TRY004  # a tool's text
+    return record

@@ -1,0 +1,95 @@
+"""Text from outside in messages: one line of limited length, without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+MAX_LENGTH: Final = 2000
+"""Characters of a line."""
+SHORTEST: Final = 4
+"""Characters of a secret that is looked for: of a shorter one parts of other words would go."""
+WORD: Final = r"[^\s\"'`,;&<>(){}\[\]\\]"
+NAME: Final = (
+    r"(?:secret|token|passw|credential|auth|cookie|signature|session"
+    r"|(?:api|access|account|encryption|ingestion|license|private|shared|write)[_-]?key)"
+)
+FILE_NAME: Final = r"(?<!file)(?<!path)"
+"""The name of an option whose value is where a secret stands."""
+PROGRAM: Final = (
+    r"(retrieving credentials from custom-process: |Executable exited with non-zero return code \d+\. Error: )"
+    r"(?:(?!\n\n).)+"
+)
+"""What botocore and google-auth say of a credential process continues with the program's output."""
+RULES: Final = tuple(
+    (re.compile(pattern, re.DOTALL), instead)
+    for pattern, instead in (
+        (PROGRAM, r"\1..."),
+        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "..."),
+        # http://user:password@host; a password may hold / and @
+        (r"""//(?:[^\s/"]*|[^\s/:"]*:(?!\d*/)[^\s"]*)@""", "//...@"),
+        # user:password@host:port
+        (r"""(?<![^\s"'=(,])[^\s/:@"'=(,]+:[^\s/@"]+@(?=[^\s/:@"]+:\d)""", "...@"),
+        # the query of an address, and secrets of a query that stands alone
+        (r"(://[^\s\"'<>?]{1,500}\?)[^\s\"'<>]+", r"\1..."),
+        (rf"""([?&;](?i:[^\s=&"?;]*(?:sig|key|{NAME})[^\s=&"]*)=)[^\s&"']+""", r"\1..."),
+        # headers: Authorization with a scheme, then names with a hyphen such as X-Api-Key
+        (r"""((?i:\bauthorization)["'\\]*\s{0,9}[:=]\s{0,9}["'\\]*)[^\s"',][^\r\n"']*""", r"\1..."),
+        (
+            rf"""((?i:\b[a-z]+-(?:[a-z]+-){{0,5}}(?:key|{NAME})[a-z]*)["'\\]*\s{{0,9}}[:=]\s{{0,9}}["'\\]*){WORD}+""",
+            r"\1...",
+        ),
+        (r"((?i:\b(?:set-)?cookie)\s{0,9}:\s{0,9})[^\r\n\"']+", r"\1..."),
+        # Bearer TOKEN; Basic and Token only with a word that is none of a language
+        (rf"((?i:\bbearer)\s{{1,9}})(?!(?i:tokens?|auth\w*|was|is|and|or|for|in|of)\b|\.\.\.){WORD}{{4,}}", r"\1..."),
+        (rf"((?i:\b(?:basic|token|apikey|digest))\s{{1,9}})(?=[A-Za-z+/_.~-]{{0,99}}[0-9=]){WORD}{{8,}}", r"\1..."),
+        (r"\bAWS4-HMAC-SHA256\s[^\r\n\"']*", "AWS4-HMAC-SHA256 ..."),
+        # name=value, 'name': 'value', "name": "value"; not the name of a file, and not a sentence after a colon
+        (rf"(\b(?i:\w{{0,60}}{NAME}\w{{0,60}}{FILE_NAME}\s{{0,3}}=\s{{0,3}})[\"'\\]*){WORD}+", r"\1..."),
+        (rf"((?i:[\"'][\w.-]{{0,60}}{NAME}[\w.-]{{0,60}})[\"'\\]+\s{{0,9}}:\s{{0,9}}[\"'\\]+)[^\"'\\]+", r"\1..."),
+        (rf"((?i:\b(?:passwd|password|secret|token|api_?key)\s?:\s?))(?=[^\s\d]{{0,99}}\d){WORD}{{4,}}", r"\1..."),
+        # forms of well-known keys
+        (r"\b(?:sk|gh[a-z]|github_pat|glpat|hf|xox[a-z]|ya29|npm|dckr_pat)[-_.][\w.-]{16,}", "..."),
+        (r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?", "..."),
+        (r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w-]{30,}|\bdapi[0-9a-f]{32}\b", "..."),
+    )
+)
+"""What is secret by its form or by what stands before it, and what takes its place."""
+
+
+def without_secrets(text: str) -> str:
+    """
+    Return `text` with "..." in the place of what is secret by its form or by what stands before it.
+
+    That is a user and password of an address, its query, a header or value with the name of a secret, the output of a
+    credential process, and what looks like a key.
+    """
+    for pattern, instead in RULES:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def without(text: str, secrets: Collection[str]) -> str:
+    """Return `text` with "..." in the place of each of `secrets`."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, "...")
+    return text
+
+
+def one_line(text: str, max_length: int = MAX_LENGTH) -> str:
+    """Return `text` without secrets, with escapes for unprintable characters, cut to `max_length`."""
+    line = without_secrets(text[: 2 * max_length].strip())
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return line if len(line) <= max_length else f"{line[:max_length]}..."
+
+
+def redacted(value: Any) -> Any:
+    """Return `value`, as JSON has it, with each text in it without secrets."""
+    if isinstance(value, Mapping):
+        return {without_secrets(str(key)): redacted(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(inner) for inner in value]
+    return without_secrets(value) if isinstance(value, str) else value

@@ -1,0 +1,211 @@
+"""What real processes wait for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chipwatch.collectors.jobs.waits import Waits, unanswered_sockets
+from chipwatch.owner import JobFacts
+from chipwatch.processors.jobs.causes import cause
+from chipwatch.processors.jobs.evidence import Evidences
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+PROC = Path("/proc")
+LOADER = """
+import os
+read, write = os.pipe()
+if os.fork() == 0:
+    while os.getppid() != 1:
+        sum(range(10_000))
+    os._exit(0)
+os.read(read, 1)
+"""
+PAIR = """
+import socket, sys, threading, time
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+"""
+RECEIVES = PAIR + "client.recv(1)"
+STREAMS = (
+    PAIR
+    + """
+def send():
+    while True:
+        server.send(b"x")
+        time.sleep(0.001)
+threading.Thread(target=send, daemon=True).start()
+while True:
+    client.recv(1)
+"""
+)
+ASKS = (
+    PAIR
+    + """
+client.settimeout(600)
+server.send(b"x")
+client.recv(1)
+time.sleep(0.05)
+client.send(b"request")
+client.recv(1)
+"""
+)
+IDLES = (
+    PAIR
+    + """
+client.settimeout(600)
+time.sleep(0.05)
+server.send(b"x")
+client.recv(1)
+client.recv(1)
+"""
+)
+PIPE = (
+    PAIR
+    + """
+import os, select
+poll = select.poll()
+poll.register(os.pipe()[0])
+poll.poll(600_000)
+"""
+)
+
+
+@pytest.fixture
+def start():
+    """Start a Python program; return its pid."""
+    started = []
+
+    def begin(program):
+        started.append(subprocess.Popen([sys.executable, "-c", program]))
+        return started[-1].pid
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def facts(moment, processes):
+    return JobFacts(
+        round(moment * 1e9), {}, (), (), {pid: one.cpu for pid, one in processes.items()}, frozenset(), {}, processes
+    )
+
+
+def cause_of(pid, first, last, seconds):
+    """Return why a GPU is idle on which the process is, by two readings that are seconds apart."""
+    evidences = Evidences()
+    evidences.take(facts(0, first))
+    evidences.take(facts(seconds, last))
+    evidence = evidences.of((), (pid,))
+    return cause(lost=False, known=True, processes=1, ran=True, since_kernel=0, since_work=0, evidence=evidence)
+
+
+def waited(pid, until, wchan, seconds=0.5):
+    """Return the cause by two readings, while the process waits in a function of the kernel."""
+    until(lambda: (PROC / f"{pid}/wchan").read_text().startswith(wchan))
+    time.sleep(0.2)  # what it did before it waited is over
+    waits, begun = Waits(PROC), time.monotonic()
+    first = waits.read({pid}, {pid}, begun)
+    time.sleep(seconds)
+    ended = time.monotonic()
+    return cause_of(pid, first, waits.read({pid}, {pid}, ended), ended - begun)
+
+
+def has(name):
+    return (PROC / "self" / name).exists()
+
+
+def test_a_process_that_sleeps_while_one_child_computes_waits_for_data(start, until):
+    pid, waits = start(LOADER), Waits(PROC)
+
+    def computed():
+        used = waits.read({pid}, {pid}, 0.0)
+        return used if sum(used[pid].children.values()) > 0.1 else None
+
+    first = until(computed)
+    before = sum(first[pid].children.values())
+
+    def later():
+        used = waits.read({pid}, {pid}, 0.0)
+        return used if sum(used[pid].children.values()) > before + 0.5 else None
+
+    last = until(later)
+    seconds = sum(last[pid].children.values()) - before  # of a core that nobody else uses
+    assert cause_of(pid, first, last, seconds) == "data"
+    assert cause_of(pid, first, last, 2 * seconds) == "other"
+
+
+def test_a_child_that_is_on_a_gpu_itself_is_no_loader(start, until):
+    pid, waits = start(LOADER), Waits(PROC)
+    (child,) = until(lambda: [key for one in waits.read({pid}, {pid}, 0.0).values() for key in one.children])
+    assert waits.read({pid}, {pid, child[0]}, 0.0)[pid].children == {}
+
+
+@pytest.mark.skipif(not has("syscall"), reason="the kernel has no /proc/PID/syscall")
+def test_a_process_that_waits_for_bytes_of_a_connection_waits_for_the_network(start, until):
+    assert waited(start(RECEIVES), until, ("wait_woken", "sk_wait_data")) == "network"
+
+
+def test_a_process_to_which_bytes_come_does_not_wait_for_the_network(start, until):
+    assert waited(start(STREAMS), until, ("wait_woken", "sk_wait_data"), 1.0) == "other"
+
+
+def test_a_process_that_polls_for_an_answer_waits_for_the_network(start, until):
+    pid = start(ASKS)
+    until(lambda: (PROC / f"{pid}/wchan").read_text().startswith(("poll_", "do_")))
+    time.sleep(0.6)
+    if not unanswered_sockets(0.1):
+        pytest.skip("sock_diag does not answer")
+    assert waited(pid, until, ("poll_", "do_"), 0.3) == "network"
+
+
+@pytest.mark.parametrize("program", [IDLES, PIPE])
+def test_a_process_with_a_connection_that_owes_it_nothing_does_not_wait_for_the_network(start, until, program):
+    assert waited(start(program), until, ("poll_", "do_")) == "other"
+
+
+STAT = "7 (python) S 1 7 7 0 -1 0 0 0 0 0 150 50 0 0 20 0 1 0 100 0 10 0\n"
+TCP = "  sl  local_address rem_address   st\n   0: 0100007F:9359 0100007F:1234 01 00000000:{} 00:00000000 00000000 0 0 {} 1\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        ({}, True),
+        ({"net/tcp": TCP.format("00000005", 42)}, False),  # something to read
+        ({"net/tcp": TCP.format("00000000", 0), "fd/4": "pipe:[42]"}, False),  # not accepted yet, and a pipe
+        ({"net/tcp": TCP.format("00000000", "x")}, False),
+        ({"net/tcp": "\xff\n\xff\n"}, False),
+        ({"syscall": "running"}, False),
+        ({"syscall": "45 zz"}, False),
+        ({"syscall": "-1 0x7ffc8a3e6f88 0x7f2d"}, False),
+        ({"wchan": "0"}, False),
+        ({"status": "Name: python\n"}, False),
+        ({"ns/net": None}, True),
+    ],
+    ids=str,
+)
+def test_files_of_any_form_are_read(tmp_path, changes, waits):
+    files = {
+        "stat": STAT, "wchan": "wait_woken", "syscall": "45 0x4 0x7f", "status": "voluntary_ctxt_switches:\t12\n",
+        "net/tcp": TCP.format("00000000", 42), "fd/4": "socket:[42]", "ns/net": "net:[1]", **changes,
+    }  # fmt: skip
+    for name, text in files.items():
+        path = tmp_path / "7" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is not None and name.startswith(("fd/", "ns/")):
+            path.symlink_to(text)
+        elif text is not None:
+            path.write_text(text)
+    read = Waits(tmp_path, lambda _: set()).read
+    assert [read({7}, {7}, float(second))[7].waits for second in (0, 5, 10)] == [False, waits, waits]
+
+
+def test_processes_that_have_ended_are_left_out(start):
+    assert Waits(PROC).read({2**22 + 1}, set(), 0.0) == {}

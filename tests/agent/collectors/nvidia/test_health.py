@@ -1,0 +1,232 @@
+"""What a driver can say of a sick GPU, and the verdict on it, with the codes of DCGM 4.6 as the measure."""
+
+from __future__ import annotations
+
+import queue
+import time
+from pathlib import Path
+
+import pytest
+
+from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.collectors.nvidia.health import EVERY, HELD
+from chipwatch.commands.verdict import command
+from chipwatch.commands.verdict.callers import DEGRADED, FIT, NOT_FIT
+from chipwatch.commands.verdict.history import History
+from chipwatch.commands.verdict.rules import FAULTS, RULES
+from chipwatch.datapoint import Level
+from chipwatch.errors import PartlyCollected
+from chipwatch.pipeline.sampler import Sampler
+
+SECOND = 10**9
+NOWHERE = Path("/nonexistent")
+GOOD = 0x11AA
+"""The fabric's mask where nothing is wrong and a partition is assigned: 2 is `no`, 1 is `none` and `assigned`."""
+PEER = 5
+"""The GPU that is sick."""
+
+# name, DCGM's code or -, what the driver answers of one GPU, what changes between two readings, verdict, fault or kind
+SICK = [
+    ("row remap failed", 80, {"field": {"145": "1u"}}, {}, NOT_FIT, "rows_failed"),
+    ("row remap pending", 85, {"field": {"144": "1u"}}, {}, DEGRADED, "rows_pending"),
+    ("a bank without spare rows", "-", {"spare": 2}, {}, DEGRADED, "rows_exhausted"),
+    ("SRAM above its threshold", 118, {"sram": {"over": 1, "uncorrected": 9}}, {}, NOT_FIT, "sram_threshold"),
+    ("SRAM uncorrected", 4, {"sram": {"uncorrected": 1}}, {}, DEGRADED, "sram_uncorrected"),
+    ("DRAM uncorrected", 4, {"dram": {"uncorrected": 1}}, {}, DEGRADED, "dram_uncorrected"),
+    ("uncorrected, now", 4, {}, {"field": {"4": 1}}, NOT_FIT, "gpu.ecc.uncorrected"),
+    ("channel repair pending", "-", {"repair": 1}, {}, DEGRADED, "repair_pending"),
+    ("TPC repair pending", "-", {"repair": 2}, {}, DEGRADED, "repair_pending"),
+    ("memory that cannot be repaired", 52, {"unrepairable": 1}, {}, NOT_FIT, "memory_unrepairable"),
+    ("ECC switched off", 55, {"ecc": {"now": 0}}, {}, DEGRADED, "ecc_off"),
+    ("one NVLink down", 14, {"links_down": 1}, {}, NOT_FIT, "nvlink_down"),
+    ("half of the NVLinks down", 14, {"links_down": 9}, {}, NOT_FIT, "nvlink_down"),
+    ("all NVLinks down", 14, {"links_down": 18}, {}, DEGRADED, "nvlink_none"),
+    ("an NVLink goes down", 14, {}, {"links_down": 1}, NOT_FIT, "nvlink_down"),
+    ("effective bit errors", 119, {"field": {"220.3": 0x20B}}, {}, DEGRADED, "nvlink_bit_errors"),
+    ("effective bit errors, just above", 119, {"field": {"220.3": 0x20C}}, {}, DEGRADED, "nvlink_bit_errors"),
+    ("symbol bit errors", 121, {"field": {"222.5": 0x10A}}, {}, DEGRADED, "nvlink_bit_errors"),
+    ("an NVLink recovers", 71, {"field": {"162.4": 0}}, {"field": {"162.4": 1}}, DEGRADED, "nvlink_recovery"),
+    ("an NVLink 5 recovers", 71, {"field": {"213.4": 7}}, {"field": {"213.4": 8}}, DEGRADED, "nvlink_recovery"),
+    ("an NVLink does not recover", 71, {"field": {"214.4": 0}}, {"field": {"214.4": 1}}, NOT_FIT, "nvlink_recovery_failed"),
+    ("an NVLink replays", 71, {"field": {"161.17": 2}}, {"field": {"161.17": 3}}, DEGRADED, "nvlink_replay"),
+    ("CRC errors above a rate", 70, {"field": {"163.1": 0}}, {"field": {"163.1": 400_000}}, DEGRADED, "nvlink_crc"),
+    ("fabric not started", 123, {"fabric": {"state": 1}}, {}, NOT_FIT, "fabric_failed"),
+    ("fabric failed", 112, {"fabric": {"status": 999}}, {}, NOT_FIT, "fabric_failed"),
+    ("fabric in progress", 123, {"fabric": {"state": 2}}, {}, DEGRADED, "fabric_starting"),
+    ("fabric unhealthy", 123, {"fabric": {"summary": 2}}, {}, NOT_FIT, "fabric_unhealthy"),
+    ("fabric of limited capacity", "-", {"fabric": {"summary": 3}}, {}, DEGRADED, "fabric_limited"),
+    ("less bandwidth", 33, {"fabric": {"mask": GOOD & ~3 | 1}}, {}, DEGRADED, "fabric_limited"),
+    ("route recovers", 33, {"fabric": {"mask": GOOD & ~12 | 4}}, {}, DEGRADED, "fabric_limited"),
+    ("route unhealthy", 33, {"fabric": {"mask": GOOD & ~48 | 16}}, {}, NOT_FIT, "fabric_unhealthy"),
+    ("access timeout", 33, {"fabric": {"mask": GOOD & ~192 | 64}}, {}, NOT_FIT, "fabric_unhealthy"),
+    ("too few NVLinks for the fabric", 33, {"fabric": {"mask": GOOD & ~0xF00 | 0x500}}, {}, NOT_FIT, "fabric_unhealthy"),
+    ("no partition", 33, {"fabric": {"mask": GOOD & ~0x3000 | 0x2000}}, {}, NOT_FIT, "fabric_no_partition"),
+    ("route unhealthy, of a driver without a summary", 33, {"fabric": {"version": 2, "mask": GOOD & ~48 | 16}}, {},
+     NOT_FIT, "fabric_unhealthy"),
+    ("slowed down by heat", 10, {"reasons": 0x20}, {}, DEGRADED, "thermal_slowdown"),
+    ("slowed down by heat, by hardware", 10, {"reasons": 0x48}, {}, DEGRADED, "thermal_slowdown"),
+    ("slowed down by the power brake", 12, {"reasons": 0x88}, {}, DEGRADED, "power_brake"),
+    ("PCIe narrow", 46, {"pcie": {"width": 8}}, {}, DEGRADED, "pcie_narrow"),
+    ("PCIe slow under load", 45, {"pcie": {"generation": 3}}, {}, DEGRADED, "pcie_slow"),
+    ("PCIe replays above a rate", 3, {"field": {"94": "3u"}}, {"field": {"94": "600u"}}, DEGRADED, "pcie_replay"),
+    ("PCIe fatal", "-", {"field": {"180": "0u"}}, {"field": {"180": "1u"}}, DEGRADED, "pcie_fatal"),
+    ("C2C errors", "-", {"field": {"231": 0}}, {"field": {"231": 1}}, DEGRADED, "c2c"),
+    ("reset required", 125, {"temperature": "!16"}, {}, NOT_FIT, "gpu.state"),
+]  # fmt: skip
+HEALTHY = [
+    ("all is well", {}, {}),
+    ("slowed down by heat for a moment", {}, {"reasons": 0x20}),
+    ("the software power cap", {"reasons": 4}, {}),
+    ("an idle GPU lowers the speed of its link", {"pcie": {"generation": 1}, "utilization": {"gpu": 0}}, {}),
+    ("a few PCIe replays", {"field": {"94": "3u"}}, {"field": {"94": "9u"}}),
+    ("a few CRC errors", {"field": {"163.1": 0}}, {"field": {"163.1": 50}}),
+    ("no bit errors", {"field": {"220.1": 0xFFF, "222.1": 0xFFF, "222.2": 0xFEE, "220.2": 0x10C}}, {}),
+    ("an old replay and recovery", {"field": {"161.1": 7, "162.2": 7, "214.1": 1, "180": "4u", "231.3": 3}}, {}),
+    ("a fabric that has not told its health", {"fabric": {"mask": 0, "summary": 0}}, {}),
+]
+
+
+def merge(gpu, answers):
+    for name, value in answers.items():
+        if isinstance(value, dict):
+            merge(gpu.setdefault(name, {}), value)
+        else:
+            gpu[name] = value
+
+
+class Judge:
+    """A collector at level basic behind a sampler's validation, and what a running agent remembers of it."""
+
+    def __init__(self, fake, tmp_path):
+        (tmp_path / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "proc/driver/nvidia/version").write_text("")
+        self.fake = fake
+        self.collector = NvidiaCollector(NvidiaCollector.Config(proc=tmp_path / "proc", root=tmp_path))
+        self.now, self.at = SECOND, time.time_ns()
+        self.collector._clock = lambda: self.now
+        self.sampler = Sampler("nvidia", self.collector, Level.BASIC, queue.SimpleQueue())
+        self.sampler.ok = True
+        self.history = History([self.sampler], self.at)
+        self.collector.open()
+        self.problems = []
+
+    def tell(self, answers):
+        """Change what the driver says of the sick GPU."""
+        merge(self.fake.gpus[PEER], answers)
+        self.fake.tell()
+
+    def read(self, readings=1):
+        """Read so many times, each when a reading is due, and return the verdict."""
+        for _ in range(readings):
+            self.now, self.at = self.now + EVERY, self.at + EVERY
+            points = []
+            try:
+                self.sampler.validation.take(self.collector.collect(self.at), self.at, points)
+            except PartlyCollected as partly:
+                self.problems += partly.problems
+            self.history.take(points, self.at)
+        return command.judge(self.history.answer(), [], NOWHERE, [], "agent")
+
+
+@pytest.fixture
+def judge(driver, tmp_path):
+    made = []
+
+    def start(answers, name="h100", many=8):
+        fake = driver(name, many)
+        made.append(Judge(fake, tmp_path))
+        if answers:
+            made[-1].tell(answers)
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.collector.close()
+
+
+def shown(verdict):
+    """Return about which GPU, and by which fault, kind or metric, for each reason."""
+    seen = [reason.shown_by for reason in verdict.reasons]
+    return {(one.dims["gpu"], one.dims.get("fault") or one.dims.get("kind") or one.metric) for one in seen}
+
+
+@pytest.mark.parametrize(
+    ("answers", "change", "word", "fault"), [row[2:] for row in SICK], ids=[row[0] for row in SICK]
+)
+def test_a_sick_gpu_is_named_by_its_fault(judge, answers, change, word, fault):
+    sick = judge(answers)
+    sick.read()
+    sick.tell(change)
+    verdict = sick.read(2 + HELD // EVERY)
+    assert verdict.word == word
+    assert (str(PEER), fault) in shown(verdict)
+    assert {gpu for gpu, _ in shown(verdict)} == {str(PEER)}, "the others are well"
+
+
+def test_the_sick_gpus_are_44_and_have_every_fault_and_kind_of_the_rules():
+    assert len(SICK) == 44
+    asked = {
+        word
+        for rule in RULES
+        if rule.metric in NvidiaCollector.always
+        for words in rule.only.values()
+        for word in words
+    }
+    assert asked - {row[-1] for row in SICK} == {"pcie_nonfatal"}
+
+
+@pytest.mark.parametrize(("answers", "change"), [row[1:] for row in HEALTHY], ids=[row[0] for row in HEALTHY])
+def test_a_healthy_gpu_gives_no_reason(judge, answers, change):
+    well = judge(answers)
+    well.read(2)
+    well.tell(change)
+    verdict = well.read(2)
+    assert (verdict.word, verdict.reasons, well.problems) == (FIT, [], [])
+    assert "8 GPUs" in verdict.fine
+
+
+def test_what_a_driver_does_not_tell_is_said_and_never_fine(judge):
+    old = judge({}, "t4", 2)
+    old.fake.gpus[0]["field"] = old.fake.gpus[1]["field"] = None
+    old.fake.tell()
+    verdict = old.read(3)
+    assert (verdict.word, old.problems) == (FIT, [])
+    assert verdict.fine == ["2 GPUs"]
+    assert [(one.about, one.why.count(",")) for one in verdict.unknown] == [("GPUs", len(FAULTS) - 1)], "it tells none"
+    some = judge({"fabric": {"state": 0}, "unrepairable": "!13", "sram": "!25"})
+    verdict = some.read(2)
+    unknown, of_all = verdict.unknown
+    assert of_all[:2] == ("GPUs", "not told by the driver: nvlink bit errors"), "before NVLink 5"
+    assert unknown.about == f"gpu {PEER}"
+    assert not unknown.decides
+    for word in ("memory unrepairable", "sram threshold", "fabric failed", "fabric no partition"):
+        assert word in unknown.why
+    assert verdict.word == FIT
+
+
+def test_a_bridge_that_no_gpu_has_is_no_fault_and_with_mig_links_are_not_known(judge):
+    apart = judge({}, many=2)
+    for gpu in apart.fake.gpus:
+        gpu["links_down"] = 18
+    apart.fake.tell()
+    verdict = apart.read(2)
+    assert verdict.word == FIT
+    assert "nvlink down" in verdict.unknown[0].why
+    sliced = judge({}, "h100_mig", 1)
+    merge(sliced.fake.gpus[0], {"links": 18, "links_down": 18, "spare": 0})
+    sliced.fake.tell()
+    assert sliced.read(2).word == FIT
+
+
+def test_counters_of_links_go_on_over_an_answer_that_fails_once(judge):
+    one = judge({"field": {"161.1": 4, "161.2": 5}})
+    one.read()
+    one.tell({"fields": "!999"})
+    one.read()
+    one.tell({"fields": None})
+    assert one.read().reasons == []
+
+
+def test_other_sinks_get_faults_at_level_all_only(judge):
+    faults = {metric.name: metric.level for metric in NvidiaCollector.metrics if metric.name in NvidiaCollector.always}
+    assert faults == dict.fromkeys(("gpu.fault", "gpu.link.errors"), Level.ALL)

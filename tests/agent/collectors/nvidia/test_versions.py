@@ -1,0 +1,112 @@
+"""The numbers, structs and functions that the collector uses, in each version of NVIDIA's binding and header."""
+
+from __future__ import annotations
+
+import re
+
+import pynvml
+import pytest
+from tests.nvml_versions import BINDINGS, HEADERS, WANTED, at, binding, used
+
+from chipwatch.collectors.nvidia import activity
+from chipwatch.collectors.nvidia.fields import ACTIONS, DRAIN, RECOVERY, RESET, SLOWDOWNS, DriverFields
+from chipwatch.collectors.nvidia.gpm import GRAPHICS
+from chipwatch.collectors.nvidia.metrics import THROTTLES, of_gpu
+from chipwatch.collectors.nvidia.query import MEMBERS
+
+OLDEST = "12.560.30"
+"""The oldest binding that pyproject.toml allows."""
+LATER = {
+    "nvmlDeviceGetTemperatureV", "nvmlDeviceGetRepairStatus", "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+    "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_v3_t",
+}  # fmt: skip
+"""Names that the collector looks for before it uses them."""
+SUPPORTED = BINDINGS[BINDINGS.index(OLDEST) :]
+DRIVERS = {"12.2.140": "535.104", "12.4.127": "550.54", "12.6.77": "560.35", "12.8.90": "570.124", "12.9.79": "575.57",
+           "13.0.39": "580.65", "13.0.87": "580.82", "13.1.115": "590.48", "13.2.86": "595.58"}  # fmt: skip
+"""The driver of a header, by CUDA's release notes."""
+ALL = [*(("nvidia-ml-py", version) for version in BINDINGS), *(("nvml.h", version) for version in HEADERS)]
+OF_A_DRIVER = [
+    *(("nvidia-ml-py", version, version.partition(".")[2]) for version in BINDINGS),
+    *(("nvml.h", version, driver) for version, driver in DRIVERS.items()),
+]
+GPM_WORDS = {1: "GRAPHICS_UTIL", 2: "SM_UTIL", 3: "SM_OCCUPANCY", 5: "ANY_TENSOR_UTIL", 10: "DRAM_BW_UTIL",
+             11: "FP64_UTIL", 12: "FP32_UTIL", 13: "FP16_UTIL"}  # fmt: skip
+ORDER = (
+    "DOUBLE",
+    "UNSIGNED_INT",
+    "UNSIGNED_LONG",
+    "UNSIGNED_LONG_LONG",
+    "SIGNED_LONG_LONG",
+    "SIGNED_INT",
+    "UNSIGNED_SHORT",
+)
+SMALL = {"nvmlProcessInfo_t"}
+"""Structs that the oldest binding has otherwise than its header: too large by 8 bytes."""
+
+
+def test_the_table_has_the_names_that_the_collector_uses():
+    has = at("nvidia-ml-py", BINDINGS[-1])
+    assert {*used()} - {*has} == set(), "run `python -m tests.nvml_versions`"
+    assert not [name for name in has if not (name in used() or WANTED.fullmatch(name) or name.endswith("_t"))]
+
+
+def test_the_installed_binding_is_as_the_table_says():
+    version = next((v for v in BINDINGS if binding(pynvml) == at("nvidia-ml-py", v)), None)
+    assert version, "a newer nvidia-ml-py: add it to BINDINGS, and run `python -m tests.nvml_versions`"
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_a_supported_binding_has_all_that_the_collector_uses(version):
+    assert {*used()} - {*at("nvidia-ml-py", version)} <= LATER
+
+
+@pytest.mark.parametrize(("source", "version"), ALL)
+def test_a_constant_and_a_struct_are_the_same_in_each_version(source, version):
+    newest, these = at("nvidia-ml-py", BINDINGS[-1]), at(source, version)
+    kept = {name for name in these if name in used() or name.endswith("_t")}
+    kept -= {"nvmlGpmMetricsGet_t"} | (SMALL if version == "12.535.77" else set())
+    assert {name: these[name] for name in kept} == {name: newest[name] for name in kept}
+    array = these["nvmlGpmMetricsGet_t"]  # its last member, an array, grows
+    assert array[1:-1] == newest["nvmlGpmMetricsGet_t"][1:-1]
+    assert array[-1][0] == newest["nvmlGpmMetricsGet_t"][-1][0]
+
+
+@pytest.mark.parametrize(("source", "version", "driver"), OF_A_DRIVER)
+def test_fields_are_asked_by_the_numbers_that_their_driver_has(source, version, driver):
+    has, fields = at(source, version), DriverFields(driver)
+    words = ("SW_THERM", "HW_THERM", "HW_POWER_BRAKE")
+    names = [f"NVML_FI_DEV_CLOCKS_EVENT_REASON_{word}_SLOWDOWN" for word in words]
+    expected = {has[name]: reason for name, reason in zip(names, SLOWDOWNS, strict=True) if name in has}
+    assert fields.slowdowns == expected
+    status = {has.get("NVML_FI_DEV_RESET_STATUS"), has.get("NVML_FI_DEV_DRAIN_AND_RESET_STATUS")} - {None}
+    recovery = {has.get("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION")} - {None}
+    assert {*fields.recovery} == (recovery or status)
+    assert status <= {RESET, DRAIN}
+
+
+@pytest.mark.parametrize(("source", "version", "driver"), OF_A_DRIVER)
+def test_an_action_has_the_name_that_its_driver_gives_it(source, version, driver):
+    head = "NVML_GPU_RECOVERY_ACTION_"
+    named = {value: name.removeprefix(head).lower() for name, value in at(source, version).items() if head in name}
+    if driver.startswith("580") and source == "nvidia-ml-py":
+        assert named.pop(5) == "gpu_reset_bus", "only this binding has it, no header"
+    for value in range(len(ACTIONS) + 1) if named else ():
+        assert DriverFields(driver).action({RECOVERY: value}) == named.get(value, f"unknown ({value})")
+
+
+@pytest.mark.parametrize(("source", "version"), ALL)
+def test_numbers_without_a_name_are_those_of_each_version(source, version):
+    has = at(source, version)
+    for number, reason in THROTTLES.items():
+        assert has[f"NVML_FI_DEV_PERF_POLICY_{reason.upper()}"] == number
+    assert {has[f"NVML_GPM_METRIC_{word}"]: word for word in GPM_WORDS.values()} == GPM_WORDS
+    assert {*of_gpu().active} == {*GPM_WORDS}
+    assert GRAPHICS in GPM_WORDS
+    types = {word: has[f"NVML_VALUE_TYPE_{word}"] for word in ORDER if f"NVML_VALUE_TYPE_{word}" in has}
+    assert all(ORDER[value] == word for word, value in types.items())
+    assert len(ORDER) == len(MEMBERS)
+    reasons = {re.sub("nvmlClocks(Event|Throttle)Reason", "", name): of for name, of in has.items() if "Clocks" in name}
+    slow = ("HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
+    assert sum(reasons[word] for word in slow) == activity.SLOWDOWNS
+    assert reasons["HwPowerBrakeSlowdown"] == activity.POWER_BRAKE

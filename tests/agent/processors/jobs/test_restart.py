@@ -1,0 +1,210 @@
+"""The time in which the agent did not run, and in which a GPU was divided otherwise, is unseen."""
+
+from __future__ import annotations
+
+import pytest
+from tests.agent.processors.jobs.machine import SECOND, START, Machine, job
+
+from chipwatch.owner import Allocation, GroupUse
+from chipwatch.processors.jobs import JobsProcessor
+
+ADA, BOB = job(41337, user="ada", since=START - 100 * SECOND), job(41340, user="bob")
+BUSY, IDLE = {"active": 1.0}, {"active": 0.0}
+
+
+def spent(machine, owner):
+    """Return the seconds by state of a job since it began."""
+    rows = [row for row in machine.processor.answer()["jobs"] if row["job"] == owner.job]
+    return {state: seconds for row in rows for state, seconds in row["seconds"].items() if seconds}
+
+
+def sums_agree(machine):
+    answer = machine.processor.answer()
+    return answer["charged_seconds"] == pytest.approx(answer["allocated_seconds"], abs=1e-6)
+
+
+def restart(machine, saved=None, seconds=0.0):
+    """Begin a processor with what the one before saved, by default at its end, and let time pass."""
+    saved = machine.processor.saved() if saved is None else saved
+    machine.processor = JobsProcessor(JobsProcessor.Config())
+    machine.processor.restore(saved)
+    machine.moment += int(seconds * SECOND)
+    machine.at += int(seconds * SECOND)
+
+
+def test_the_time_in_which_the_agent_was_stopped_is_unseen_for_a_job_that_stayed():
+    machine = Machine()
+    for _ in range(3):
+        machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: BUSY}, owners={10: ADA})
+    restart(machine, seconds=600)
+    for _ in range(3):
+        machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: BUSY}, owners={10: ADA})
+    assert spent(machine, ADA) == {"busy": 2 * 20.0, "unseen": 2 * 605.0}
+    assert sums_agree(machine)
+    (unseen,) = (point for point in machine.points if point.dims.get("state") == "unseen")
+    assert unseen.value == 2 * 605.0
+    assert START + 15 * SECOND <= unseen.start_time < machine.at - 10 * SECOND
+
+
+def test_after_a_kill_what_came_after_the_last_save_is_unseen_and_not_lost():
+    machine, saved = Machine(), []
+    for _ in range(12):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+        saved.append(machine.processor.saved())
+    restart(machine, saved[3])
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    assert spent(machine, ADA) == {"busy": 15.0 + 10.0, "unseen": 45.0}
+    assert sums_agree(machine)
+
+
+def test_a_held_gpu_does_not_begin_as_stalled_after_a_restart():
+    machine = Machine()
+    for n in range(30):
+        machine.tick([(0, 10)], {0: IDLE if n else BUSY}, owners={10: ADA})
+    before = spent(machine, ADA)
+    restart(machine, seconds=10)
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: IDLE}, owners={10: ADA})
+    assert spent(machine, ADA) == {**before, "held": before["held"] + 10.0, "unseen": 15.0}
+    (device,) = machine.processor.answer()["devices"]
+    assert (device["state"], device["seconds_since_kernel"]) == ("held", 29 * 5 + 10 + 15)
+
+
+def test_a_job_without_a_kernel_since_it_came_is_still_starting_after_a_restart():
+    machine = Machine()
+    machine.tick([], {0: IDLE})
+    machine.tick([(0, 10)], {0: IDLE}, owners={10: ADA})
+    was = machine.processor.answer()["devices"][0]["cause"]
+    restart(machine)
+    machine.tick([(0, 11)], {0: IDLE}, owners={11: BOB._replace(since=machine.at + SECOND)})
+    assert machine.processor.answer()["devices"][0]["cause"] == was == "startup"
+
+
+def test_only_jobs_that_held_a_gpu_before_and_after_are_charged_for_the_stop():
+    machine, left, older = Machine(), job(1), job(2, since=START - SECOND)
+    for _ in range(3):
+        machine.tick([(0, 10), (1, 12)], {0: BUSY, 1: BUSY, 2: IDLE}, owners={10: ADA, 12: left})
+    restart(machine, seconds=995)
+    came = BOB._replace(since=machine.at - 95 * SECOND)
+    processes = [(0, 10), (1, 11), (2, 13)]
+    for _ in range(2):
+        machine.tick(processes, {0: BUSY, 1: BUSY, 2: BUSY}, owners={10: ADA, 11: came, 13: older})
+    assert spent(machine, ADA) == {"busy": 15.0, "unseen": 1000.0}
+    assert spent(machine, BOB) == {"busy": 5.0, "unseen": 100.0}, "from the start of its process"
+    assert spent(machine, left) == {}
+    assert spent(machine, older) == {"busy": 5.0}, "it is not known when it came to the GPU"
+    assert sums_agree(machine)
+
+
+def test_a_job_that_was_given_a_gpu_and_has_no_process_is_charged_for_the_stop():
+    machine, given = Machine(), [Allocation("0", BOB, "mapping")]
+    for _ in range(2):
+        machine.tick([], {0: IDLE}, allocations=given, uses=[GroupUse(BOB)])
+    restart(machine, seconds=100)
+    machine.tick([], {0: IDLE}, allocations=given, uses=[GroupUse(BOB)])
+    assert spent(machine, BOB) == {"held": 5.0, "unseen": 105.0}
+
+
+def test_a_gpu_that_was_lost_during_the_stop_goes_on_to_be_held_by_its_job():
+    machine, slurm = Machine(), [GroupUse(ADA)]
+    machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, uses=slurm)
+    restart(machine, seconds=100)
+    for _ in range(3):
+        machine.tick([], {0: {"lost": True}}, uses=slurm)
+    assert spent(machine, ADA) == {"unseen": 105.0, "lost": 10.0}
+    machine.tick([], {0: {"lost": True}})
+    assert spent(machine, ADA) == {}, "the job has ended"
+    assert sums_agree(machine)
+
+
+def test_a_process_that_replaced_another_during_the_stop_counts_from_its_start():
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    restart(machine, seconds=100)
+    machine.tick([(0, 11)], {0: BUSY}, owners={11: ADA._replace(since=machine.at - 20 * SECOND)})
+    assert spent(machine, ADA) == {"busy": 5.0, "unseen": 25.0}
+
+
+def test_time_before_a_boot_is_not_charged():
+    machine = Machine()
+    given = [Allocation("0", BOB, "mapping")]
+    machine.tick([], {0: IDLE}, allocations=given)
+    restart(machine, seconds=7200)
+    machine.moment = 30 * SECOND
+    machine.tick([], {0: IDLE}, allocations=given)
+    assert spent(machine, BOB) == {"unseen": 35.0}
+
+
+@pytest.mark.parametrize("step", [-7200, -100])
+def test_a_clock_that_was_set_back_meanwhile_charges_no_time(step):
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    restart(machine)
+    machine.at += step * SECOND
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA._replace(since=machine.at - 50 * SECOND)})
+    assert spent(machine, ADA) == {"busy": 15.0, "unseen": pytest.approx(0, abs=1e-6)} or spent(machine, ADA) == {
+        "busy": 15.0
+    }
+    assert sums_agree(machine)
+
+
+def test_a_gpu_that_is_read_only_after_a_second_restart_goes_on_from_the_first_stop():
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: BUSY}, owners={10: ADA})
+    for _ in range(2):
+        restart(machine, seconds=45)
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: BUSY}, owners={10: ADA})
+    assert spent(machine, ADA) == {"busy": 5.0 + 5.0 + 5.0, "unseen": 50.0 + 50.0 + 105.0}
+    assert sums_agree(machine)
+
+
+def test_a_ledger_that_comes_after_the_first_readings_charges_no_time_twice():
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: IDLE}, owners={10: ADA})
+    saved = machine.processor.saved()
+    machine.processor = JobsProcessor(JobsProcessor.Config())
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY, 1: IDLE}, owners={10: ADA})
+    machine.processor.restore(saved)
+    machine.tick([(0, 10)], {0: BUSY, 1: IDLE}, owners={10: ADA})
+    assert spent(machine, ADA) == {"busy": 5.0 + 15.0, "stalled": 5.0}
+    assert sums_agree(machine)
+
+
+def test_without_facts_of_jobs_in_the_first_tick_the_stop_is_charged_in_the_next():
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    facts = machine.processor.facts
+    restart(machine, seconds=10)
+    for _ in range(2):
+        machine.moment += 5 * SECOND
+        machine.at += 5 * SECOND
+        machine.processor.facts = [facts[0]._replace(moment=machine.moment)]
+        assert not [point for point in machine.processor.derive([], machine.at) if point.metric.name == "job.gpus"]
+    machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    assert spent(machine, ADA) == {"busy": 5.0, "unseen": 25.0}
+    assert sums_agree(machine)
+
+
+def test_a_job_on_an_instance_that_was_made_meanwhile_is_unseen_until_its_first_reading():
+    machine, parts = Machine(), {"0.0": {**BUSY, "slices": 3 / 7}, "0.1": {**BUSY, "slices": 4 / 7}}
+    for _ in range(3):
+        machine.tick([("0.0", 10), ("0.1", 11)], parts, owners={10: ADA, 11: job(7)})
+    anew = {"0.0": parts["0.0"], "0.2": {"active": None, "slices": 2 / 7}}
+    came = BOB._replace(since=machine.at + 2 * SECOND)
+    machine.tick([("0.0", 10), ("0.2", 12)], anew, owners={10: ADA, 12: came}, seconds=9)
+    assert spent(machine, BOB) == {"unseen": pytest.approx(7 * 2 / 7)}
+    assert spent(machine, ADA) == {"busy": pytest.approx(19 * 3 / 7)}
+    machine.tick([("0.0", 10), ("0.2", 12)], {**anew, "0.2": parts["0.1"]}, owners={10: ADA, 12: came})
+    assert spent(machine, BOB) == {"unseen": pytest.approx(2.0), "busy": pytest.approx(5 * 4 / 7)}
+    assert sums_agree(machine)
+    causes = [point for point in machine.points if point.metric.name == "gpu.idle.time"]
+    assert not [point for point in causes if point.value > 5], "what was not read has no cause"

@@ -1,0 +1,281 @@
+"""Plugins that hang, fork, set alarms or answer nonsense lose only their own work, and the stop takes 8 s at most."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+IN_TIME = 8.5
+"""Seconds that a stop may take where something hangs; a machine that runs tests is busy."""
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and forks of POSIX")
+
+PROCESSORS = """
+import os, signal, threading
+from dataclasses import dataclass
+from chipwatch.datapoint import gauge
+from chipwatch.processor import Processor
+
+VALUE = gauge("stub.derived", "1", "A value.")
+
+class Stub(Processor):
+    metrics = (VALUE,)
+    facts = ()
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def derive(self, tick, at):
+        yield VALUE.point(at, 1.0)
+
+class Well(Stub):
+    pass
+
+class RaisingInRestore(Stub):
+    def restore(self, saved):
+        raise KeyError("no luck")
+
+class HangingInRestore(Stub):
+    def restore(self, saved):
+        threading.Event().wait()
+
+class RaisingInSaved(Stub):
+    def saved(self):
+        raise SystemExit("no luck")
+
+class TextInSaved(Stub):
+    def saved(self):
+        return "no bytes"
+
+class HangingInSaved(Stub):
+    def saved(self):
+        threading.Event().wait()
+
+class HangingInDerive(Stub):
+    def derive(self, tick, at):
+        threading.Event().wait()
+        yield
+
+class Forking(Stub):
+    def derive(self, tick, at):
+        pid = os.fork()
+        if pid:
+            open("children", "a").write(f"{pid}\\n")
+        elif os.environ.get("ENDS"):
+            open("ended", "a").write("x")
+            os._exit(0)
+        yield VALUE.point(at, 1.0)
+
+class Alarming(Stub):
+    def derive(self, tick, at):
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        yield VALUE.point(at, 1.0)
+"""
+OTHERS = """
+import os, threading
+from dataclasses import dataclass
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.sink import Limits, Sink
+
+class Lost(Sink):
+    limits = Limits(max_points=100, window=0, flush=0)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def write(self, batch):
+        return []
+
+class Number(Lost):
+    def destination(self):
+        return 42
+
+class Numbers(Lost):
+    def destination(self):
+        return {"port": 42}
+
+class Raises(Lost):
+    def destination(self):
+        raise SystemExit("no luck")
+
+class Left(Collector):
+    metrics = (gauge("stub.left", "1", "A value."),)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def open(self):
+        if os.environ.get("MANY"):
+            return
+        threading.Thread(target=threading.Event().wait, name="left behind", daemon=False).start()
+
+    def collect(self, at):
+        for n in range(int(os.environ.get("MANY", 1))):
+            yield self.metrics[0].point(at, n + 0.5, Dimensions(n=str(n)))
+"""
+
+
+@pytest.fixture
+def start(agent, plugins_folder, tmp_path):
+    """Start an agent with a plugin of each kind that is named, beside one that is well; its spool is `tmp_path`."""
+
+    def begin(*words, processor=None, sink=None, collector=None, **env):
+        others = {"sinks": [("odd", f"{sink}")]} if sink else {}
+        others |= {"collectors": [("odd", f"{collector}")]} if collector else {}
+        plugins_folder.add("others", OTHERS, **others)
+        processors = [("odd", processor)] if processor else []
+        plugins_folder.add("processors", PROCESSORS, processors=[*processors, ("well", "Well")])
+        more = ("--sink", "odd") if sink else ()
+        return agent.start(
+            "--interval", "0.2", "--collector", ",".join(filter(None, ("memory", collector and "odd"))), "--sink", "stdout",
+            *more, "--spool", tmp_path / "state", *words,
+            env={"PYTHONPATH": plugins_folder.folder, **env}, cwd=tmp_path,
+        )  # fmt: skip
+
+    return begin
+
+
+def ticks(running):
+    """Return the number of ticks of which the collector and the processor that is well gave points."""
+    points = running.points()
+    times = ({p["time"] for p in points if p["name"] == name} for name in ("memory.used", "stub.derived"))
+    return len(set.intersection(*times))
+
+
+@pytest.mark.parametrize(
+    ("processor", "said"),
+    [
+        ("RaisingInRestore", "processor odd: cannot take its state from"),
+        ("HangingInRestore", "processor odd: its last call has not returned; passed over until it does"),
+        ("RaisingInSaved", "processor odd: cannot save its state: no luck"),
+        ("TextInSaved", "processor odd: cannot save its state: expected bytes, got str"),
+        ("HangingInSaved", "processor odd: its last call has not returned; passed over until it does"),
+        ("HangingInDerive", "processor odd: its last call has not returned; passed over until it does"),
+    ],
+)
+def test_a_processor_that_raises_or_hangs_loses_its_own_work_and_is_named(start, until, tmp_path, processor, said):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/odd.json").write_text("{}")
+    running = start("--sink", "otlp", "--endpoint-url", "http://127.0.0.1:9", processor=processor)
+    until(lambda: ticks(running) >= 3)
+    code, took = running.stop()
+    assert code == 0
+    assert took < IN_TIME
+    assert running.errors().count(said) == 1
+    assert "KeyError" in running.errors() or processor != "RaisingInRestore"
+
+
+@pytest.mark.parametrize(
+    ("sink", "why"),
+    [
+        ("Number", "TypeError: destination: expected a mapping of str to str, got 42"),
+        ("Numbers", "TypeError: destination: expected a mapping of str to str, got {'port': 42}"),
+        ("Raises", "SystemExit: no luck"),
+    ],
+)
+def test_a_sink_that_cannot_tell_its_destination_is_left_out_and_the_others_go_on(start, until, sink, why):
+    running = start(sink=sink)
+    until(lambda: ticks(running) >= 3)
+    assert running.stop()[0] == 0
+    assert f"sinks.odd: it is left out, since destination fails: {why}" in running.errors()
+
+
+def test_a_run_whose_only_sink_cannot_tell_its_destination_does_not_start(agent, plugins_folder):
+    plugins_folder.add("others", OTHERS, sinks=[("odd", "Number")])
+    done = agent.run("--duration", "1", "--sink", "odd", env={"PYTHONPATH": plugins_folder.folder})
+    assert done.returncode == 2
+    assert "sinks.odd: it is left out, since destination fails" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_copy_of_the_agent_that_a_plugin_forks_ends_and_is_said_once(start, until, tmp_path):
+    running = start(processor="Forking")
+    until(lambda: ticks(running) >= 4)
+    until(running.errors)
+
+    def left():
+        children = [int(line) for line in (tmp_path / "children").read_text().split()]
+        return [pid for pid in children[:-2] if Path(f"/proc/{pid}").exists()]
+
+    until(lambda: len((tmp_path / "children").read_text().split()) >= 4 and not left())
+    assert running.stop()[0] == 0
+    assert running.errors().count("processor odd: forked a copy of the agent, which was ended") == 1
+    times = [point["time"] for point in running.points() if point["name"] == "memory.used"]
+    assert len(times) == len({*times})
+
+
+def test_a_child_that_ends_in_the_plugin_is_not_touched(start, until, tmp_path):
+    running = start(processor="Forking", ENDS="1")
+    until(lambda: ticks(running) >= 3)
+    until((tmp_path / "ended").exists)
+    assert running.stop()[0] == 0
+    assert "forked" not in running.errors()
+
+
+def test_an_alarm_that_a_plugin_sets_does_not_end_the_agent(start, until):
+    running = start(processor="Alarming")
+    until(lambda: ticks(running) >= 3)
+    time.sleep(0.1)  # the last alarm rings
+    assert running.process.poll() is None
+    assert running.stop()[0] == 0
+
+
+def test_a_thread_that_a_plugin_leaves_behind_does_not_hold_the_stop_up_and_is_named(start, until):
+    running = start(collector="Left")
+    until(lambda: ticks(running) >= 2)
+    code, took = running.stop()
+    assert code == 1
+    assert took < IN_TIME
+    assert "the stop takes over 7.5 s and is cut short; still running: " in running.errors()
+    assert "left behind" in running.errors()
+
+
+def test_a_thread_that_a_plugin_leaves_behind_does_not_hide_the_code_of_the_command(agent, plugins_folder):
+    plugins_folder.add("others", OTHERS, collectors=[("odd", "Left")])
+    done = agent.run(
+        "--collector", "odd", "--interval", "0.2", "--sink", "otlp", "--endpoint-url", "http://127.0.0.1:9",
+        "--", sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(7)",
+        env={"PYTHONPATH": plugins_folder.folder},
+    )  # fmt: skip
+    assert done.returncode == 7
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("sink", ["stdout", "prometheus"])
+def test_a_million_points_of_a_plugin_cost_60_mb_at_most(agent, plugins_folder, until, sink):
+    plugins_folder.add("others", OTHERS, collectors=[("odd", "Left")])
+    peaks = []
+    for collector in ("memory", "memory,odd"):
+        running = agent.start(
+            "--interval", "0.5", "--duration", "5", "--collector", collector, "--sink", sink,
+            env={"PYTHONPATH": plugins_folder.folder, "MANY": 1_000_000},
+        )  # fmt: skip
+        peaks.append(0)
+        while running.process.poll() is None:
+            status = Path(f"/proc/{running.pid}/status").read_text()
+            peaks[-1] = max([peaks[-1], *(int(kib) / 1024 for kib in re.findall(r"VmHWM:\s+(\d+)", status))])
+            time.sleep(0.1)
+        assert "more than 20000 points" in running.errors() or collector == "memory"
+    assert peaks[0] < peaks[1] < peaks[0] + 60
+
+
+def test_a_program_that_the_agent_starts_has_the_systems_alarm(agent):
+    program = "import signal; raise SystemExit(signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL)"
+    words = ("--collector", "memory", "--sink", "otlp", "--endpoint-url", "http://127.0.0.1:9")
+    assert agent.run(*words, "--", sys.executable, "-c", program).returncode == 0
