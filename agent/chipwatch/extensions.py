@@ -84,6 +84,11 @@ class HasDevices(Protocol):
         ...
 
 
+def names_of(devices: Iterable[Device]) -> dict[str, Dimensions]:
+    """Return the dimensions of devices by each of their ids."""
+    return {name: device.dims for device in devices for name in device.ids}
+
+
 @runtime_checkable
 class HasProcesses(Protocol):
     """A collector whose driver lists the processes of its devices."""

@@ -28,6 +28,7 @@ from chipwatch.extensions import (
     KeepsState,
     NeedsFacts,
     ReadsByLevel,
+    names_of,
 )
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
@@ -325,8 +326,7 @@ class Sampler(Source):
         facts = [*islice(collector.facts(), MOST_FACTS)] if isinstance(collector, HasFacts) else []
         if processes is not None or activity:
             devices = islice(collector.devices(), MOST_FACTS) if isinstance(collector, HasDevices) else ()
-            names = {name: device.dims for device in devices for name in device.ids}
-            facts.append(DeviceFacts(time.monotonic_ns(), processes, names, activity, self.name))
+            facts.append(DeviceFacts(time.monotonic_ns(), processes, names_of(devices), activity, self.name))
         return facts
 
     def _partly(self, problems: Sequence[str]) -> None:

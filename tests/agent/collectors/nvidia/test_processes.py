@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chipwatch.extensions import names_of
 from chipwatch.datapoint import Dimensions, Level
 
 MIB = 1 << 20
@@ -321,7 +322,7 @@ def test_instances_have_the_names_of_dynamic_resource_allocation_where_the_drive
     told.gpus[0]["mig"]["1"] |= {"profile": "!4", "slice": 0}  # no permission
     told.tell()
     bench = watch()
-    names = bench.collector.names()
+    names = names_of(bench.collector.devices())
     assert {name: dims for name, dims in names.items() if "mig-" in name} == {
         "gpu-0-mig-9-4": Dimensions(gpu="0", mig="0")
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.doubles.nvml.driver import together
 
+from chipwatch.extensions import names_of
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import Unavailable
@@ -202,8 +203,8 @@ def test_a_new_gpu_in_place_of_a_lost_one_has_its_index_and_its_xids(driver, wat
     assert states(read) == {"0": 1, "1": 1, "2": 1}
     assert read["gpu.temperature{gpu=1}"] == 33
     assert [dict(point.dims)["gpu"] for point in watched.points if point.metric.name == "gpu.xid"] == ["1"]
-    assert f"{NEW}1" in watched.collector.names()
-    assert fake.gpus[1]["uuid"] in watched.collector.names()
+    assert f"{NEW}1" in names_of(watched.collector.devices())
+    assert fake.gpus[1]["uuid"] in names_of(watched.collector.devices())
 
 
 @pytest.mark.parametrize("returned", [8, 3])
@@ -222,7 +223,7 @@ def test_gpus_that_return_with_other_uuids_are_not_lost(driver, watch, returned)
     fake.tell()
     watched.read(10)
     assert states(watched.read(10)) == {str(n): int(n < returned) for n in range(8)}
-    listed = [name for name in watched.collector.names() if name.startswith("GPU-")]
+    listed = [name for name in names_of(watched.collector.devices()) if name.startswith("GPU-")]
     assert len(listed) == 8
 
 
@@ -551,7 +552,7 @@ def test_check_reports_gpus_of_proc_that_nvml_does_not_list(driver, watch, proc)
 
 
 def parts(watched):
-    return {name for name in watched.collector.names() if name.startswith("MIG-")}
+    return {name for name in names_of(watched.collector.devices()) if name.startswith("MIG-")}
 
 
 def test_instances_that_are_made_otherwise_are_read_in_the_next_tick(driver, watch):

@@ -17,7 +17,7 @@ from tests.doubles.nvml.driver import CannotBuild, Loaded, build, profile
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected
-from chipwatch.extensions import DeviceFacts
+from chipwatch.extensions import DeviceFacts, names_of
 from chipwatch.owner import Allocation, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 
@@ -132,7 +132,7 @@ class Node:
         with suppress(PartlyCollected):
             points += (point for point in self.collector.collect(at) if point.metric.level <= Level.BASIC)
         processes, activity = [*self.collector.processes()], [*self.collector.activity()]
-        devices = DeviceFacts(moment, processes, self.collector.names(), activity, "nvidia")
+        devices = DeviceFacts(moment, processes, names_of(self.collector.devices()), activity, "nvidia")
         here = {
             hold.pid: Owner("slurm", hold.job, since=START + int(hold.start * SECOND))
             for hold in HOLDS if hold.start <= self.now < hold.end
