@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.text import Text
 from tests.doubles.nvml.driver import VARIABLE, Loaded, build
 
-from chipwatch.commands.top.draw import Style
-from chipwatch.commands.top.live import Live
-from chipwatch.commands.top.machine import Machine, device_of
-from chipwatch.commands.top.palette import DARK
-from chipwatch.commands.top.screen import Notes, compose
-from chipwatch.commands.top.view import View
 from chipwatch.config.load import load
+from chipwatch.top.draw import Style
+from chipwatch.top.live import Live
+from chipwatch.top.machine import Machine, device_of
+from chipwatch.top.palette import DARK
+from chipwatch.top.screen import Notes, compose
+from chipwatch.top.view import View
 
 SIZE = (120, 34)
 TICKS, STEP = 340, 2

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from chipwatch.commands.parser import flags, parse
-from chipwatch.commands.verdict.callers import code_of_failure
 from chipwatch.errors import CommandError, text_of
 from chipwatch.redaction import one_line
+from chipwatch.verdict.callers import code_of_failure
 from chipwatch.version import __version__
 
 if TYPE_CHECKING:
@@ -134,10 +134,10 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _verdict(given: argparse.Namespace) -> int:
-    from chipwatch.commands.verdict import command  # noqa: PLC0415
+    from chipwatch.commands import verdict  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # the verdict says what is wrong
-    text, code = command.run(given)
+    text, code = verdict.run(given)
     _print(text)
     return code
 
@@ -152,7 +152,7 @@ def _jobs(given: argparse.Namespace) -> int:
 def _list(given: argparse.Namespace) -> int:
     from shutil import get_terminal_size  # noqa: PLC0415
 
-    from chipwatch.commands import catalogue  # noqa: PLC0415
+    from chipwatch.advisor import catalogue  # noqa: PLC0415
     from chipwatch.logs import formats  # noqa: PLC0415
 
     formats.to_stderr("warning")
@@ -214,7 +214,7 @@ def _ignore_timers() -> None:
 
 
 def _top(config: Config, given: argparse.Namespace) -> int:
-    from chipwatch.commands.top import program  # noqa: PLC0415
+    from chipwatch.top import program  # noqa: PLC0415
 
     asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:
@@ -224,7 +224,7 @@ def _top(config: Config, given: argparse.Namespace) -> int:
 
 def _plan(config: Config, given: argparse.Namespace) -> int:
     from chipwatch.advice import Terms  # noqa: PLC0415
-    from chipwatch.commands.plan import estimate, text  # noqa: PLC0415
+    from chipwatch.advisor.plan import estimate, text  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
     terms = Terms(**{key: getattr(given, key) for key in Terms._fields})
@@ -235,7 +235,7 @@ def _plan(config: Config, given: argparse.Namespace) -> int:
 
 
 def _dashboard(config: Config, given: argparse.Namespace) -> int:
-    from chipwatch.commands.dashboard import make, options  # noqa: PLC0415
+    from chipwatch.advisor.dashboard import make, options  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
     made = make.make(config, options.options(given))

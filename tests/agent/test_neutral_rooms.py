@@ -11,7 +11,7 @@ import pytest
 from chipwatch.config import plugins
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("config", "pipeline", "spool", "status", "commands/plan", "commands/dashboard")
+ROOMS = ("config", "pipeline", "spool", "status", "advisor/plan", "advisor/dashboard")
 FILES = [path for room in ROOMS for path in sorted((ROOT / "agent/chipwatch" / room).rglob("*.py"))]
 WORDS = {"apple", "aws", "azure", "ec2", "ecs", "gce", "gcp", "gcloud", "amazon", "datadog"}
 PLAIN = {

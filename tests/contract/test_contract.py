@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from chipwatch.advisor.catalogue import catalogue
 from chipwatch.collector import Collector
-from chipwatch.commands.catalogue import catalogue
 from chipwatch.commands.sample import field_docs
 from chipwatch.config import plugins
 from chipwatch.config.convert import convert

@@ -7,7 +7,7 @@ import re
 import tomllib
 
 import pytest
-from tests.agent.commands.dashboard.strict import check_cloudwatch
+from tests.agent.advisor.dashboard.strict import check_cloudwatch
 from tests.deploy import terraform as tf
 from tests.deploy.test_ecs import FOLDER, environment, read
 from tests.deploy.test_helm import pod_of, render, toml_of

@@ -20,8 +20,8 @@ from tests.deploy.test_ecs import agent_of as container_of
 from tests.doubles.terraform import trim
 from tests.golden.update import terraform_aws, without_jobs
 
-from chipwatch.commands.dashboard.make import make
-from chipwatch.commands.dashboard.options import Options
+from chipwatch.advisor.dashboard.make import make
+from chipwatch.advisor.dashboard.options import Options
 from chipwatch.config.convert import options_of
 from chipwatch.config.load import load
 from chipwatch.config.options import TABLES, Config

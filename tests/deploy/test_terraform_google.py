@@ -15,15 +15,15 @@ import sys
 import tomllib
 
 import pytest
-from tests.agent.commands.dashboard.strict import check_google
+from tests.agent.advisor.dashboard.strict import check_google
 from tests.deploy import boot, tools
 from tests.deploy import terraform as tf
 from tests.deploy.test_user_data import FAKE, Play
 from tests.doubles.terraform import trim
 from tests.golden.update import installer_on_google, terraform_google
 
-from chipwatch.commands.dashboard.make import make
-from chipwatch.commands.dashboard.options import Options
+from chipwatch.advisor.dashboard.make import make
+from chipwatch.advisor.dashboard.options import Options
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.load import load
 from chipwatch.identity.names import WORDS

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tests.agent.commands.dashboard.strict import query
+from tests.agent.advisor.dashboard.strict import query
 
 LOOK_BACK = 3 * 3600
 """Seconds before an evaluation from which a query takes series."""

@@ -20,8 +20,8 @@ BIG = {
 """Of the standard library; without a use in an agent that prints."""
 OWN = {
     "chipwatch.advice",
-    "chipwatch.commands.summary",
-    "chipwatch.commands.wrapped",
+    "chipwatch.report.summary",
+    "chipwatch.runtime.wrapped",
     "chipwatch.spool.disk",
     "chipwatch.testing",
 }

@@ -18,7 +18,7 @@ from tests.golden.update import (
     otel_names,
 )
 
-from chipwatch.commands.catalogue import catalogue as declared
+from chipwatch.advisor.catalogue import catalogue as declared
 
 STALE = "if this change is meant, `make golden` writes it anew"
 

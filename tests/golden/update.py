@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.golden import helm, verdict
 from tests.golden.messages import messages
 
-from chipwatch.commands.catalogue import catalogue, rows
-from chipwatch.commands.dashboard.make import make
-from chipwatch.commands.dashboard.options import Options
-from chipwatch.commands.dashboard.sent import Found, find
+from chipwatch.advisor.catalogue import catalogue, rows
+from chipwatch.advisor.dashboard.make import make
+from chipwatch.advisor.dashboard.options import Options
+from chipwatch.advisor.dashboard.sent import Found, find
 from chipwatch.config.load import load
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Kind

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.agent.collectors.nvidia.test_health import SICK
-from tests.agent.commands.verdict import situations
+from tests.agent.verdict import situations
 
-from chipwatch.commands.catalogue import catalogue
-from chipwatch.commands.verdict.callers import CALLERS, code_of
-from chipwatch.commands.verdict.rules import GAUGES, RULES, Rule
+from chipwatch.advisor.catalogue import catalogue
+from chipwatch.verdict.callers import CALLERS, code_of
+from chipwatch.verdict.rules import GAUGES, RULES, Rule
 
 PAGE = Path(__file__).parents[2] / "docs/node-health.md"
 BEGIN, END = "<!-- rules of agent verdict, by `make golden` -->\n", "<!-- end of rules -->\n"

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 from tests.proof.scraping import LONG, Prometheus, free_port, start
 
-from chipwatch.commands.dashboard.make import make
-from chipwatch.commands.dashboard.options import Options
+from chipwatch.advisor.dashboard.make import make
+from chipwatch.advisor.dashboard.options import Options
 from chipwatch.config.load import load
 
 pytestmark = pytest.mark.proof

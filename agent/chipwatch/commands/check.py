@@ -12,10 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from chipwatch.commands.advisors import advisor_of
-from chipwatch.commands.device_log import gpu_troubles
-from chipwatch.commands.verdict.callers import NOT_FIT
-from chipwatch.commands.wanted import absent, check_places, owner_of_watched
+from chipwatch.advisor.advisors import advisor_of
 from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
 from chipwatch.config.load import asked_collectors
@@ -29,12 +26,15 @@ from chipwatch.pipeline import preflight
 from chipwatch.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Derivation, Sampler
+from chipwatch.runtime.device_log import gpu_troubles
+from chipwatch.runtime.wanted import absent, check_places, owner_of_watched
 from chipwatch.sink import Sink
 from chipwatch.spool.chunk import fits, shown
 from chipwatch.spool.ledger import Ledger
 from chipwatch.spool.lock_file import verified
 from chipwatch.spool.sqlite import refuse_links
 from chipwatch.status.heartbeat import state_folder
+from chipwatch.verdict.callers import NOT_FIT
 
 TIMEOUT: Final = 8.0
 """Seconds to wait for the identity."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.commands.arguments import pair, price, seconds, whole, words
-from chipwatch.commands.verdict.callers import CALLERS
+from chipwatch.verdict.callers import CALLERS
 
 COMMANDS: Final = {
     "run": "collect and send until stopped (the default); `-- COMMAND` runs a command and prints a summary of it",

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 
-from chipwatch.commands import amounts
 from chipwatch.redaction import one_line
+from chipwatch.report import amounts
 
 STATES: Final = ("busy", "stalled", "held", "throttled", "lost")
 REST: Final = ("unknown", "unseen")

@@ -13,11 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.commands.announcements import Announcements
-from chipwatch.commands.device_log import DeviceLog
-from chipwatch.commands.life import serve_health, show_life
-from chipwatch.commands.signals import Signals, end_in_time, handle
-from chipwatch.commands.wanted import Wanted, check_places, owner_of_watched
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
@@ -31,10 +26,15 @@ from chipwatch.logs.formats import to_stderr
 from chipwatch.logs.text import count
 from chipwatch.pipeline.build import assemble, validate
 from chipwatch.pipeline.clock import DEADLINE, Pipeline
+from chipwatch.runtime.announcements import Announcements
+from chipwatch.runtime.device_log import DeviceLog
+from chipwatch.runtime.life import serve_health, show_life
+from chipwatch.runtime.signals import Signals, end_in_time, handle
+from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched
 from chipwatch.status import heartbeat
 
 if TYPE_CHECKING:
-    from chipwatch.commands.wrapped import WrappedCommand
+    from chipwatch.runtime.wrapped import WrappedCommand
     from chipwatch.status.server import Health
 
 log = logging.getLogger(__name__)
@@ -113,8 +113,8 @@ def _run_command(
     this: _Run, command: Sequence[str], *, once: bool, duration: float | None, tell: Callable[[str], None]
 ) -> int:
     """Collect while `command` runs; return its exit code."""
-    from chipwatch.commands.summary import Summary  # noqa: PLC0415  # these take 1 MB, only if there is a command
-    from chipwatch.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
+    from chipwatch.report.summary import Summary  # noqa: PLC0415  # these take 1 MB, only if there is a command
+    from chipwatch.runtime.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
 
     config, lines, early = this.config, [], list[int]()
     handle(FORWARDED, lambda number, _: early.append(number))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from chipwatch.commands.catalogue import loaded
+from chipwatch.advisor.catalogue import loaded
 from chipwatch.config import plugins
 from chipwatch.config.convert import nearest, options_of
 from chipwatch.config.load import FRAME_OPTIONS, SHARED

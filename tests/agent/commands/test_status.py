@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from chipwatch.commands.top.delivery import parts_of
+from chipwatch.top.delivery import parts_of
 
 
 @pytest.fixture

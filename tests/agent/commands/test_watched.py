@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.commands.wanted import owner_of_watched
 from chipwatch.config.options import Config
+from chipwatch.runtime.wanted import owner_of_watched
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are found on Linux only")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chipwatch.commands.catalogue import catalogue as declared
+from chipwatch.advisor.catalogue import catalogue as declared
 from chipwatch.host import gpu_metrics
 
 PARTS = ("mig",)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.collectors.openmetrics.page import Reader
-from chipwatch.commands.catalogue import catalogue as installed
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from chipwatch.host.exposition import Answer
 from chipwatch.naming import rename as names

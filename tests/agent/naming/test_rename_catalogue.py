@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.commands.catalogue import catalogue as installed
+from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.naming.profiles import PROFILES, SCRAPED, WANDB_DOCS_COPIES
 from chipwatch.naming.rename import OF_TREE, copier, renamer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chipwatch.commands.catalogue import catalogue as installed
+from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.identity.names import WORDS
 from chipwatch.naming.name import PLACEHOLDER

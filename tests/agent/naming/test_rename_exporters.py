@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from chipwatch.commands.catalogue import catalogue
+from chipwatch.advisor.catalogue import catalogue
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
 from chipwatch.naming.dcgm import DCGM, DCGM_4_6, DCGM_4_6_COPIES, DCGM_COPIES
 from chipwatch.naming.node import NODE

@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.doubles.otlp import read
 
-from chipwatch.commands.catalogue import catalogue
+from chipwatch.advisor.catalogue import catalogue
 from chipwatch.datapoint import Dimensions, Kind
 from chipwatch.naming.otel import OTEL, VERSION
 from chipwatch.naming.rename import renamer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.commands.catalogue import catalogue as installed
+from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.datapoint import Dimensions
 from chipwatch.naming.profiles import WANDB, WANDB_COPIES
 from chipwatch.naming.rename import Copier, Renamer

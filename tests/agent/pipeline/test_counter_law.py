@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.commands.catalogue import catalogue
+from chipwatch.advisor.catalogue import catalogue
 from chipwatch.datapoint import Dimensions, Kind
 from chipwatch.pipeline.window import Window
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.agent.collectors.nvidia.conftest import START
 
-from chipwatch.commands.verdict.callers import DEGRADED, NOT_FIT
-from chipwatch.commands.verdict.history import History
-from chipwatch.commands.verdict.rules import reasons
 from chipwatch.datapoint import Level
 from chipwatch.pipeline.window import Window
+from chipwatch.verdict.callers import DEGRADED, NOT_FIT
+from chipwatch.verdict.history import History
+from chipwatch.verdict.rules import reasons
 
 WAIT = "nvmlEventSetWait_v2"
 

@@ -10,13 +10,13 @@ import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.collectors.nvidia.health import EVERY, HELD
-from chipwatch.commands.verdict import command
-from chipwatch.commands.verdict.callers import DEGRADED, FIT, NOT_FIT
-from chipwatch.commands.verdict.history import History
-from chipwatch.commands.verdict.rules import FAULTS, RULES
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected
 from chipwatch.pipeline.sampler import Sampler
+from chipwatch.verdict import command
+from chipwatch.verdict.callers import DEGRADED, FIT, NOT_FIT
+from chipwatch.verdict.history import History
+from chipwatch.verdict.rules import FAULTS, RULES
 
 SECOND = 10**9
 NOWHERE = Path("/nonexistent")

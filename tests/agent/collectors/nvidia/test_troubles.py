@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.doubles.nvml.driver import together
 
-from chipwatch.extensions import names_of
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import Unavailable
+from chipwatch.extensions import names_of
 
 CODES = [*range(1, 31), 999]
 PLACES = {

@@ -1,0 +1,119 @@
+"""`agent list`: the metrics of every collector and processor."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from chipwatch.config import plugins
+from chipwatch.datapoint import Level, Metric
+from chipwatch.errors import ConfigError
+from chipwatch.pipeline.self_metrics import AgentCollector
+from chipwatch.redaction import one_line
+
+log = logging.getLogger(__name__)
+
+HEADS: Final = ("name", "kind", "unit", "level", "dimensions", "collector", "help")
+SPARE: Final = ("dimensions", "kind", "collector", "level", "unit")
+"""Columns that a narrow terminal goes without, the first one first."""
+MIN_HELP: Final = 40
+"""Characters of the help for which other columns are left out."""
+Row = tuple[str, ...]
+
+
+def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]]:
+    """Iterate over plugins, or `only` the one: name, class and "", or name, None and why it cannot be loaded."""
+    known = plugins.installed(f"chipwatch.{group}")
+    for name in known if only is None else known.keys() & {only}:
+        try:
+            plugins.check(f"chipwatch.{group}", name, cls := plugins.load(f"chipwatch.{group}", name, known))
+            yield name, cls, ""
+        except (ImportError, ConfigError) as problem:
+            yield name, None, f"it cannot be loaded: {one_line(str(problem))}"
+
+
+def catalogue() -> dict[str, list[Metric]]:
+    """Return the metrics of every installed collector and processor by its name, with or without the hardware."""
+    found: dict[str, list[Metric]] = {}
+    for group in ("collectors", "processors"):
+        for name, cls, problem in loaded(group):
+            if cls is None:
+                log.warning("%s.%s is left out: %s", group, name, problem)
+            else:
+                found[name] = [*found.get(name, ()), *cls.metrics]
+    return {**found, "agent": list(AgentCollector.metrics)}
+
+
+def rows(metrics: Mapping[str, Iterable[Metric]]) -> list[Row]:
+    """Return name, kind, unit, level, dimensions, collector and help of each metric, as text."""
+    return [
+        (m.name, m.kind.value, m.unit, m.level.name.lower(), ",".join(m.dims), collector, m.help)
+        for collector, of in metrics.items()
+        for m in of
+    ]
+
+
+def listing(
+    format: str = "text",  # noqa: A002  # as the option is called
+    word: str | None = None,
+    level: str = "all",
+    *,
+    here: bool = False,
+    width: int | None = None,
+) -> str:
+    """
+    Return the catalogue in the `format` text, markdown or json; raise ConfigError where no metric fits.
+
+    `word` is a part of a metric's name, a collector or a family; `here` asks for what this machine has; text fits into
+    `width` characters.
+    """
+    metrics, names = catalogue(), None
+    if here:
+        metrics, names = _found_here(metrics)
+    family = plugins.FAMILIES.get(word or "", (word,))
+    table = rows({
+        name: [
+            metric for metric in of
+            if metric.level <= Level[level.upper()] and (names is None or metric.name in names)
+            and (not word or word in metric.name or name in family)
+        ]
+        for name, of in metrics.items()
+    })  # fmt: skip
+    if not table:
+        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; `agent list` prints all")
+    if format == "json":
+        return json.dumps([dict(zip(HEADS, row, strict=True)) for row in table], indent=1)
+    if format == "markdown":
+        body = "\n".join(f"| {' | '.join(row)} |" for row in table)
+        return f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}\n{body}"
+    return columns([HEADS, *table], width)
+
+
+def _found_here(metrics: Mapping[str, list[Metric]]) -> tuple[dict[str, list[Metric]], set[str]]:
+    """Return the metrics of the collectors that find something here, and the names of what they read."""
+    from chipwatch.advisor.discovery import discover  # noqa: PLC0415  # needed only here, and takes a second
+    from chipwatch.config.load import load  # noqa: PLC0415
+
+    machine = discover(load(None, {}), {})
+    return (
+        {name: of for name, of in metrics.items() if name not in machine.absent},
+        {point.metric.name for point in machine.points},
+    )
+
+
+def columns(table: Sequence[Row], width: int | None = None) -> str:
+    """Return rows as aligned text, the last column not padded; within `width`, columns and help may be cut."""
+    shown = list(range(len(table[0])))
+    widths = [max(len(row[n]) for row in table) for n in shown]
+    for head in SPARE:
+        room = (width or 10**6) - sum(widths[n] + 2 for n in shown[:-1])
+        if room < MIN_HELP and head in table[0]:
+            shown.remove(table[0].index(head))
+    room = max(1, (width or 10**6) - sum(widths[n] + 2 for n in shown[:-1]))
+    lines = []
+    for row in table:
+        last = row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…"
+        lines.append("  ".join([*(row[n].ljust(widths[n]) for n in shown[:-1]), last]).rstrip())
+    return "\n".join(lines)

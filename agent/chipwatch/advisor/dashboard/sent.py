@@ -1,0 +1,123 @@
+"""The metrics that a configuration sends to a sink, with their names and dimensions there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from chipwatch.advice import Sent
+from chipwatch.advisor.dashboard.options import Options
+from chipwatch.advisor.discovery import SOME_TIME, UNKNOWN, assumed, discover, of_machines
+from chipwatch.config import plugins
+from chipwatch.config.load import chosen, plugin_config, sink_options, sink_type
+from chipwatch.config.options import Config
+from chipwatch.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.errors import ConfigError
+from chipwatch.identity.names import OF_POINTS
+from chipwatch.naming.name import NONE
+from chipwatch.naming.profiles import MACHINE
+from chipwatch.naming.rename import renamer
+from chipwatch.pipeline.build import build_filter
+
+
+class Found(NamedTuple):
+    """All metrics that are sent."""
+
+    sent: tuple[Sent, ...]
+    machine: tuple[str, ...]
+    """The keys of the machine's dimensions, as they are sent, sorted."""
+    window: float
+    """Seconds of one point of a series."""
+    notes: tuple[str, ...]
+    """What is left out, and why."""
+
+
+def find(config: Config, name: str, options: Options, *, by_name: bool = False) -> Found:
+    """
+    Return what `config` sends to the sink `name`; raise ConfigError or NotLoaded.
+
+    With `by_name`, each name is there once, with the dimensions of all ways to send it.
+    """
+    sink = plugins.load(plugins.SINKS, sink_type(name, config))
+    with plugins.blamed(plugins.SINKS, name, "it cannot be built"):
+        limits = sink(plugin_config(sink, "sinks", name, config)).limits
+    own = sink_options(name, config)
+    filtered = build_filter(own, limits, config)
+    window = limits.window if own.window is None else own.window
+    words = [*(word for word in config.common_dims if word not in OF_POINTS), *config.dims]
+    names = MACHINE.get(config.names, NONE)
+    machine = tuple(sorted({names.get(word, word) for word in words}))
+    notes: list[str] = []
+    config = of_machines(config, options.families)
+    points = _assumed(config, options) if options.families else _here(config, options, notes)
+    wanted = (point for point in points if filtered.wants(point.metric))
+    sent = sorted(_renamed(wanted, config, Dimensions(dict.fromkeys(words, "x")), machine, notes), key=_order)
+    assert config.interval is not None
+    return Found(tuple(_merged(sent) if by_name else sent), machine, max(window, config.interval), tuple(notes))
+
+
+def _assumed(config: Config, options: Options) -> Iterable[Datapoint]:
+    """Yield the points of machines, those of jobs also with the dimension that only one scheduler gives to its jobs."""
+    for point in chain(*assumed(config, options.devices).values()):
+        yield point
+        if "job" in point.dims:
+            yield from (point._replace(dims=point.dims | {key: UNKNOWN}) for key in ("partition", "namespace"))
+
+
+def _merged(sent: Iterable[Sent]) -> Iterable[Sent]:
+    """Return each name once, with all its dimensions."""
+    merged: dict[tuple[str, str], Sent] = {}
+    for one in sent:
+        first = merged.setdefault((one.metric.name, one.name), one)
+        dims = tuple(sorted({*first.dims, *one.dims}))
+        count = one.series if first is one else first.series + one.series
+        merged[one.metric.name, one.name] = first._replace(dims=dims, held=_common(first.held, one.held), series=count)
+    return merged.values()
+
+
+def _common(first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple(pair for pair in first if pair in second)
+
+
+def _order(sent: Sent) -> tuple[str, str, tuple[str, ...]]:
+    return sent.metric.name, sent.name, sent.dims
+
+
+def _here(config: Config, options: Options, notes: list[str]) -> Iterable[Datapoint]:
+    """Return the points of this machine, and those that other configured collectors would yield."""
+    machine = discover(config, {})
+    notes += [f"{name} is left out, it failed: {why}" for name, why in machine.failed.items()]
+    absent = [name for name in chosen("collectors", config) if name in machine.absent and config.collector]
+    return chain(machine.points, *assumed(config, options.devices, absent).values())
+
+
+def _renamed(
+    points: Iterable[Datapoint], config: Config, common: Dimensions, machine: Sequence[str], notes: list[str]
+) -> Iterable[Sent]:
+    """Return each name and set of dimensions of the renamed points once."""
+    try:
+        rename = renamer(config.names)
+    except LookupError as problem:
+        raise ConfigError(str(problem)) from problem
+    found: dict[tuple[str, str, tuple[str, ...]], Sent] = {}
+    series: dict[tuple[str, str, tuple[str, ...]], set[Dimensions]] = {}
+    unknown: set[str] = set()
+    for point in points:
+        old = Datapoint(point.metric, 1.0, common | point.dims, SOME_TIME)  # of the value 1, to find the factor
+        if point.metric.kind is Kind.COUNTER:
+            old = old._replace(start_time=SOME_TIME, window_start=SOME_TIME, increase=1.0)
+        new = rename(old) if rename else old
+        if UNKNOWN in new.metric.name:
+            unknown.add(point.metric.name)
+            continue
+        factor = new.value if new.metric.kind is Kind.GAUGE else new.increase
+        dims = tuple(sorted(key for key in new.dims if key not in machine))
+        held = tuple((key, value) for key, value in point.dims.items_sorted if key not in dims)
+        sent = Sent(point.metric, new.metric.name, new.metric.unit, factor or 1.0, dims, held)
+        if before := found.get(_order(sent)):  # they differ in the values of a renamed dimension
+            sent = before._replace(held=_common(before.held, held))
+        found[_order(sent)] = sent
+        series.setdefault(_order(sent), set()).add(point.dims)  # collectors of several makers yield the same ones
+    notes += [f"{name} is left out: its name contains a value that only a machine knows" for name in sorted(unknown)]
+    return [sent._replace(series=len(series[key])) for key, sent in found.items()]

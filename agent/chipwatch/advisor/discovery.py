@@ -1,0 +1,119 @@
+"""Finds the series of this machine by reading twice, or those of machines that are only described."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Final, NamedTuple
+
+from chipwatch.advisor.dashboard.charts import LISTS, TABLES
+from chipwatch.config import plugins
+from chipwatch.config.convert import nearest
+from chipwatch.config.instances import build_collectors, build_plugin, build_processors
+from chipwatch.config.load import chosen
+from chipwatch.config.options import Config
+from chipwatch.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric
+from chipwatch.errors import ConfigError
+from chipwatch.pipeline.build import build_sources
+from chipwatch.pipeline.clock import FIRST_READING, Pipeline
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.self_metrics import AgentCollector
+from chipwatch.pipeline.window import Window
+from chipwatch.sink import Sink
+from chipwatch.spool.queue import Spool
+
+PAUSE: Final = 0.3
+"""Seconds between the two readings: a rate needs two."""
+UNKNOWN: Final = "\N{REPLACEMENT CHARACTER}"
+"""Stands for a value that only the machine knows."""
+SOME_TIME: Final = 1_800_000_000 * 10**9
+"""Time of points that stand for what is sent (ns since the epoch)."""
+
+
+class Discovery(NamedTuple):
+    """The points of the first and the second reading, and the state of the collectors."""
+
+    before: list[Datapoint]
+    points: list[Datapoint]
+    series: dict[str, int]
+    """Collector -> number of series at level `all`."""
+    absent: dict[str, str]
+    """Collector -> why it is not available."""
+    failed: dict[str, str]
+    """Collector -> why its reading failed, so that its series are missing."""
+
+
+def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
+    """Read every collector, the agent's own too, twice at level `all`; write nothing and send nothing."""
+    own = AgentCollector(start_time=time.time_ns())
+    collectors, processors = {**build_collectors(config), "agent": own}, build_processors(config)
+    samplers, derivations, readings = build_sources(collectors, processors, config, least=Level.ALL)
+    routes = [_idle_route(name, sink) for name, sink in sinks.items()]
+    pipeline = Pipeline(samplers, routes, readings, interval=8.0, derivations=derivations)
+    own.watch(pipeline)
+    for sampler in samplers:
+        sampler.start()
+    before = pipeline.gather(time.time_ns(), FIRST_READING)
+    time.sleep(PAUSE)
+    points = pipeline.gather(time.time_ns(), FIRST_READING)
+    pipeline.close(0)
+    return Discovery(
+        before,
+        points,
+        {s.name: s.yielded for s in samplers if s.unavailable is None and s.ok},
+        {s.name: s.unavailable for s in samplers if s.unavailable is not None},
+        {s.name: s.trouble or "its reading does not return" for s in samplers if s.unavailable is None and not s.ok},
+    )
+
+
+def _idle_route(name: str, sink: Sink) -> Route:
+    """Return a route that never starts, in the state after its first point, for the agent's own metrics of it."""
+    spool = Spool(name)
+    spool.ledger.add({"collected": 1, "sent": 1})
+    worker = Worker(name, sink, spool)
+    return Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
+
+
+def of_machines(config: Config, words: Sequence[str]) -> Config:
+    """Return `config` with the collectors and families of --for as its collectors; raise ConfigError."""
+    known = {*plugins.FAMILIES, *plugins.installed(plugins.COLLECTORS), "all"}
+    for word in words:
+        if word not in known:
+            raise ConfigError(f"--for {word}: no such collector or family{nearest(word, known)}")
+    return dataclasses.replace(config, collector=tuple(words) or config.collector)
+
+
+def assumed(config: Config, devices: int, names: Sequence[str] | None = None) -> dict[str, list[Datapoint]]:
+    """Return for these collectors, else the configured ones, and the agent a point of each series; nothing is read."""
+    names = chosen("collectors", config) if names is None else names
+    metrics = {name: list(build_plugin(plugins.COLLECTORS, name, config).metrics) for name in names}
+    if "process" not in names and config.pid is None:
+        metrics = {name: [m for m in of if not m.name.startswith("gpu.process.")] for name, of in metrics.items()}
+    devices_of = {key for of in metrics.values() for metric in of for key in metric.dims if key in DEVICES}
+    for name, one in build_processors(config).items() if devices_of else ():
+        fitting = [metric for metric in one.metrics if devices_of.issuperset({*metric.dims}.intersection(DEVICES))]
+        metrics[name] = [*metrics.get(name, ()), *fitting]
+    metrics["agent"] = list(AgentCollector.metrics)
+    return {name: [point for metric in of for point in _stand_ins(metric, devices)] for name, of in metrics.items()}
+
+
+def _stand_ins(metric: Metric, devices: int) -> Iterator[Datapoint]:
+    """Yield a point for each combination of values that the dimensions of a metric may have."""
+    for values in product(*_values(metric, devices)):
+        yield metric.point(
+            SOME_TIME, 1.0, Dimensions(dict(zip(metric.dims, values, strict=True))), start_time=SOME_TIME
+        )
+
+
+def _values(metric: Metric, devices: int) -> Iterable[Sequence[str]]:
+    """Yield what each dimension may hold; of two numbers, such as core and device, the first tells them apart."""
+    numbers = [str(n) for n in range(devices)]
+    for key in metric.dims:
+        if key in LISTS["indexes"]:
+            yield numbers
+            numbers = ["0"]
+        else:
+            yield TABLES["values"].get(f"{metric.name} {key}") or TABLES["values"].get(key) or (UNKNOWN,)

@@ -1,0 +1,272 @@
+"""`agent plan`: what a configuration would send from this machine and what that costs, before anything is sent."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Final, NamedTuple, get_args
+
+from chipwatch.advice import MONTH, Advisor, Cost, Load, Quota, Terms
+from chipwatch.advisor.advisors import advisor_of, asked
+from chipwatch.advisor.dashboard.alarms import RULES
+from chipwatch.advisor.discovery import SOME_TIME, Discovery, assumed, discover, of_machines
+from chipwatch.advisor.plan.result import Choice, Plan, SinkPlan
+from chipwatch.config import plugins
+from chipwatch.config.instances import build_collectors, build_plugin, build_processors, build_sinks
+from chipwatch.config.load import sink_options
+from chipwatch.config.options import Config, LevelName
+from chipwatch.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.extensions import IsSized
+from chipwatch.identity.names import PER_HOST
+from chipwatch.naming import rename
+from chipwatch.pipeline.build import build_filter, check_includes, declared, faults, profile_of, window_length
+from chipwatch.pipeline.window import Window
+from chipwatch.sink import Sink
+
+WINDOWS: Final = (10.0, 60.0, 300.0)
+"""Windows (s) that a plan compares with the configured one."""
+MAX_SAMPLES: Final = 600
+"""Limit of samples of a series in the window whose bytes are counted."""
+MAX_SIZED: Final = 1000
+"""Limit of series whose bytes are counted; the mean stands for all."""
+
+
+class Cadence(NamedTuple):
+    """Interval of readings, window and flush of a sink, in seconds."""
+
+    interval: float
+    window: float
+    flush: float
+
+    @property
+    def step(self) -> float:
+        """Seconds between two points of a series."""
+        return max(self.window, self.interval)
+
+    @property
+    def period(self) -> float:
+        """Seconds between two flushes."""
+        return max(self.flush, self.step)
+
+
+def make(
+    config: Config,
+    hosts: int = 1,
+    terms: Terms = Terms(),  # noqa: B008  # a constant
+    *,
+    families: Sequence[str] = (),
+    devices: int = 8,
+) -> Plan:
+    """
+    Return the plan for machines like this one, or with `families`, without network.
+
+    Raise ConfigError or NotLoaded.
+    """
+    config = of_machines(config, families)
+    sinks = build_sinks(config)
+    collectors, processors = build_collectors(config), build_processors(config)
+    check_includes(config, collectors, processors)
+    rejected = {name: faults(name, sink, config, declared(collectors, processors)) for name, sink in sinks.items()}
+    advisors = {name: advisor_of(name, config, terms) for name in sinks}
+    machine = _assumed(config, devices) if families else discover(config, sinks)
+    plans = tuple(
+        _Planner(name, sink, config, advisors[name], machine, hosts=hosts).plan(tuple(f.text for f in rejected[name]))
+        for name, sink in sinks.items()
+    )
+    read = machine.series, machine.absent, machine.failed
+    return Plan(hosts, MONTH, *read, plans, tuple(families), devices if families else 0)
+
+
+def _assumed(config: Config, devices: int) -> Discovery:
+    """Return what such machines would give, each series once; a metric that may be split further is taken whole."""
+    found = assumed(config, devices)
+    points = sorted(chain(*found.values()), key=lambda point: (len(point.dims), -point.metric.level))
+    least: dict[str, int] = {}
+    series = {
+        (point.metric.name, point.dims): point
+        for point in points
+        if least.setdefault(point.metric.name, len(point.dims)) == len(point.dims)
+    }
+    once = [*series.values()]
+    return Discovery(once, once, {name: len(of) for name, of in found.items()}, {}, {})
+
+
+class _Planner:
+    """Plans for one sink."""
+
+    def __init__(
+        self, name: str, sink: Sink, config: Config, advisor: Advisor | None, machine: Discovery, *, hosts: int
+    ) -> None:
+        self._name, self._sink, self._config, self._advisor = name, sink, config, advisor
+        self._machine, self._hosts = machine, hosts
+        self._options = sink_options(name, config)
+        self._level: LevelName = self._options.level or config.level
+        limits = sink.limits
+        flush = limits.flush if self._options.flush is None else self._options.flush
+        assert config.interval is not None
+        self._cadence = Cadence(config.interval, window_length(name, sink, config), flush)
+        self._max_series = limits.max_series if self._options.max_series is None else self._options.max_series
+        self._zeros = limits.zeros if self._options.zeros is None else self._options.zeros
+        self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
+        self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
+
+    def plan(self, rejected: tuple[str, ...]) -> SinkPlan:
+        """Return the plan of a sink that rejects these metrics."""
+        wanted, limits, advisor = self._wanted(self._level), self._sink.limits, self._advisor
+        now = self._choice("as configured", now=True)
+        kind = "unknown" if advisor is None else "priced" if now.bill else "free"
+        metrics = Counter(point.metric.name for point in wanted)
+        held = Counter(point.metric.name for point in self._wanted(self._level, moved=True)) - metrics
+        load = Load(now.series, len(metrics), now.points, now.requests, now.bytes, self._hosts)
+        return SinkPlan(
+            sink=self._name,
+            kind=kind,
+            level=self._level,
+            **self._cadence._asdict(),
+            period=self._cadence.period,
+            spacing=limits.spacing,
+            max_points=limits.max_points,
+            max_series=self._max_series or None,
+            metrics=dict(sorted(metrics.items())),
+            held=dict(sorted(held.items())),
+            series=self._admitted(wanted),
+            rejected=rejected,
+            words=self._words,
+            requests_per_period=self._requests(wanted, self._cadence),
+            service=advisor.service if advisor else "",
+            charges_for=advisor.charges_for if advisor else Advisor.charges_for,
+            apart=advisor.apart if advisor else "",
+            ended=advisor.ended if advisor else Advisor.ended,
+            notes=(*advisor.notes(), *advisor.compared(load), *advisor.alarm_notes(self._watched(metrics, now)))
+            if advisor
+            else (),
+            now=now,
+            choices=tuple(self._choices()) if kind != "free" else (),
+        )
+
+    def _watched(self, metrics: Mapping[str, int], now: Choice) -> int:
+        """Return how many metrics of all hosts the alarms look at; one that counts hosts looks at a metric of each."""
+        own = sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)
+        return own * now.series // max(1, self._admitted(self._wanted(self._level)))
+
+    def _choices(self) -> Iterator[Choice]:
+        """Yield the effect of each other level, window and word that the service accepts."""
+        if len(self._wanted(self._level, moved=True)) > len(self._wanted(self._level)):
+            yield self._choice("every counter above 0", moved=True)
+        for level in get_args(LevelName):
+            yield self._choice(f"--level {level}", level=level, now=level == self._level)
+        c, spacing, advisor = self._cadence, self._sink.limits.spacing, self._advisor
+        twice = [2 * c.window] if advisor and advisor.charges_for != "series" else []
+        for window in sorted({*WINDOWS, c.window, *twice} - {0.0}):
+            if window >= max(c.interval, spacing):
+                yield self._choice(f"--window {window:g}", cadence=c._replace(window=window), now=window == c.window)
+        if spacing <= 1:
+            quick = replace(self._config, high_resolution_metrics=True, interval=1.0)
+            flush = self._options.flush
+            if flush is None:
+                flush = build_plugin(plugins.SINKS, self._name, quick).limits.flush
+            cadence = Cadence(1.0, 1.0, flush)
+            yield self._choice("--high-resolution-metrics", cadence=cadence, now=cadence == c)
+        if advisor and advisor.apart:
+            return
+        of_host = [word for word, kind in self._words.items() if kind == "host"]
+        for word in self._config.common_dims:
+            yield self._choice(f"--common-dims without {word}", apart=any(other != word for other in of_host))
+        if not of_host:
+            yield self._choice("--common-dims ...,instance_id", apart=True)
+
+    def _wanted(self, level: LevelName, *, moved: bool = False) -> list[Datapoint]:
+        """Return a point of each series that is sent, with `moved` as if each counter had moved."""
+        chosen = build_filter(replace(self._options, level=level), self._sink.limits, self._config)
+        wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
+        copies = rename.copier(profile_of(self._sink, self._config))
+        wanted = [*wanted, *copies(wanted)] if copies else wanted
+        return wanted if moved or self._zeros else [point for point in wanted if not _is_zero(point)]
+
+    def _admitted(self, wanted: Sequence[Datapoint]) -> int:
+        return min(len(wanted), self._max_series or len(wanted))
+
+    def _choice(
+        self,
+        flags: str,
+        *,
+        level: LevelName | None = None,
+        cadence: Cadence | None = None,
+        apart: bool | None = None,
+        moved: bool = False,
+        now: bool = False,
+    ) -> Choice:
+        """Return the effect of another level or cadence, of dimensions that keep hosts apart or not, or of events."""
+        wanted, c = self._wanted(level or self._level, moved=moved), cadence or self._cadence
+        apart = "host" in self._words.values() if apart is None else apart
+        hosts, one_host, advisor = self._hosts, self._admitted(wanted), self._advisor
+        sends = hosts * self._requests(wanted, c)
+        series = one_host * (hosts if apart or (advisor and advisor.apart) else 1)
+        names = len({point.metric.name for point in wanted})
+        load = Load(series, names, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, hosts=hosts)
+        bill: list[Cost] = []
+        quotas: list[Quota] = []
+        if advisor:
+            with asked(self._name):
+                if advisor.measure(()) is not None:
+                    size = advisor.measure(self._windowed(wanted, c)) or 0
+                    load = load._replace(bytes=hosts * size * MONTH / c.step)
+                bill, quotas = [*advisor.costs(load)], [*advisor.quotas(load)]
+        unit = next((line.unit for line in bill if line.unit), "")
+        known = [line.dollars for line in bill if line.dollars is not None]
+        return Choice(
+            flags=flags,
+            now=now,
+            series=series,
+            points=load.points,
+            requests=load.requests,
+            requests_per_second=sends / c.period,
+            bytes=load.bytes,
+            volume=sum(line.amount for line in bill if line.unit == unit) if unit else None,
+            unit=unit,
+            bill=tuple(bill),
+            quotas=tuple(quotas),
+            dollars=round(sum(known), 2) if advisor and len(known) == len(bill) else None,
+        )
+
+    def _requests(self, wanted: Sequence[Datapoint], c: Cadence) -> int:
+        """Return the requests of one host at each flush."""
+        limits = self._sink.limits
+        series, windows, most = self._admitted(wanted), c.period / c.step, limits.max_points
+        if series and limits.max_bytes is not None and isinstance(self._sink, IsSized):
+            points = self._windowed(wanted[:MAX_SIZED], c)
+            size = sum(self._sink.size(point) for point in points) / max(1, len(points))
+            most = max(1, min(most, int(limits.max_bytes / size))) if size else most
+        if limits.one_per_series:
+            return math.ceil(windows) * math.ceil(series / most)
+        return math.ceil(series * windows / most)
+
+    def _windowed(self, wanted: Sequence[Datapoint], c: Cadence) -> list[Datapoint]:
+        """Return the datapoints of one window; each gauge has as many distinct values as samples."""
+        window = Window(c.window, born=0, increases=self._sink.limits.increases)
+        length = int(c.window * 1e9) or 1
+        start = (SOME_TIME // length + 1) * length
+        series = {(point.metric.name, point.dims) for point in wanted}
+        before = [point for point in self._machine.before if (point.metric.name, point.dims) in series]
+        passed = window.add([point._replace(at=start - 1) for point in before], start - 1)
+        for n in range(min(MAX_SAMPLES, max(1, int(c.window / c.interval)))):
+            passed = window.add([_sample(point, start, n) for point in wanted], start + n)
+        done = window.close() if c.window else passed
+        return [point._replace(dims=self._dims | point.dims) for point in done]
+
+
+def _is_zero(point: Datapoint) -> bool:
+    """
+    Return whether a point is of a counter that is taken not to move: one at 0, but for bytes.
+
+    Their sums over interfaces and disks are 0 at the first reading, and move on every machine.
+    """
+    return point.metric.kind is Kind.COUNTER and not point.value and point.metric.unit != "By"
+
+
+def _sample(point: Datapoint, start: int, n: int) -> Datapoint:
+    value = point.value + n if point.metric.kind is Kind.GAUGE else point.value
+    return point._replace(at=start + n, value=value)

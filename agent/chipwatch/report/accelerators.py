@@ -1,0 +1,215 @@
+"""What each accelerator did during a run, for the summary of a wrapped command."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from statistics import fmean
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.logs.text import duration
+from chipwatch.redaction import one_line
+from chipwatch.report import amounts
+from chipwatch.report.figures import FAMILIES, FIGURES
+
+PART: Final = "mig"
+"""Dimension that numbers the parts of one accelerator."""
+UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
+ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle", "busy"
+ROLES: Final[Mapping[str, str]] = {
+    **{metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]},
+    "gpu.energy": ENERGY,
+    "gpu.throttled": THROTTLED,
+    "gpu.idle.time": IDLE,
+    "gpu.busy.time": BUSY,
+    "gpu.process.memory.used": PROCESS,
+    "gpu.process.utilization": PROCESS,
+}
+"""What a metric is to the summary."""
+NOT_READ: Final = ("lost", "unknown")
+"""Causes of idle time that say nothing about the utilization."""
+LITTLE_TO_DO: Final = "low_utilization"
+"""The reason for low clocks that is no throttling."""
+FIRST_COLUMN: Final = 8
+LONGEST: Final = 40
+"""Characters of the number and model of an accelerator."""
+
+
+Place = tuple[str, str, str]
+"""Family, number, and part ("": the whole)."""
+
+
+class Utilization:
+    """Mean and percentiles of shares of time, each with a weight, in the same memory for minutes and for weeks."""
+
+    def __init__(self) -> None:
+        self._percents = [0.0] * 101  # the weight of 0 %, 1 %, ... 100 %, rounded
+        self._sum = 0.0
+
+    def take(self, percent: float, weight: float = 1.0) -> None:
+        """Add a share (%)."""
+        percent = min(100.0, max(0.0, percent))
+        self._percents[round(percent)] += weight
+        self._sum += percent * weight
+
+    @property
+    def mean(self) -> float | None:
+        """Mean (%)."""
+        weights = sum(self._percents)
+        return self._sum / weights if weights else None
+
+    def percentile(self, share: float) -> int | None:
+        """Return the least whole percent that `share` of the weights do not exceed."""
+        rank = share * sum(self._percents)
+        return next((n for n, seen in enumerate(accumulate(self._percents)) if seen >= rank), 100) if rank else None
+
+
+class Device:
+    """Sums over the readings of one accelerator, in the same memory for minutes and for weeks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_used = False
+        """Whether the command was seen to use it."""
+        self._points, self._spans = Utilization(), Utilization()
+        self.memory: float | None = None
+        """Largest reading in bytes."""
+        self.throttled: Counter[str] = Counter()
+        """Milliseconds by reason; reasons may overlap."""
+        self.idle: Counter[str] = Counter()
+        """Milliseconds without a kernel, by cause."""
+        self.joules: float | None = None
+        """Energy by the device's counter and, since its last reading or without one, by the readings of power."""
+        self._counted = 0.0
+        self._power_at: int | None = None
+
+    def take(self, at: int, points: Mapping[str, Sequence[Datapoint]]) -> None:
+        """Take one reading by role; utilization is the mean of the device's cores, memory their sum."""
+        values = {role: [point.value for point in of] for role, of in points.items()}
+        if cores := values.get(UTILIZATION):
+            self._points.take(fmean(cores))
+        if memory := values.get(MEMORY):
+            self.memory = max(self.memory or 0.0, sum(memory))
+        if power := values.get(POWER):
+            if self._power_at is not None:
+                self.joules = (self.joules or 0.0) + sum(power) * (at - self._power_at) / 1e9
+            self._power_at = at
+        for point in points.get(ENERGY, ()):
+            if point.increase is not None:
+                self._counted += point.increase
+                self.joules = self._counted
+        for role, times, key in ((THROTTLED, self.throttled, "reason"), (IDLE, self.idle, "cause")):
+            for point in points.get(role, ()):
+                times[point.dims.get(key, "")] += round(1000 * (point.increase or 0))
+        self.is_used |= PROCESS in points
+        busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
+        known = busy + sum(
+            point.increase or 0 for point in points.get(IDLE, ()) if point.dims.get("cause") not in NOT_READ
+        )
+        if known > 0:
+            self._spans.take(100 * busy / known, known)
+
+    @property
+    def utilization(self) -> Utilization:
+        """Utilization by the time that was busy and idle; where that is not known, by the readings of a moment."""
+        return self._points if self._spans.mean is None else self._spans
+
+
+def _throttled(device: Device) -> str | None:
+    """Return the time of the longest reason: the sum would count overlapping reasons twice."""
+    reasons = Counter({reason: ms for reason, ms in device.throttled.items() if reason != LITTLE_TO_DO})
+    for reason, ms in reasons.most_common(1):
+        return f"{amounts.clock(ms / 1000)} {reason if ms >= 500 else ''}".strip()
+    return None
+
+
+def _idle(device: Device) -> str | None:
+    """Return the time by cause, the longest first; causes of less than a second are left out."""
+    causes = [f"{cause} {amounts.clock(ms / 1000)}" for cause, ms in device.idle.most_common() if ms >= 1000]
+    return ", ".join(causes) or None
+
+
+def _unless_none(text: Callable[[float], str], value: float | None) -> str | None:
+    return None if value is None else text(value)
+
+
+COLUMNS: Final[Mapping[str, Callable[[Device], str | None]]] = {
+    "util mean": lambda device: _unless_none("{:.0f} %".format, device.utilization.mean),
+    "p95": lambda device: _unless_none("{:.0f} %".format, device.utilization.percentile(0.95)),
+    "memory peak": lambda device: _unless_none(amounts.binary, device.memory),
+    "energy": lambda device: _unless_none(amounts.energy, device.joules),
+    "throttled": _throttled,
+    "idle, by cause": _idle,
+}
+"""The columns of the table; one that no device fills is left out."""
+
+
+class Accelerators:
+    """The accelerators of this machine, of whatever make."""
+
+    def __init__(self) -> None:
+        self._devices: dict[Place, Device] = {}
+        self._of_dims: dict[Dimensions, Device | None] = {}
+
+    def take(self, points: Iterable[Datapoint]) -> None:
+        """Take the points of one tick, counters with their increase; a reading that came late has its own time."""
+        readings: dict[tuple[Device, int], dict[str, list[Datapoint]]] = defaultdict(lambda: defaultdict(list))
+        for point in points:
+            if (role := ROLES.get(point.metric.name)) and (device := self._device(point.dims)):
+                readings[device, point.at][role].append(point)
+        for (device, at), by_role in readings.items():
+            device.take(at, by_role)
+
+    def lines(self) -> Iterator[str]:
+        """Yield a table for each family: the devices that the command used or, where none is known, all."""
+        for family, title in FAMILIES.items():
+            devices = [device for place, device in sorted(self._devices.items(), key=_order) if place[0] == family]
+            used = [device for device in devices if device.is_used]
+            if devices:
+                yield from _table(title, used or devices)
+            if used and (others := len(devices) - len(used)):
+                yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
+
+    def cost(self, seconds: float, dollars_per_hour: float, slices: Mapping[Place, float]) -> Iterator[str]:
+        """
+        Yield what the devices that the command used, or all, cost in so many seconds, and what of it was idle.
+
+        `slices`: the share that a part has of its device, 1 unless it is known.
+        """
+        used = [place for place, device in self._devices.items() if device.is_used] or [*self._devices]
+        cut = {place[:2] for place in used if place[2]}
+        counted = [place for place in used if place[2] or place[:2] not in cut]
+        if counted:
+            number = sum(slices.get(place, 1.0) for place in counted)
+            total, idle = number * seconds, sum(self._devices[place].idle.total() for place in counted) / 1000
+            yield (
+                f"cost      {number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
+                f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
+            )
+
+    def _device(self, dims: Dimensions) -> Device | None:
+        if dims not in self._of_dims:
+            found = None
+            if family := next((key for key in FAMILIES if key in dims), None):
+                number, part = dims[family], dims.get(PART, "")
+                words = (number, part and f"{PART.upper()} {part}", dims.get("model", ""))
+                name = one_line(" ".join(filter(None, words)), LONGEST)
+                found = self._devices.setdefault((family, number, part), Device(name))
+            self._of_dims[dims] = found
+        return self._of_dims[dims]
+
+
+def _order(item: tuple[Place, Device]) -> list[tuple[int, str]]:
+    return [(len(number), number) for number in item[0][1:]]
+
+
+def _table(title: str, devices: Sequence[Device]) -> Iterator[str]:
+    columns = [[name, *(cell(device) or "-" for device in devices)] for name, cell in COLUMNS.items()]
+    columns = [column for column in columns if set(column[1:]) != {"-"}]
+    first = [title, *(f"  {device.name}" for device in devices)]
+    width = max(FIRST_COLUMN, *map(len, first))
+    widths = [max(map(len, column)) for column in columns]
+    for label, *cells in zip(first, *columns, strict=True):
+        yield "  ".join([f"{label:<{width}}", *(f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=True))])

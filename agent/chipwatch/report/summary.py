@@ -1,0 +1,156 @@
+"""The summary at the end of a wrapped command: what it used, and what was sent."""
+
+from __future__ import annotations
+
+import copy
+import shlex
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Metric
+from chipwatch.extensions import Answers
+from chipwatch.logs.text import duration
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.route import Route
+from chipwatch.pipeline.window import Window
+from chipwatch.redaction import one_line
+from chipwatch.report import amounts
+from chipwatch.report.accelerators import PART, ROLES, Accelerators, Place
+from chipwatch.runtime.wrapped import WrappedCommand
+from chipwatch.spool.ledger import Ledger
+
+CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"
+READ, WRITTEN, RECEIVED, SENT = "process.io.read", "process.io.written", "network.received", "network.sent"
+TAKEN: Final = frozenset({CPU, CPUS, RSS, PROCESSES, READ, WRITTEN, RECEIVED, SENT, *ROLES})
+LONGEST: Final = 80
+"""Characters of the command that are shown."""
+
+
+class Summary:
+    """Listens to the datapoints of a run; `lines` tells at the end what the command used, and what was sent."""
+
+    def __init__(self) -> None:
+        self._routes: list[tuple[Route, Ledger]] = []
+        self._window = Window(0, born=time.time_ns(), increases=True)  # gives counters their increase
+        self._accelerators = Accelerators()
+        self._increase: defaultdict[str, float] = defaultdict(float)
+        self._cpu_seconds = self._peak_cores = self._cpus = self._peak_rss = 0.0
+        self._cpu_at: int | None = None
+        self._processes = 0
+        self._price: float | None = None
+        self._processors: list[Answers] = []
+
+    def listen(self, pipeline: Pipeline) -> None:
+        """Get the datapoints of each tick; note what was sent before, since a spool on disk counts over restarts."""
+        self._routes = [(route, copy.deepcopy(route.spool.ledger)) for route in pipeline.routes]
+        processors = [derivation.processor for derivation in pipeline.derivations]
+        self._processors = [processor for processor in processors if isinstance(processor, Answers)]
+        answers = (one.answer() for one in self._processors)
+        self._price = next((price for one in answers if (price := one.get("dollars_per_hour")) is not None), None)
+        pipeline.listeners.append(self.take)
+
+    def take(self, points: Sequence[Datapoint], at: int) -> None:
+        """Take the datapoints of one tick; called by the pipeline."""
+        points = self._window.add(points, at, _is_taken)
+        self._accelerators.take(points)
+        for point in points:
+            if point.increase is not None:
+                self._increase[point.metric.name] += point.increase
+        last = {point.metric.name: point for point in points}
+        if CPUS in last:
+            self._take_cpu(last[CPUS], last.get(CPU))
+        if RSS in last and last[RSS].value > self._peak_rss:
+            self._peak_rss = last[RSS].value
+            self._processes = round(last[PROCESSES].value) if PROCESSES in last else 0
+
+    def lines(self, command: WrappedCommand) -> Iterator[str]:
+        """Yield the lines; call it after the command has ended and the pipeline is closed."""
+        code, words = command.code(), takewhile(lambda word: not word.startswith("-"), command.command)
+        shown = shlex.join(words)
+        ran = duration(command.seconds)
+        yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
+        for part in self._cpu(command), self._memory(command), self._bytes(command), self._accelerators.lines():
+            yield from (f"  {line}" for line in part)
+        if self._price is not None:
+            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, self._slices()))
+        if self._routes:
+            yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
+
+    def _slices(self) -> dict[Place, float]:
+        """Return the share that each MIG instance has of its GPU."""
+        devices = (device for one in self._processors for device in one.answer().get("devices", ()))
+        return {("gpu", place["gpu"], place[PART]): device["slices"] for device in devices
+                if PART in (place := device["place"])}  # fmt: skip
+
+    def _take_cpu(self, cpus: Datapoint, share: Datapoint | None) -> None:
+        self._cpus = cpus.value
+        if share:
+            cores = share.value / 100 * cpus.value
+            self._peak_cores = max(self._peak_cores, cores)
+            self._cpu_seconds += cores * (share.at - (self._cpu_at or share.at)) / 1e9
+        self._cpu_at = cpus.at
+
+    def _cpu(self, command: WrappedCommand) -> Iterator[str]:
+        # The system's count is whole but for orphans, which only the readings contain.
+        if seconds := max(command.cpu_seconds(), self._cpu_seconds):
+            mean = seconds / command.seconds
+            of = f" of {self._cpus:g}" if self._cpus else ""
+            yield (
+                f"CPU       mean {mean:.1f} cores, peak {max(mean, self._peak_cores):.1f}{of};"
+                f" {amounts.cpu_time(seconds)}"
+            )
+
+    def _memory(self, command: WrappedCommand) -> Iterator[str]:
+        # A process may be larger between two readings; the system knows the largest.
+        peak, processes = self._peak_rss, self._processes
+        if (largest := command.largest_process()) > peak:
+            peak, processes = largest, 1
+        if peak:
+            count = f" in {processes:,} process{'es' if processes > 1 else ''}" if processes else ""
+            yield f"memory    peak {amounts.binary(peak)}{count}"
+
+    def _bytes(self, command: WrappedCommand) -> Iterator[str]:
+        # The system's count is whole; the readings end before the command does.
+        totals = dict(self._increase)
+        for name, counted in zip((READ, WRITTEN), command.storage_bytes(), strict=True):
+            if counted or name in totals:
+                totals[name] = max(counted, totals.get(name, 0.0))
+        disk = _listed(totals, read=READ, wrote=WRITTEN)
+        network = _listed(totals, received=RECEIVED, sent=SENT)
+        if disk:
+            yield f"disk      {disk}"
+        if network:
+            yield f"network   {network} (the whole machine)"
+
+
+def _is_taken(metric: Metric) -> bool:
+    return metric.name in TAKEN
+
+
+def _listed(totals: Mapping[str, float], **names: str) -> str:
+    return ", ".join(f"{word} {amounts.binary(totals[name])}" for word, name in names.items() if name in totals)
+
+
+def _signal(number: int) -> str:
+    """Return the name of a signal in brackets, or nothing where there is no such signal."""
+    return f" ({signal.Signals(number).name})" if number in list(signal.Signals) else ""
+
+
+def _sent(route: Route, before: Ledger) -> str:
+    """Return what came of the points that the sink was owed in this run, without those for other destinations."""
+    now, apart = route.spool.ledger, route.spool.apart
+    sent, owed = now.sent - before.sent, before.spooled - apart + now.collected - before.collected
+    others = {
+        "rejected": now.rejected.total() - before.rejected.total(),
+        "dropped": now.dropped.total() - before.dropped.total(),
+        "kept": now.spooled - apart,
+        "kept for another destination": apart,
+    }
+    more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
+    if others["kept"] and route.worker.last_error:
+        more += f": {one_line(route.worker.last_error)}"
+    return f"{route.name} {sent:,} of {owed:,} points{more}"

@@ -1,0 +1,114 @@
+"""What shows whether a run is alive and well: the heartbeat, the status socket, and the server for probes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from chipwatch.config.options import Config
+from chipwatch.errors import ConfigError
+from chipwatch.extensions import Answers
+from chipwatch.identity.resolver import Identity
+from chipwatch.logs.recent import Recent
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.redaction import one_line
+from chipwatch.runtime.kept_state import KeptState
+from chipwatch.runtime.snapshot import snapshot
+from chipwatch.status import heartbeat, socket
+from chipwatch.verdict.history import History
+
+if TYPE_CHECKING:
+    from chipwatch.status.server import Health
+
+log = logging.getLogger(__name__)
+
+RETRY: Final = 60.0
+"""Seconds until a run tries again to hold the heartbeat, which another run may have held for a while."""
+
+
+def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
+    """Keep a heartbeat and a status socket in `folder`, unless another run does; close what is returned at the end."""
+    open_now, started, interval = contextlib.ExitStack(), time.monotonic(), config.interval
+    assert interval is not None
+    why_not_ready = partial(_why_not_ready, pipeline, common)
+    is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
+
+    def start(level: int = logging.DEBUG) -> bool:
+        if not (alive := heartbeat.start(folder, interval, level)):
+            return False
+        open_now.callback(alive.close)
+        pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
+        # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
+        recent = Recent()
+        logging.getLogger().addHandler(recent)
+        open_now.callback(logging.getLogger().removeHandler, recent)
+        history = History(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
+        pipeline.listeners.append(history.take)
+        answers: dict[str, Callable[[], Mapping[str, Any]]] = {
+            "status": partial(snapshot, pipeline, started, why_not_ready),
+            "log": lambda: {"lines": [*recent.lines]},
+            **{one.name: one.processor.answer for one in pipeline.derivations if isinstance(one.processor, Answers)},
+            "verdict": history.answer,
+        }
+        state = KeptState(folder, pipeline.derivations)
+        pipeline.after_tick.append(lambda: state.save() if pipeline.is_ending else state.look())
+        if served := socket.serve(folder, answers, level):
+            open_now.callback(served.close)
+        return True
+
+    def retry() -> None:
+        if pipeline.ticks % math.ceil(RETRY / interval) == 0 and start():
+            pipeline.after_tick.remove(retry)
+
+    if not start(logging.INFO if is_durable else logging.DEBUG):
+        pipeline.after_tick.append(retry)
+    return open_now
+
+
+def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
+    """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
+    if common.known() is None:
+        return "it is not known yet who this machine is"
+    workers = [route.worker for route in pipeline.routes]
+    stuck = next((f"{worker.name}: {worker.stuck}" for worker in workers if worker.stuck), None)
+    return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
+
+
+def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeline | None]) -> Health | None:
+    """Return a server of /healthz and /readyz if the configuration wants one; raise ConfigError."""
+    if config.health is None:
+        return None
+    from chipwatch.status.server import Health  # noqa: PLC0415  # only where it is asked for
+
+    assert config.interval is not None
+    late = heartbeat.tick_timeout(config.interval)
+
+    def healthy() -> tuple[bool, dict[str, Any]]:
+        running = pipeline()
+        ticked = running.ticked if running else None
+        since = None if ticked is None else time.monotonic() - ticked
+        return since is not None and since < late, {"seconds_since_tick": since}
+
+    def ready() -> tuple[bool, dict[str, Any]]:
+        running = pipeline()
+        routes = running.routes if running else ()
+        refused = {o.name: one_line(why) for o in routes if (why := o.worker.refused)}  # another thread sets it
+        kept = {o.name: o.spool.ledger.spooled for o in routes}
+        stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
+        known = common.known() is not None
+        good = healthy()[0] and not refused and not stuck and known
+        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": known}
+
+    try:
+        health = Health(config.health, healthy, ready)
+    except OSError as problem:
+        label, fault = config.sources.get("health", "health"), problem.strerror or problem
+        raise ConfigError(f"{label} {config.health}: {fault}; choose another address or port") from problem
+    log.info("health: http://%s:%d/healthz and /readyz", health.host, health.port)
+    return health

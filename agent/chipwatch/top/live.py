@@ -1,0 +1,251 @@
+"""Samples this machine for the screen, by the collectors and samplers of `agent run`."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from chipwatch.collector import Collector
+from chipwatch.config.instances import build_collectors, build_processors
+from chipwatch.config.options import Config
+from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.extensions import (
+    Answers,
+    Device,
+    DeviceActivity,
+    DeviceProcess,
+    Follows,
+    FollowsIdle,
+    HasActivity,
+    HasDevices,
+    HasFacts,
+    HasProcesses,
+    NeedsFacts,
+    ReadsByLevel,
+)
+from chipwatch.owner import JobFacts
+from chipwatch.pipeline.build import build_sources
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.window import Window
+from chipwatch.top.machine import Key, Process, device_of
+
+if TYPE_CHECKING:
+    import psutil
+
+FIRST_PAUSE: Final = 0.3
+"""Seconds from the first reading to the second: a rate needs two."""
+MOST_PROCESSES: Final = 1000
+"""Processes that are taken from one collector."""
+MOST_COMMAND: Final = 300
+"""Characters of a command line."""
+
+
+class Frame(NamedTuple):
+    """One tick."""
+
+    at: int
+    points: list[Datapoint]
+    processes: list[Process] | None = None
+    models: Mapping[Dimensions, str] = {}
+    troubles: tuple[str, ...] = ()
+    holders: Mapping[Key, Mapping[str, Any]] = {}
+
+
+class Watched(Collector):
+    """A collector that is asked for models and processes, too, on its own thread."""
+
+    level: Level = Level.ALL
+
+    def __init__(self, inner: Collector) -> None:
+        self._inner, self.metrics = inner, inner.metrics
+        self.device_processes: list[DeviceProcess] | None = None
+        self.device_models: Mapping[Dimensions, str] = {}
+
+    def open(self) -> None:
+        """Open the collector at this one's level."""
+        if isinstance(self._inner, ReadsByLevel):
+            self._inner.level = self.level
+        self._inner.open()
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Ask for models and processes, and yield the readings."""
+        self.device_models = {device.dims: device.model for device in self.devices() if device.model}
+        found = self._inner.processes() if isinstance(self._inner, HasProcesses) else None
+        self.device_processes = None if found is None else [*islice(found, MOST_PROCESSES)]
+        yield from self._inner.collect(at)
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes of this tick."""
+        return self.device_processes
+
+    def activity(self) -> Iterable[DeviceActivity]:
+        """Ask for the activity."""
+        return self._inner.activity() if isinstance(self._inner, HasActivity) else ()
+
+    def devices(self) -> Iterable[Device]:
+        """Ask for the devices."""
+        return self._inner.devices() if isinstance(self._inner, HasDevices) else ()
+
+    def facts(self) -> Iterable[object]:
+        """Ask for other facts."""
+        return self._inner.facts() if isinstance(self._inner, HasFacts) else ()
+
+    def close(self) -> None:
+        """Close the collector."""
+        self.device_processes = None
+        self._inner.close()
+
+
+class WatchedFollower(Watched):
+    """A watched collector that follows the processes of others."""
+
+    def follow(self, pids: Collection[int]) -> None:
+        """Pass on the pids that other collectors listed."""
+        assert isinstance(self._inner, Follows)
+        self._inner.follow(pids)
+
+    def follow_idle(self, pids: Collection[int]) -> None:
+        """Pass on the pids on devices that had time without work."""
+        if isinstance(self._inner, FollowsIdle):
+            self._inner.follow_idle(pids)
+
+
+class Users:
+    """Finds the owner, the command and the CPU usage of processes."""
+
+    def __init__(self, proc: str) -> None:
+        """Take the place of the host's /proc."""
+        self._proc = proc
+        self._known: dict[int, tuple[psutil.Process, str, str]] = {}
+
+    def named(self, found: Iterable[DeviceProcess]) -> list[Process]:
+        """Return the processes with what the host tells of them; forget others."""
+        import psutil  # noqa: PLC0415  # needed only for processes
+
+        psutil.PROCFS_PATH = self._proc  # which only Linux reads
+        rows, seen = [], {}
+        for one in found:
+            user, command, cpu = "", "", None
+            try:
+                known = self._known.get(one.pid) or self._of(one.pid)
+                seen[one.pid] = known
+                cpu, (_, user, command) = known[0].cpu_percent(), known
+            except (psutil.NoSuchProcess, ValueError):  # a number below 0
+                command = "(not a process here: it has ended, or is of another container)"
+            except psutil.Error:
+                command = "(not permitted)"
+            rows.append(Process(device_of(one.dims), one.pid, user, one.memory, one.utilization, cpu, command))
+        self._known = seen
+        return rows
+
+    def _of(self, pid: int) -> tuple[psutil.Process, str, str]:
+        import psutil  # noqa: PLC0415
+
+        process = psutil.Process(pid)
+        with process.oneshot():
+            user, words = process.username(), process.cmdline() or [f"[{process.name()}]"]
+        return process, user, " ".join(words)[:MOST_COMMAND]
+
+
+class Live:
+    """Reads all collectors each `interval` seconds on a thread of its own, and puts frames on a queue."""
+
+    rewound = False
+
+    def __init__(self, config: Config, interval: float, wake: Callable[[], None]) -> None:
+        """Read what the configuration asks for; `wake` is called after each frame."""
+        self._config, self._interval, self._wake = config, interval, wake
+        self._window = Window(0, born=time.time_ns())
+        self._users = Users(str(config.proc))
+        self._stop = threading.Event()
+        self._watched: dict[str, Watched] = {}
+        self._pipeline: Pipeline | None = None
+        self.frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Build the collectors and start reading; raise ConfigError or NotLoaded."""
+        config = self._config
+        self._watched = {
+            name: (WatchedFollower if isinstance(collector, Follows) else Watched)(collector)
+            for name, collector in build_collectors(config).items()
+        }
+        processors = build_processors(config)
+        samplers, derivations, readings = build_sources(self._watched, processors, config, least=Level.ALL)
+        pipeline = Pipeline(samplers, (), readings, interval=self._interval, derivations=derivations)
+        self._pipeline = pipeline
+        pipeline.start()
+        threading.Thread(target=self._run, args=(pipeline,), name="top", daemon=True).start()
+
+    def new(self) -> Iterator[Frame]:
+        """Yield the frames that have come since the last call."""
+        while not self.frames.empty():
+            yield self.frames.get()
+
+    def press(self, key: str) -> None:
+        """Take no key: this cannot be wound."""
+
+    def due(self) -> float:
+        """Return the seconds until something happens without a call of `wake`."""
+        return 60.0
+
+    def mode(self) -> str:
+        """Return the interval."""
+        return f"{self._interval:g} s"
+
+    def close(self) -> None:
+        """Stop reading; a collector that hangs is left behind."""
+        self._stop.set()
+        if self._pipeline:
+            self._pipeline.stop()
+            self._pipeline.close(0)
+
+    def _run(self, pipeline: Pipeline) -> None:
+        pause, due = min(FIRST_PAUSE, self._interval), time.monotonic()
+        while not self._stop.is_set():
+            at = time.time_ns()
+            points = self._window.add(pipeline.gather(at), at)
+            troubles = tuple(self._troubles(pipeline))
+            processes, holders = self._processes(pipeline), dict(self._holders(pipeline))
+            self.frames.put(Frame(at, points, processes, self._models(), troubles, holders))
+            self._wake()
+            due = max(due + pause, time.monotonic())
+            pause = self._interval
+            self._stop.wait(due - time.monotonic())
+
+    def _processes(self, pipeline: Pipeline) -> list[Process] | None:
+        lists = [one.device_processes for one in self._watched.values()]
+        known = [found for found in lists if found is not None]
+        if not known:
+            return None
+        processors = [derivation.processor for derivation in pipeline.derivations]
+        facts = [fact for processor in processors if isinstance(processor, NeedsFacts) for fact in processor.facts]
+        jobs = {pid: owner.job for fact in facts if isinstance(fact, JobFacts) for pid, owner in fact.owners.items()}
+        rows = self._users.named(one for found in known for one in found)
+        return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
+
+    def _holders(self, pipeline: Pipeline) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+        for derivation in pipeline.derivations:
+            if isinstance(derivation.processor, Answers):
+                for device in derivation.processor.answer().get("devices", ()):
+                    yield tuple(device["place"].items()), device
+
+    def _models(self) -> dict[Dimensions, str]:
+        return {dims: model for one in self._watched.values() for dims, model in one.device_models.items()}
+
+    def _troubles(self, pipeline: Pipeline) -> Iterator[str]:
+        for sampler in pipeline.samplers:
+            if sampler.unavailable and sampler.name in self._config.collector:
+                yield f"{sampler.name}: {sampler.unavailable}"
+            elif sampler.ok is False:
+                yield f"{sampler.name}: {sampler.trouble or 'its last reading has not returned'}"
+            elif sampler.trouble:
+                yield f"{sampler.name}: {sampler.trouble}"
+
+
+def snapshot_of(process: Process) -> dict[str, Any]:
+    """Return a process as a JSON object."""
+    return {**process._asdict(), "device": dict(process.device)}

@@ -1,0 +1,318 @@
+"""What the screen knows of a machine: its accelerators, its host, and their history."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+from chipwatch.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.logs.text import duration
+from chipwatch.report.figures import FIGURES
+from chipwatch.top.trend import Trend
+
+PARTS: Final = {"gpu": "mig", "neuron_device": "neuron_core", "ipu": "", "tpu": ""}
+"""Dimension that names a device -> dimension that names a part of it."""
+HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "direction", "mode")
+"""Dimensions that distinguish readings of the host; others say which machine it is."""
+OF_THE_DEVICE: Final = {"temperature", "power", "limit", "power share", "clock", "state"}
+"""Figures of a part that are those of its device if it has none of its own."""
+ANSWERS: Final = frozenset(metric for figure, names in FIGURES.items() if figure != "state" for metric in names)
+"""Readings of a device that answers."""
+ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}
+"""Counters of errors -> word, and the dimension that says which error it is."""
+RECOVERY: Final = "gpu.recovery_action"
+THROTTLED: Final = "gpu.throttled"
+LETTERS: Final = {
+    "power": "P",
+    "thermal": "T",
+    "hardware": "H",
+    "hw_thermal": "T",
+    "power_brake": "H",
+    "sw_thermal": "T",
+    "sync_boost": "S",
+    "board_limit": "B",
+    "reliability": "R",
+}
+"""Reason of a throttle -> letter; an idle device's low clock is no throttle."""
+FRESH: Final = 30.0
+"""Seconds for which a reading is shown; some are made every ten seconds only."""
+LARGEST: Final = 1e30
+"""From there on, and below its inverse, a figure is a mistake; sums and shares of such could be infinite."""
+SILENT: Final = 3.0
+"""Seconds, and readings, without an answer after which a device is said to be silent."""
+SHORT_HISTORY: Final = 240
+"""Samples of the history of one accelerator."""
+HOST_TRENDS: Final = (
+    "cpu.utilization", "memory.utilization", "network.received", "network.sent", "disk.read", "disk.written",
+)  # fmt: skip
+Key = tuple[tuple[str, str], ...]
+
+
+class Process(NamedTuple):
+    """A process that uses an accelerator."""
+
+    device: Key
+    pid: int
+    user: str
+    memory: float | None
+    """Bytes of the device's memory."""
+    share: float | None
+    """Share of the device's time, in percent."""
+    cpu: float | None
+    """Percent of a core."""
+    command: str
+    job: str = ""
+
+
+@lru_cache(maxsize=20_000)
+def device_of(dims: Dimensions) -> Key:
+    """Return which device, and which part of it, these dimensions name; nothing for the host's."""
+    for device, part in PARTS.items():
+        if number := dims.get(device):
+            return ((device, number), *([(part, dims[part])] if part in dims else []))
+    return ()
+
+
+@lru_cache(maxsize=20_000)
+def host_key(name: str, dims: Dimensions) -> str:
+    """Return a reading's name with what distinguishes it: `cpu.load 1m`."""
+    return " ".join((name, *(dims[key] for key in HOST_KEYS if key in dims)))
+
+
+class Readings:
+    """The last reading of each metric."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, int]] = {}
+        self.fresh = FRESH
+        """Seconds for which a reading counts."""
+
+    def put(self, name: str, point: Datapoint) -> None:
+        """Keep a gauge's value, or a counter's rate."""
+        value: float | None = point.value
+        if point.metric.kind is Kind.COUNTER:
+            start = point.window_start
+            known = point.increase is not None and start is not None and start < point.at
+            value = point.increase / (point.at - start) * 1e9 if known else None  # type: ignore[operator]
+        if value is not None and (not value or 1 / LARGEST < abs(value) < LARGEST):
+            self._last[name] = value, point.at
+
+    def get(self, name: str, now: int) -> float | None:
+        """Return the last reading, None if there is none or if it is too old."""
+        value, at = self._last.get(name, (None, 0))
+        return value if now - at <= self.fresh * 1e9 else None
+
+    def names(self, beginning: str) -> list[str]:
+        """Return the names that begin so."""
+        return [name for name in self._last if name.startswith(beginning)]
+
+
+class Device:
+    """One accelerator, or a part of one."""
+
+    def __init__(self, key: Key, whole: Device | None) -> None:
+        """Take what names it, and the device that it is a part of."""
+        self.key, self._whole = key, whole
+        self.label = ".".join(number for _, number in key)
+        self.model: str = whole.model if whole else ""
+        self.readings = Readings()
+        self.errors: dict[str, str] = {}
+        self.recovery = 0, ""
+        """When its driver asked for a recovery last, and for which."""
+        self.has_parts = False
+        self.processes: list[Process] | None = None
+        """Those that its driver lists; None if it lists none of any device."""
+        self.holder: Mapping[str, Any] = {}
+        """Who holds it, and what it does: a device of the answer of the processor `jobs`."""
+        self.history: deque[float | None] = deque(maxlen=SHORT_HISTORY)
+        """Utilization."""
+        self._throttles: dict[str, int] = {}
+        self._summed: dict[str, int] = {}
+        self._gap, self.seen = 0, 0
+        self.answered = 0
+        """When it gave one of ANSWERS."""
+        self.now = 0
+
+    def take(self, point: Datapoint) -> None:
+        """Take a reading."""
+        name, at = point.metric.name, point.at
+        if at > self.seen:
+            self._gap, self.seen = at - self.seen if self.seen else 0, at
+        if name in ANSWERS:
+            self.answered = at
+        if name == THROTTLED:
+            self._throttles[point.dims.get("reason", "")] = at if point.increase else 0
+        elif name == RECOVERY:
+            if point.value:
+                self.recovery = at, point.dims.get("action", "").replace("_", " ")
+        elif name in ERRORS:
+            word, which = ERRORS[name]
+            if point.value and point.dims.get("corrected") != "yes":
+                self.errors[word] = point.dims.get(which) or f"{point.value:.0f}"
+        elif "category" in point.dims:  # the whole is the sum
+            before = self.readings.get(name, at) if self._summed.get(name) == at else None
+            self._summed[name] = at
+            self.readings.put(name, point._replace(value=point.value + (before or 0)))
+        else:
+            self.readings.put(name, point)
+
+    def end_tick(self, now: int, gap: float) -> None:
+        """Take the time, and the seconds since the last tick."""
+        self.now = now
+        self.readings.fresh = max(FRESH, 3 * gap)
+        self.history.append(None if self.silent else self.get("utilization"))
+
+    def get(self, figure: str) -> float | None:
+        """Return one of FIGURES."""
+        for name in FIGURES[figure]:
+            if (value := self.readings.get(name, self.now)) is not None:
+                return value
+        return self._whole.get(figure) if self._whole and figure in OF_THE_DEVICE else None
+
+    @property
+    def memory(self) -> float | None:
+        """Share of the memory in use, in percent."""
+        used, total = self.get("used"), self.get("total")
+        return 100 * used / total if used is not None and total else self.get("memory")
+
+    @property
+    def total(self) -> float | None:
+        """Bytes of memory."""
+        used, share = self.get("used"), self.get("memory")
+        return self.get("total") or (100 * used / share if used and share else None)
+
+    @property
+    def power(self) -> float | None:
+        """Share of the power limit, in percent."""
+        power, limit = self.get("power"), self.get("limit")
+        return 100 * power / limit if power is not None and limit else self.get("power share")
+
+    @property
+    def flags(self) -> str:
+        """A letter for each reason that holds the clocks down."""
+        held = [reason for reason, at in self._throttles.items() if at and self.now - at <= self.readings.fresh * 1e9]
+        return "".join(sorted({LETTERS.get(reason, "") for reason in held}))
+
+    @property
+    def silent(self) -> float:
+        """Seconds without an answer; 0 while it answers."""
+        age = self.now - self.seen
+        return age / 1e9 if age > max(SILENT * 1e9, SILENT * self._gap) else 0.0
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """What is wrong with it, or why it is idle; and how bad that is: bad, warn or dim."""
+        errors = ", ".join(f"{word} {which}" for word, which in self.errors.items())
+        whole = self._whole or self
+        recovery = whole.recovery[1] if whole.recovery[0] == whole.seen else ""
+        if self.get("state") == 0:
+            word = recovery or ("failing" if whole.answered == whole.seen else "lost")
+            return f"{word} ({errors})" if errors else word, "bad"
+        if self.silent:
+            return f"no answer for {self.silent:.0f} s", "bad"
+        if errors:
+            return errors, "bad"
+        if recovery:
+            return recovery, "warn"
+        if self.job:
+            return self._held()
+        idle = self.processes == [] and not self.has_parts and not self.get("utilization")
+        return ("no process" if idle else ""), "dim"
+
+    @property
+    def job(self) -> str:
+        """The jobs that hold it."""
+        return ",".join(self.holder.get("jobs", ()))
+
+    @property
+    def user(self) -> str:
+        """The users of these jobs."""
+        return ",".join(self.holder.get("users", ()))
+
+    def _held(self) -> tuple[str, str]:
+        """Return what the device does for its jobs, since when it is held for nothing, or why it is stalled."""
+        state, cause, since = (self.holder.get(key) for key in ("state", "cause", "seconds_since_kernel"))
+        if state == "held":
+            return f"held {duration(since, 1)}" if since else "held", "warn"
+        return f"{state}: {cause}" if state == "stalled" and cause not in ("", "other") else f"{state}", "dim"
+
+
+class Machine:
+    """The state of a machine after the last tick."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        """Time of the last tick (ns since the epoch); 0 before the first."""
+        self.gap = 1.0
+        """Seconds between the last two ticks."""
+        self.host = Readings()
+        self.trends: dict[str, Trend] = {}
+        self._devices: dict[Key, Device] = {}
+
+    @property
+    def devices(self) -> list[Device]:
+        """The accelerators in the order of their numbers, without those of which only parts work."""
+        shown = [one for one in self._devices.values() if not one.has_parts or one.readings.names("gpu.memory")]
+        return sorted(shown, key=lambda one: [(kind, not n.isdecimal(), len(n), n) for kind, n in one.key])
+
+    def device(self, key: Key) -> Device:
+        """Return the device that `key` names."""
+        if (known := self._devices.get(key)) is None:
+            whole = self.device(key[:1]) if len(key) > 1 else None
+            if whole:
+                whole.has_parts = True
+            known = self._devices[key] = Device(key, whole)
+        return known
+
+    def take(
+        self,
+        points: Iterable[Datapoint],
+        at: int,
+        processes: Iterable[Process] | None = None,
+        holders: Mapping[Key, Mapping[str, Any]] = {},
+    ) -> None:
+        """Take the readings of the tick at `at`, the processes of the accelerators if known, and who holds these."""
+        self.gap, self.now = (at - self.now) / 1e9 if self.now else self.gap, at
+        for point in points:
+            if key := device_of(point.dims):
+                self.device(key).take(point)
+            else:
+                self.host.put(host_key(point.metric.name, point.dims), point)
+        self.host.fresh = max(FRESH, 3 * self.gap)
+        by_device: dict[Key, list[Process]] = {}
+        for process in processes or ():
+            by_device.setdefault(process.device, []).append(process)
+        for device in self._devices.values():
+            device.processes = None if processes is None else by_device.get(device.key, [])
+            device.holder = holders.get(device.key, {})
+            device.end_tick(at, self.gap)
+        self._remember(at)
+
+    def of_host(self, name: str) -> float | None:
+        """Return a reading of the host."""
+        return self.host.get(name, self.now)
+
+    def cores(self) -> list[float]:
+        """Return the utilization of each logical CPU, in percent."""
+        names = sorted(self.host.names("cpu.core.utilization "), key=lambda name: (len(name), name))
+        return [value for name in names if (value := self.of_host(name)) is not None]
+
+    def _remember(self, at: int) -> None:
+        """Add a sample to each trend."""
+        devices = [device for device in self._devices.values() if not device.silent]
+        found = {"utilization": _mean(one.get("utilization") for one in devices)}
+        found["device memory"] = _mean(one.memory for one in devices)
+        power = [value for one in devices if len(one.key) == 1 and (value := one.get("power")) is not None]
+        found["power"] = math.fsum(power) if power else None
+        found |= {name: self.of_host(name) for name in HOST_TRENDS}
+        for name, value in found.items():
+            self.trends.setdefault(name, Trend()).put(at, value)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

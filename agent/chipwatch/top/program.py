@@ -1,0 +1,176 @@
+"""The loop of `agent top`: takes frames and keys, and draws."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from traceback import format_exception_only
+from typing import Any, Final
+
+from chipwatch.config.options import Config
+from chipwatch.errors import ConfigError
+from chipwatch.recording.reader import Recording
+from chipwatch.redaction import one_line
+from chipwatch.report.figures import FIGURES
+from chipwatch.status.heartbeat import state_folder
+from chipwatch.top import palette
+from chipwatch.top.delivery import Delivery
+from chipwatch.top.draw import Line, Style
+from chipwatch.top.live import Frame, Live, snapshot_of
+from chipwatch.top.machine import Machine, device_of
+from chipwatch.top.recorded_jobs import jobs
+from chipwatch.top.replay import Player
+from chipwatch.top.screen import Notes, compose
+from chipwatch.top.terminal import Ended, Terminal, is_utf8, refused
+from chipwatch.top.view import View
+
+IDLE: Final = 60.0
+"""Seconds without a key after which the screen is drawn anew even if nothing happens."""
+REDRAW: Final = 0.05
+"""Seconds between two drawings at least, so that a held key does not cost a core."""
+
+
+Source = Live | Player
+"""Where frames come from: `new` yields those that are to be shown now, `due` says when to ask again."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `agent top` that are not of the configuration."""
+
+    interval: float = 1.0
+    colors: str | None = None
+    ascii: bool = False
+    replay: Path | None = None
+
+
+def run(config: Config, options: Options, env: Mapping[str, str] = os.environ) -> int:
+    """Show this machine until the user ends it; return the exit code. Raise ConfigError or NotLoaded."""
+    if why := refused(env):
+        raise ConfigError(f"top: {why}; `agent --once --format table` prints one reading")
+    logging.disable(logging.CRITICAL)  # the screen shows what is wrong
+    terminal = Terminal()
+    if options.replay:
+        player = Player(Recording(options.replay))
+        return show(player, terminal, Top(options.replay.name, options, env), env)
+    source = Live(config, options.interval, terminal.wake)
+    delivery = Delivery(state_folder(config.spool, env), terminal.wake)
+    delivery.start()
+    return show(source, terminal, Top(platform.node(), options, env, delivery), env)
+
+
+def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
+    """Draw what `source` tells, until a key or a signal ends it."""
+    colors = palette.color_system(env)
+    bugs: list[threading.ExceptHookArgs] = []
+
+    def show_bug(bug: threading.ExceptHookArgs) -> None:
+        bugs.append(bug)
+        text = one_line(format_exception_only(bug.exc_type, bug.exc_value)[-1])
+        top.bugs.append(f"a thread has ended by a bug, so figures stand still; restart agent top: {text}")
+        terminal.wake()
+
+    threading.excepthook = show_bug  # its own would print into the screen
+    try:
+        with terminal:
+            terminal.draw([palette.render(line, top.palette, colors) for line in top.lines(terminal.size(), "")])
+            source.start()  # which takes a while: the first frame is there
+            gc.freeze()
+            while "quit" not in top.view.orders:
+                top.take(source)
+                lines = top.lines(terminal.size(), source.mode())
+                terminal.draw([palette.render(line, top.palette, colors) for line in lines])
+                time.sleep(REDRAW)
+                for key in terminal.wait(IDLE if top.view.paused else source.due()):
+                    top.view.press(key)
+    except KeyboardInterrupt:
+        return 0
+    except Ended as end:
+        return 128 + end.number if end.number else 0
+    finally:
+        logging.disable(logging.NOTSET)
+        threading.excepthook = threading.__excepthook__
+        source.close()
+        for bug in bugs:
+            threading.excepthook(bug)
+    return 0
+
+
+class Top:
+    """What is shown: the machine, the view and the style."""
+
+    def __init__(self, title: str, options: Options, env: Mapping[str, str], delivery: Delivery | None = None) -> None:
+        self.machine, self.view = Machine(), View()
+        self.style = Style(ascii=options.ascii or not is_utf8())
+        self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
+        self._title, self._delivery = title, delivery
+        self._troubles: tuple[str, ...] = ()
+        self._jobs: list[str] = []
+        """The jobs of a recording."""
+        self.bugs: list[str] = []
+        """What is said of threads that have ended by a bug."""
+
+    def take(self, source: Source) -> None:
+        """Take new frames unless paused, and carry out what keys have ordered."""
+        if not self.view.paused:
+            for frame in source.new():
+                if source.rewound:
+                    self.machine, source.rewound = Machine(), False
+                    self._jobs = []
+                self._take(frame)
+        orders, self.view.orders = self.view.orders, []
+        for order in orders:
+            if order == "snapshot":
+                self.view.message = self._write()
+            elif order != "quit":
+                source.press(order)
+
+    def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
+        """Return the screen."""
+        delivery = self._delivery.parts if self._delivery else ()
+        notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles), self._jobs)
+        return compose(self.machine, self.view, size, notes, self.style)
+
+    def _take(self, frame: Frame) -> None:
+        for dims, model in frame.models.items():
+            if key := device_of(dims):
+                self.machine.device(key).model = model
+        self.machine.take(frame.points, frame.at, frame.processes, frame.holders)
+        self._troubles = frame.troubles
+        if not frame.holders:  # which tell the job of each device
+            self._jobs = jobs(frame.points) or self._jobs
+
+    def _write(self) -> str:
+        """Write a snapshot into the current folder; return what to tell the user."""
+        at = datetime.fromtimestamp(self.machine.now / 1e9, UTC)
+        path = Path(f"chipwatch-top-{at:%Y%m%dT%H%M%SZ}.json")
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123  # with a mode
+                json.dump(self.snapshot(), file, indent=1)
+        except OSError as problem:
+            return f"cannot write {path}: {problem.strerror or problem}"
+        return f"written: {path}"
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what is known now as a JSON object; what cannot be read is left out."""
+        machine = self.machine
+        devices = []
+        for one in machine.devices:
+            figures = {name: value for name in FIGURES if (value := one.get(name)) is not None}
+            texts = {"model": one.model, "flags": one.flags, "state": one.state[0], "job": one.job, "user": one.user}
+            processes = [snapshot_of(process) for process in one.processes or ()]
+            devices.append(
+                {**dict(one.key), **{k: v for k, v in texts.items() if v}, **figures, "processes": processes}
+            )
+        host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
+        time_ = datetime.fromtimestamp(machine.now / 1e9, UTC).isoformat().replace("+00:00", "Z")
+        return {"time": time_, "machine": self._title, "accelerators": devices, "host": host}

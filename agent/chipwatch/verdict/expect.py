@@ -1,0 +1,120 @@
+"""What a machine should have (`--expect gpus=8,rdma=8x400`), and whether it has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from chipwatch.config.convert import nearest
+from chipwatch.errors import ConfigError
+from chipwatch.verdict.callers import DEGRADED, NOT_FIT
+from chipwatch.verdict.rules import Reason, Seen
+
+COUNTS: Final = {
+    "gpus": (("gpu.state", "gpu.utilization"), ("gpu",)),
+    "neuron": (("neuron.core.utilization", "neuron.ecc.events"), ("neuron_device",)),
+    "tpus": (("tpu.duty_cycle",), ("tpu",)),
+    "rdma": (("rdma.state", "rdma.rate"), ("device", "port")),
+    "nvme": (("disk.nvme.state",), ("device",)),
+}
+"""What can be expected -> the metrics that show it, and the dimensions that tell one from another."""
+STATES: Final = frozenset({"gpu.state", "rdma.state", "disk.nvme.state"})
+"""Metrics that are 0 for what does not work."""
+VENDORS: Final = ("0x10de", "0x1002", "0x1da3")
+"""PCI vendors of GPUs that are counted on the bus: NVIDIA, AMD, Habana (https://pci-ids.ucw.cz)."""
+CLASSES: Final = ("0x03", "0x12")
+"""PCI classes: display controllers, processing accelerators."""
+
+
+class Expected(NamedTuple):
+    """So many things of a kind, each of at least a rate in Gbit/s, for what has one."""
+
+    thing: str
+    number: int
+    rate: float = 0.0
+
+
+def parse(text: str) -> list[Expected]:
+    """Return what `--expect` says; raise ConfigError."""
+    found = []
+    for word in filter(None, map(str.strip, text.split(","))):
+        thing, _, amount = word.partition("=")
+        if thing not in COUNTS:
+            raise ConfigError(f"--expect {word}: no such thing to expect{nearest(thing, COUNTS)}")
+        match = re.fullmatch(r"(\d{1,4})(?:x(\d{1,5}))?", amount, re.ASCII)
+        if not match or (match[2] and thing != "rdma"):
+            form = "NUMBER, or NUMBERxGBIT such as 8x400" if thing == "rdma" else "NUMBER"
+            raise ConfigError(f"--expect {word}: expected {thing}={form}")
+        found.append(Expected(thing, int(match[1]), float(match[2] or 0)))
+    if not found:
+        raise ConfigError(f"--expect: expected THING=NUMBER, ..., of: {', '.join(COUNTS)}")
+    return found
+
+
+def gpus_on_bus(sys: Path) -> tuple[int, int] | None:
+    """Return how many GPUs the PCI bus has, and how many of them a driver has; None if that cannot be read."""
+    try:
+        devices = [*(sys / "bus/pci/devices").iterdir()]
+        gpus = [
+            device for device in devices
+            if (device / "class").read_text().startswith(CLASSES) and (device / "vendor").read_text().strip() in VENDORS
+        ]  # fmt: skip
+    except OSError:
+        return None
+    return (len(gpus), sum((gpu / "driver").exists() for gpu in gpus)) if devices else None
+
+
+def compare(
+    expected: Iterable[Expected], series: Sequence[Seen], collectors: Mapping[str, Mapping[str, Any]], sys: Path
+) -> tuple[list[Reason], list[tuple[str, str]]]:
+    """
+    Return what is missing, and pairs of what cannot be determined and why.
+
+    Something is missing only where a collector or a driver has counted, or where the PCI bus shows fewer GPUs.
+    """
+    reasons: list[Reason] = []
+    unknown: list[tuple[str, str]] = []
+    for one in expected:
+        metrics, keys = COUNTS[one.thing]
+        sources = {name: of for name, of in collectors.items() if {*metrics} & {*of["metrics"]}}
+        seen: dict[tuple[str | None, ...], dict[str, float]] = {}
+        for of in series:
+            if of.metric in metrics:
+                seen.setdefault(tuple(map(of.dims.get, keys)), {})[of.metric] = of.value
+        troubles = [f"{name}: {of['error']}" for name, of in sources.items() if of["state"] == "failing"]
+        absent = [f"{name}: {of['error']}" for name, of in sources.items() if of["state"] == "absent"]
+        bus = gpus_on_bus(sys) if one.thing == "gpus" and not seen else None
+        none = next((of["error"] for of in sources.values() if not seen and of.get("is_counted")), None)
+        if (bus and bus[1] < one.number) or (none and one.number):
+            shown = f"{bus[0]} on the PCI bus, {bus[1]} with a driver" if bus else None
+            says = f"{one.number} expected, {', '.join(filter(None, (shown, none)))}"
+            reasons.append(Reason(one.thing, NOT_FIT, says, "Drain this node; see dmesg for the driver's reason."))
+        elif (troubles or not seen) and none is None:
+            why = "; ".join(troubles or absent) or "nothing that is running reads them"
+            unknown.append((one.thing, f"{one.number} expected: {why}"))
+        else:
+            reasons += _missing(one, seen)
+    return reasons, unknown
+
+
+def _missing(one: Expected, seen: Mapping[tuple[str | None, ...], Mapping[str, float]]) -> Iterable[Reason]:
+    """Yield what is wrong with the number and the rates of the things that were counted."""
+    broken = {key for key, values in seen.items() if any(values.get(state, 1) < 1 for state in STATES)}
+    slow = {key: values["rdma.rate"] for key, values in seen.items()
+            if key not in broken and values.get("rdma.rate", one.rate) < one.rate}  # fmt: skip
+    works = len(seen) - len(broken)
+    if works < one.number:
+        names = ", ".join(_name(key) for key in sorted(broken, key=str))
+        says = f"{one.number} expected, {works} work{f'; down: {names}' if names else ''}"
+        yield Reason(one.thing, NOT_FIT, says, "Drain this node; look for them in dmesg and on the PCI bus.")
+    elif works - len(slow) < one.number:
+        for key, rate in slow.items():
+            says = f"runs at {rate:g} of {one.rate:g} Gbit/s"
+            yield Reason(_name(key), DEGRADED, says, "Check the cable and the port of the switch.")
+
+
+def _name(key: Sequence[str | None]) -> str:
+    """Return the name of a thing: a number, a device, or a device and its port unless that is 1."""
+    return " port ".join(str(word) for n, word in enumerate(key) if not (n and word == "1"))

@@ -1,0 +1,90 @@
+"""What a running agent remembers for a verdict: the last value of each series, and rises of the last hour."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.extensions import HasEvidence
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.pipeline.window import Window
+from chipwatch.verdict.expect import COUNTS
+from chipwatch.verdict.rules import RULES, Seen
+
+MINUTE: Final = 60 * 10**9
+HOUR: Final = 60 * MINUTE
+STALE: Final = 120 * 10**9
+"""Least age (ns) from which on a series says nothing of now: collectors read at least every 15 s."""
+MAX_SERIES: Final = 5000
+MAX_RISES: Final = 120
+"""Rises of a series that are kept; those of one minute are one."""
+WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for metrics, _ in COUNTS.values())))
+
+
+class History:
+    """The series that verdicts are made of; `take` is called on the clock's thread, `answer` on another one."""
+
+    def __init__(self, samplers: Sequence[Sampler], born: int, interval: float = 0.0) -> None:
+        """Watch from `born` on (ns since the epoch), with a tick every `interval` seconds."""
+        self._samplers, self._window, self._last = samplers, Window(0, born=born), born
+        self._stale = max(STALE, int(3e9 * interval))
+        self._points: dict[tuple[str, Dimensions], Datapoint] = {}
+        self._rises: dict[tuple[str, Dimensions], deque[tuple[int, float]]] = {}
+
+    def take(self, points: Iterable[Datapoint], at: int) -> None:
+        """Remember the points of a tick."""
+        self._last = at
+        for point in self._window.add(points, at, lambda metric: metric.name in WATCHED):
+            key = point.metric.name, point.dims
+            if key not in self._points and len(self._points) >= MAX_SERIES:
+                continue
+            self._points[key] = point
+            if point.increase:
+                rises = self._rises.setdefault(key, deque(maxlen=MAX_RISES))
+                earlier = rises.pop()[1] if rises and at // MINUTE == rises[-1][0] // MINUTE else 0.0
+                rises.append((at, earlier + point.increase))
+
+    def series(self, now: int, *, watched: bool = True) -> list[Seen]:
+        """Return what is known at `now` (ns since the epoch); `watched`: rises that were not seen were none."""
+        shown = {}
+        for sampler in self._samplers:
+            names = {metric.name for metric in sampler.collector.metrics} & WATCHED
+            collector = sampler.collector
+            evidence = collector.evidence() if isinstance(collector, HasEvidence) else {}
+            shown.update({(name, dims): why for dims, why in evidence.items() for name in names})
+        found = []
+        for key, point in self._points.copy().items():
+            if now - point.at >= self._stale:
+                continue
+            rises = [(at, rise) for at, rise in self._rises.get(key, deque()).copy() if now - at < HOUR]
+            last, text = shown.get(key, (None, ""))
+            last = last if last is not None and now - last < HOUR else rises[-1][0] if rises else None
+            rose = sum(rise for _, rise in rises) if rises or (watched and last is None) else None
+            found.append(Seen(key[0], dict(point.dims), point.value, rose, last, text))
+        return found
+
+    def answer(self, *, watched: bool = True) -> dict[str, Any]:
+        """Return the series and the state of the collectors that yield them."""
+        now = time.time_ns()  # compared with the points' time
+        stopped = {"state": "failing", "error": "the agent has read nothing for minutes"}
+        stopped = stopped if now - self._last >= self._stale else {}
+        return {
+            "collectors": {
+                sampler.name: {**_state(sampler), **stopped, "metrics": names}
+                for sampler in self._samplers
+                if (names := sorted({metric.name for metric in sampler.collector.metrics} & WATCHED))
+            },
+            "series": self.series(now, watched=watched),
+        }
+
+
+def _state(sampler: Sampler) -> Mapping[str, str | bool | None]:
+    if sampler.unavailable:
+        return {"state": "absent", "error": sampler.unavailable, "is_counted": sampler.is_counted}
+    if sampler.ok:
+        return {"state": "ok", "error": sampler.trouble}
+    silent = "no answer: a driver or a file server may hang"
+    return {"state": "failing", "error": sampler.trouble or silent}

@@ -1,0 +1,118 @@
+"""The verdict as text for people, a line for programs that show one, or JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from chipwatch.redaction import one_line
+from chipwatch.verdict.callers import DEGRADED, FIT, NOT_FIT, UNKNOWN
+from chipwatch.verdict.rules import Reason
+
+MAX_EVIDENCE: Final = 200
+"""Characters of a message of the kernel."""
+MAX_LINE: Final = 600
+"""Characters of the one line; a drain reason of Slurm or a condition of Kubernetes is not longer."""
+
+
+class Unknown(NamedTuple):
+    """What could not be determined, why, and whether the verdict depends on it."""
+
+    about: str
+    why: str
+    decides: bool
+
+
+class Verdict(NamedTuple):
+    """Whether this machine is fit, and why."""
+
+    reasons: Sequence[Reason]
+    fine: Sequence[str]
+    unknown: Sequence[Unknown]
+    source: str
+    """Who read: the running agent, or this command."""
+
+    @property
+    def word(self) -> str:
+        """Return not fit where that is certain; else unknown where that decides; else degraded or fit."""
+        if any(reason.severity == NOT_FIT for reason in self.reasons):
+            return NOT_FIT
+        if any(one.decides for one in self.unknown):
+            return UNKNOWN
+        return DEGRADED if self.reasons else FIT
+
+
+def as_text(verdict: Verdict, width: int = 100) -> str:
+    """Return a block for each severity, then what is fine and what is not known."""
+    margin = max([10, *(len(reason.about) for reason in verdict.reasons)])
+    lines = [] if verdict.word in (NOT_FIT, DEGRADED) else [verdict.word.upper()]
+    for severity in (NOT_FIT, DEGRADED):
+        if group := [one for one in verdict.reasons if one.severity == severity]:
+            lines.append(severity.upper())
+        for one in group:
+            lines += _row(f"  {one.about:<{margin}} ", f"{_sentence(one)}. {one.do}", width)
+            if one.shown_by and one.shown_by.text:
+                lines += _row(f"  {'':<{margin}} ", one_line(one.shown_by.text, MAX_EVIDENCE), width)
+    if verdict.fine:
+        lines += _row(f"{'FINE':<{margin + 2}} ", ", ".join(verdict.fine), width)
+    for open_ in verdict.unknown:
+        lines += _row(f"{'UNKNOWN':<{margin + 2}} ", one_line(f"{open_.about} ({open_.why})"), width)
+    return "\n".join(lines)
+
+
+def as_line(verdict: Verdict) -> str:
+    """Return one line: the verdict, then what decides it first: the worst reasons, or what is not known."""
+    worst = sorted(verdict.reasons, key=lambda one: one.severity != NOT_FIT)
+    parts = [f"{one.about}: {_sentence(one)}. {one.do}" for one in worst]
+    if verdict.word == UNKNOWN:
+        parts = [f"{one.about}: {one.why}" for one in verdict.unknown if one.decides] + parts
+    text = "; ".join(parts) or ", ".join(verdict.fine)
+    return one_line(f"{verdict.word.upper()}{f': {text}' if text else ''}".replace("|", "/"), MAX_LINE)
+
+
+def as_json(verdict: Verdict, code: int) -> str:
+    """Return one JSON object."""
+    return json.dumps(
+        {
+            "verdict": verdict.word,
+            "exit_code": code,
+            "source": verdict.source,
+            "reasons": [_object(reason) for reason in verdict.reasons],
+            "fine": [*verdict.fine],
+            "unknown": [one._asdict() for one in verdict.unknown],
+        },
+        indent=1,
+    )
+
+
+def _object(reason: Reason) -> dict[str, object]:
+    shown = reason.shown_by
+    evidence = None
+    if shown:
+        last = shown.last and datetime.fromtimestamp(shown.last / 1e9, UTC).isoformat(timespec="seconds")
+        evidence = {
+            "metric": shown.metric, "dims": dict(shown.dims), "value": shown.value, "last_hour": shown.rose,
+            "last": last, "message": shown.text or None,
+        }  # fmt: skip
+    return {**reason._asdict(), "shown_by": evidence}
+
+
+def _sentence(reason: Reason) -> str:
+    """Return what is wrong, how often, and when last."""
+    shown = reason.shown_by
+    if shown is None or (shown.last is None and not shown.rose):
+        return reason.says
+    often = f"{shown.rose:g} times in the last hour" if shown.rose and shown.rose > 1 else ""
+    when = "" if shown.last is None else f"at {time.strftime('%H:%M:%S', time.localtime(shown.last / 1e9))}"
+    return f"{reason.says} {', last '.join(filter(None, (often, when)))}"
+
+
+def _row(head: str, text: str, width: int) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text, max(width, len(head) + 40), initial_indent=head, subsequent_indent=" " * len(head),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+from tests.agent.advisor.dashboard.strict import check_cloudwatch
+
+from chipwatch.advice import Sent
+from chipwatch.advisor.catalogue import catalogue
+from chipwatch.advisor.dashboard.charts import LISTS, SECTIONS, TABLES, charts, title_of
+from chipwatch.datapoint import Kind, gauge
+
+METRICS = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
+
+
+def test_what_stands_in_one_graph_has_one_unit_and_kind():
+    for title, names in TABLES["graphs"].items():
+        assert len({(METRICS[name].unit, METRICS[name].kind) for name in names}) == 1, title
+    together = [name for names in TABLES["graphs"].values() for name in names]
+    assert len(together) == len(set(together))
+
+
+def test_tables_name_only_metrics_that_there_are():
+    assert set(METRICS) >= {*LISTS["peaks"], *LISTS["signs"], *LISTS["tallies"]}
+    assert {METRICS[name].kind for name in LISTS["peaks"]} == {Kind.GAUGE}
+    values = TABLES["values"]
+    dims = {key for metric in METRICS.values() for key in metric.dims}
+    assert {key.split()[-1] for key in values} <= dims
+    assert {key.split()[0] for key in values if " " in key} <= set(METRICS)
+
+
+def test_every_metric_has_a_section():
+    assert {name.partition(".")[0] for name in METRICS} <= set(SECTIONS)
+    assert [start for start in SECTIONS if not any(f"{name}.".startswith(f"{start}.") for name in METRICS)] == []
+
+
+def test_the_longest_beginning_of_a_name_says_its_section():
+    names = ("disk.used", "disk.nvme.state", "cpu.throttled", "cpu.load", "memory.used", "memory.errors")
+    made = charts([Sent(METRICS[name], name, METRICS[name].unit, 1.0, (), ()) for name in names], 9)
+    assert {one.metric.name: chart.section for chart in made for one in chart.series} == {
+        "disk.used": "Host", "cpu.load": "Host", "memory.used": "Host",
+        "disk.nvme.state": "Health", "cpu.throttled": "Health", "memory.errors": "Health",
+    }  # fmt: skip
+
+
+def test_metrics_of_others_stand_in_a_section_of_their_own_before_the_agent():
+    theirs = Sent(gauge("vllm.queue", "1", "A."), "vllm.queue", "1", 1.0, (), ())
+    ours = [
+        Sent(METRICS[name], name, METRICS[name].unit, 1.0, (), ()) for name in ("agent.cpu", "ipu.power", "cpu.load")
+    ]
+    assert [(chart.section, chart.title) for chart in charts([theirs, *ours], 9)] == [
+        ("Host", "CPU load"),
+        ("IPU", "IPU power"),
+        ("vllm", "Vllm queue"),
+        ("The agent itself", "Agent CPU"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("gpu.utilization", "GPU utilization"), ("tpu.duty_cycle", "TPU duty cycle"), ("gpu.xid", "GPU XID"),
+     ("container.memory.oom_kills", "Container memory OOM kills"), ("process.memory.rss", "Process memory RSS")],
+)  # fmt: skip
+def test_a_title_is_the_name_in_words(name, title):
+    assert title_of(name) == title
+
+
+def graphs(board):
+    return {w["properties"]["title"]: w["properties"] for w in board["widgets"] if w["type"] == "metric"}
+
+
+def test_a_share_is_drawn_from_0_to_100_and_no_other_value_is_bounded(document):
+    found = graphs(document("cloudwatch", {"level": "all"}, families=("all",)))
+    assert found["GPU utilization"]["yAxis"]["left"] == {"label": "%", "showUnits": False, "min": 0, "max": 100.0}
+    assert found["GPU temperature"]["yAxis"]["left"] == {"label": "\N{DEGREE SIGN}C", "showUnits": False}
+    assert found["GPU power"]["yAxis"]["left"] == {"label": "watts", "showUnits": False, "min": 0}
+    for title, graph in found.items():
+        assert (graph["yAxis"]["left"].get("max") == 100) == (graph["yAxis"]["left"]["label"] == "%"), title
+
+
+def test_the_axis_follows_the_scale_of_the_profile(document):
+    found = graphs(document("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron",)))
+    assert found["Neuron core utilization"]["yAxis"]["left"]["max"] == 1.0
+
+
+def test_counters_are_drawn_as_rates_and_rare_events_one_by_one(document):
+    found = graphs(document("cloudwatch", {"level": "all"}, families=("host", "gpu")))
+    assert "'Sum', 60) / 60, MAX" in found["Network throughput"]["metrics"][0][0]["expression"]
+    assert found["Network throughput"]["yAxis"]["left"]["label"] == "bytes/s"
+    assert "'Sum', 60), MAX" in found["GPU XID"]["metrics"][0][0]["expression"]
+    assert found["GPU XID"]["yAxis"]["left"]["label"] == "errors per dot"
+    assert found["Disk device operations"]["yAxis"]["left"]["label"] == "operations/s"
+
+
+def test_peaks_are_drawn_beside_the_mean_where_they_matter(document):
+    found = check_cloudwatch(document("cloudwatch", families=("host", "gpu")))
+    assert {name for _, name, _, statistic in found if statistic == "p99"} == {
+        "cpu.utilization", "memory.utilization", "gpu.utilization", "gpu.memory.utilization",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "wishes", "period"),
+    [
+        ({}, {}, 60),
+        ({"window": 10}, {}, 60),
+        ({"window": 90}, {}, 120),
+        ({"high_resolution_metrics": True}, {}, 1),
+        ({"high_resolution_metrics": True, "interval": 5}, {}, 5),
+        ({"high_resolution_metrics": True, "interval": 7}, {}, 10),
+        ({"high_resolution_metrics": True, "interval": 45}, {}, 60),
+        ({}, {"period": 300}, 300),
+        ({"interval": 300}, {}, 300),
+    ],
+)
+def test_a_dot_is_a_window_as_cloudwatch_can_show_it(document, flags, wishes, period):
+    board = document("cloudwatch", flags, families=("cpu",), **wishes)
+    assert {graph["period"] for graph in graphs(board).values()} == {period}
+
+
+@pytest.mark.parametrize("devices", [1, 16, 300])
+def test_a_fleet_of_any_size_stays_within_a_graphs_lines_and_nothing_is_cut(document, devices):
+    board = document("cloudwatch", {"names": "wandb", "level": "all"}, families=("gpu", "neuron"), devices=devices)
+    names = {name for _, name, *_ in check_cloudwatch(board)}
+    assert {f"gpu.{n}.gpu" for n in range(devices)} <= names
+    assert {f"gpu.{n}.pipeFp16Active" for n in range(devices)} <= names
+    titles = [title for title in graphs(board) if title.startswith("GPU pipes")]
+    assert titles == {1: ["GPU pipes"], 16: ["GPU pipes"]}.get(devices, [f"GPU pipes ({n})" for n in range(1, 10)])

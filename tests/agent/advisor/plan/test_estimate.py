@@ -1,0 +1,729 @@
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import logging
+import math
+import os
+import socket
+
+import pytest
+
+from chipwatch import cli
+from chipwatch.advice import MONTH, Terms
+from chipwatch.advisor import discovery
+from chipwatch.advisor.discovery import PAUSE
+from chipwatch.advisor.plan import text as plan_text
+from chipwatch.advisor.plan.estimate import make
+from chipwatch.config.convert import ConfigError
+from chipwatch.config.load import load
+
+SOURCE = """
+    from dataclasses import dataclass
+    from chipwatch.collector import Collector
+    from chipwatch.datapoint import Dimensions, Level, counter, gauge
+    from chipwatch.errors import Unavailable
+    from chipwatch.sink import Limits, Sink
+
+    BASIC = gauge("fake.basic", "%", "A.", dims=("n",))
+    DETAILED = counter("fake.detailed", "By", "B.", Level.DETAILED, ("n",))
+    EVENTS = counter("fake.events", "{event}", "D.", dims=("kind",))
+    ALL = gauge("fake.all", "1", "C.", Level.ALL, ("n",))
+
+    class Fake(Collector):
+        @dataclass(frozen=True, slots=True)
+        class Config:
+            basic: int = 3
+            detailed: int = 2
+            all: int = 5
+        metrics = (BASIC, DETAILED, ALL)
+        def __init__(self, config):
+            self.config = config
+        def open(self):
+            pass
+        def collect(self, at):
+            for metric, n in ((BASIC, self.config.basic), (DETAILED, self.config.detailed), (ALL, self.config.all)):
+                for i in range(n):
+                    yield metric.point(at, float(i + 1), Dimensions(n=str(i)), start_time=None if metric is BASIC else 1)
+
+    class Quiet(Fake):
+        metrics = (EVENTS,)
+        def collect(self, at):
+            for kind in "abcd":
+                yield EVENTS.point(at, float(kind == "d"), Dimensions(kind=kind), start_time=1)
+
+    class Absent(Fake):
+        def open(self):
+            raise Unavailable("no such chip: looked for /dev/chip*")
+
+    class Broken(Fake):
+        def collect(self, at):
+            raise RuntimeError("a bug")
+
+    class Theirs(Sink):
+        limits = Limits(max_points=10, window=60, flush=60)
+        @dataclass(frozen=True, slots=True)
+        class Config:
+            max_points: int = 10
+            max_bytes: int | None = None
+            one_per_series: bool = False
+        def __init__(self, config):
+            self.limits = Limits(
+                max_points=config.max_points, max_bytes=config.max_bytes, one_per_series=config.one_per_series,
+                window=60, flush=60,
+            )
+        def open(self):
+            raise AssertionError("a plan sends nothing")
+        def write(self, batch):
+            raise AssertionError("a plan sends nothing")
+        def size(self, point):
+            return 100 + 10 * len(point.summary.values) if point.summary else 100
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fakes(others, monkeypatch):
+    others.add(
+        "fakes_of_plan",
+        SOURCE,
+        collectors=[("fake", "Fake"), ("quiet", "Quiet"), ("absent", "Absent"), ("broken", "Broken")],
+        sinks=[("theirs", "Theirs")],
+    )
+    monkeypatch.setattr(discovery, "PAUSE", 0.01)  # fakes have no rates
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def _logging_as_before():
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.disable(logging.NOTSET)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def planned(**flags):
+    """Return the plan of the only sink."""
+    (sink,) = whole(**flags).sinks
+    return sink
+
+
+def whole(*, hosts=1, terms=None, families=(), devices=8, **flags):
+    config = load(None, {"collector": ["fake"], "sink": ["theirs"]} | flags)
+    return make(config, hosts, terms or Terms(), families=families, devices=devices)
+
+
+def cloudwatch(**flags):
+    pytest.importorskip("botocore")
+    return planned(sink=["cloudwatch"], region="us-east-1", **flags)
+
+
+def google(**flags):
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.cloud.monitoring_v3") is None:
+        pytest.skip("google-cloud-monitoring is not installed")
+    return planned(sink=["google"], **flags)
+
+
+def choice(sink, flags):
+    (found,) = [choice for choice in sink.choices if choice.flags == flags]
+    return found
+
+
+# -- series -----------------------------------------------------------------------------------------------------
+
+
+def test_series_are_counted_by_metric_at_the_level_of_the_sink():
+    assert planned().metrics == {"fake.basic": 3}
+    assert planned(sinks={"theirs": {"level": "all", "exclude": ["agent.*"]}}).metrics == {
+        "fake.all": 5,
+        "fake.basic": 3,
+        "fake.detailed": 2,
+    }
+
+
+def test_include_and_exclude_count():
+    sink = planned(level="all", sinks={"theirs": {"include": ["fake.*"], "exclude": ["*.basic"]}})
+    assert sink.metrics == {"fake.all": 5, "fake.detailed": 2}
+
+
+def test_the_agents_own_metrics_are_in_the_plan_as_they_are_in_a_run():
+    metrics = planned(level="detailed").metrics
+    assert metrics["agent.collector.ok"] == 2  # the collector's and its own
+    assert metrics["agent.sink.sent"] == 1
+    assert metrics["agent.cpu"] == 1
+
+
+def test_what_max_series_keeps_back_is_not_billed():
+    sink = cloudwatch(collectors={"fake": {"basic": 700}})
+    assert (sink.metrics, sink.series, sink.max_series) == ({"fake.basic": 700}, 500, 500)
+    assert sink.now.series == 500
+    assert sink.now.bill[0].dollars == 150.0
+    assert cloudwatch(collectors={"fake": {"basic": 700}}, sinks={"cloudwatch": {"max_series": 0}}).series == 700
+
+
+# -- requests ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("series", "flags", "own", "requests", "period"),
+    [
+        (10, {}, {}, 1, 60.0),
+        (11, {}, {}, 2, 60.0),
+        (11, {}, {"max_points": 1000}, 1, 60.0),
+        (0, {}, {}, 0, 60.0),
+        (5, {"window": 10.0}, {}, 3, 60.0),  # 30 points
+        (5, {"window": 300.0}, {}, 1, 300.0),  # what is not there is not sent
+        (5, {"flush": 0.0}, {}, 1, 60.0),
+        (5, {"window": 0.0}, {}, 6, 60.0),  # each sample is a point: 5 x 12
+        (5, {"window": 10.0}, {"max_points": 1000, "one_per_series": True}, 6, 60.0),
+        (8, {}, {"max_points": 1000, "max_bytes": 880}, 2, 60.0),  # 12 samples make 220 bytes: 4 points fit
+        (8, {"window": 0.0, "flush": 5.0}, {"max_points": 1000, "max_bytes": 880}, 1, 5.0),  # a sample 100 bytes
+    ],
+)
+def test_requests_follow_from_series_windows_flush_and_the_limits_of_the_sink(series, flags, own, requests, period):
+    sink = planned(collectors={"fake": {"basic": series}}, sinks={"theirs": own}, **flags)
+    assert (sink.requests_per_period, sink.period) == (requests, period)
+    assert sink.now.requests == requests * MONTH / period
+    assert sink.now.requests_per_second == requests / period
+
+
+def test_points_of_a_month():
+    sink = planned(window=10.0, hosts=7)
+    assert sink.now.points == 7 * 3 * MONTH / 10
+
+
+# -- dollars, as the facts about CloudWatch have them ---------------------------------------------------------------
+
+
+def test_one_host_at_defaults():
+    sink = cloudwatch(collectors={"fake": {"basic": 160}})
+    assert [(line.amount, line.dollars) for line in sink.now.bill] == [
+        (160, 48.0), (0, 0.0), (0, 0.0), (0, 0.0), (43_800.0, 0.44),
+    ]  # fmt: skip
+    assert sink.now.dollars == 48.44
+
+
+def test_a_thousand_hosts_that_a_word_keeps_apart():
+    flags = {"collectors": {"fake": {"basic": 160}}, "hosts": 1000}
+    sink = cloudwatch(common_dims=["instance_id", "instance_type"], **flags)
+    assert sink.words == {"instance_id": "host", "instance_type": "shared"}
+    assert (sink.now.series, sink.now.requests) == (160_000, 43_800_000.0)
+    assert sink.now.dollars == 18_000.0 + 438.0
+    assert sink.now.requests_per_second == pytest.approx(1000 / 60)
+    assert choice(sink, "--common-dims without instance_id").series == 160
+    assert choice(sink, "--common-dims without instance_type").series == 160_000
+
+
+def test_hosts_that_nothing_keeps_apart_share_their_series():
+    flags = {"collectors": {"fake": {"basic": 160}}, "hosts": 1000}
+    sink = cloudwatch(common_dims=["instance_type"], dims={"team": "a"}, **flags)
+    assert sink.words == {"instance_type": "shared", "team": "shared"}
+    assert (sink.now.series, sink.now.requests, sink.now.dollars) == (160, 43_800_000.0, 48.0 + 438.0)
+    assert choice(sink, "--common-dims ...,instance_id").series == 160_000
+
+
+def test_a_dimension_given_for_a_word_keeps_hosts_apart_as_the_word_does():
+    assert cloudwatch(dims={"hostname": "a"}, hosts=9).now.series == 27
+
+
+def test_counters_at_0_are_not_sent_where_each_series_costs_and_the_plan_says_what_they_would_cost():
+    sink = cloudwatch(collector=["quiet"], hosts=10, common_dims=["instance_id"])
+    assert (sink.metrics, sink.held, sink.now.series) == ({"fake.events": 1}, {"fake.events": 3}, 10)
+    moved = choice(sink, "every counter above 0")
+    assert (moved.series, moved.dollars) == (40, 12.0 + 4.38)
+    text = plan_text.as_text(whole(collector=["quiet"], sink=["cloudwatch"], region="us-east-1"))
+    assert "Not sent while they are 0, each counter from its first event on: fake.events 3.\n" in text
+    assert "max_series allows" not in text
+
+
+def test_bytes_of_all_interfaces_are_taken_to_move_though_their_sum_begins_at_0(tmp_path):
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/dev").write_text(f"\n\neth0: {'7 ' * 16}\n")
+    sink = cloudwatch(collector=["network"], proc=tmp_path)
+    assert sink.metrics == {"network.received": 1, "network.sent": 1}
+    assert sink.held == {}
+
+
+@pytest.mark.parametrize("flags", [{"sinks": {"cloudwatch": {"zeros": True}}}, {"sink": ["theirs"]}])
+def test_counters_at_0_count_where_they_are_sent(flags):
+    sink = planned(**{"sink": ["cloudwatch"], "region": "us-east-1", "collector": ["quiet"], **flags})
+    assert (sink.metrics, sink.held, sink.now.series) == ({"fake.events": 4}, {}, 4)
+    assert all(choice.flags != "every counter above 0" for choice in sink.choices)
+
+
+def test_a_limit_that_leaves_no_room_for_events_is_told():
+    options = {"cloudwatch": {"max_series": 3}}
+    text = plan_text.as_text(whole(collector=["quiet"], sink=["cloudwatch"], region="us-east-1", sinks=options))
+    assert "With these there are 4 series, and max_series allows 3: some events would not be sent." in " ".join(
+        text.split()
+    )
+
+
+def test_the_levels_beside_each_other():
+    sink = cloudwatch(sinks={"cloudwatch": {"exclude": ["agent.*"]}}, level="detailed")
+    assert [(c.flags, c.series, c.now) for c in sink.choices[:3]] == [
+        ("--level basic", 3, False), ("--level detailed", 5, True), ("--level all", 10, False),
+    ]  # fmt: skip
+    assert choice(sink, "--level all").dollars == 3.00 + 0.44
+    assert choice(sink, "--level detailed").bill == sink.now.bill
+
+
+def test_the_windows_beside_each_other():
+    sink = cloudwatch(collectors={"fake": {"basic": 100}}, window=30.0)
+    found = {c.flags: (c.requests, c.now) for c in sink.choices if c.flags.startswith("--window")}
+    assert found == {
+        "--window 10": (262_800.0, False),
+        "--window 30": (87_600.0, True),
+        "--window 60": (43_800.0, False),
+        "--window 300": (8_760.0, False),
+    }
+
+
+def test_high_resolution_costs_requests_and_no_more_for_a_metric():
+    sink = cloudwatch(collectors={"fake": {"basic": 100}})
+    high = choice(sink, "--high-resolution-metrics")
+    assert (high.series, high.requests, high.now) == (100, 262_800.0, False)  # 10 x 100 points fill one request
+    assert high.dollars == 30.0 + 2.63
+    configured = cloudwatch(collectors={"fake": {"basic": 100}}, high_resolution_metrics=True)
+    assert choice(configured, "--high-resolution-metrics").now
+    assert configured.now.dollars == high.dollars
+
+
+@pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_the_region_is_the_flags_the_tables_or_the_environments(variable, monkeypatch):
+    pytest.importorskip("botocore")
+    monkeypatch.setenv(variable, "ap-southeast-1")
+    assert planned(sink=["cloudwatch"]).service.endswith("ap-southeast-1")
+    assert planned(sink=["cloudwatch"], region="us-west-1").service.endswith("us-west-1")
+    assert planned(sink=["cloudwatch"], sinks={"cloudwatch": {"region": "eu-west-1"}}).service.endswith(", eu-west-1")
+
+
+# -- Google: bytes are what is charged --------------------------------------------------------------------------
+
+
+def test_to_google_points_are_what_costs():
+    sink = google(collectors={"fake": {"basic": 500}})
+    assert (sink.kind, sink.window, sink.spacing) == ("priced", 60.0, 10.0)
+    assert sink.requests_per_period == 3  # of 200 series
+    assert sink.now.points == 500 * MONTH / 60
+    assert sink.now.volume == pytest.approx(167.08, abs=0.01)
+    assert sink.now.dollars == 43.11
+    assert sum(line.amount for line in sink.now.bill) == pytest.approx(sink.now.volume)
+
+
+def test_to_google_a_thousand_hosts_cost_what_each_does_whatever_the_words():
+    flags = {"collectors": {"fake": {"basic": 160}}, "hosts": 1000}
+    one = google(collectors={"fake": {"basic": 160}})
+    for words in ([], ["instance_type"], ["instance_id"]):
+        sink = google(common_dims=words, **flags)
+        assert (sink.now.series, sink.now.requests) == (160_000, 43_800_000.0)
+        assert sink.now.volume == pytest.approx(1000 * one.now.volume)
+        assert sink.now.dollars == pytest.approx(1000 * one.now.volume * 0.258, abs=0.01)
+        assert not [c.flags for c in sink.choices if "common-dims" in c.flags]
+
+
+def test_to_google_a_window_twice_as_long_is_half_the_bill():
+    sink = google(collectors={"fake": {"basic": 100}}, window=30.0)
+    found = {c.flags: (c.dollars, c.now) for c in sink.choices if c.flags.startswith("--window")}
+    assert list(found) == ["--window 10", "--window 30", "--window 60", "--window 300"]
+    assert found["--window 30"] == (sink.now.dollars, True)
+    assert found["--window 60"][0] == pytest.approx(sink.now.dollars / 2, abs=0.01)
+    assert "--window 120" in [c.flags for c in google().choices]
+
+
+def test_to_google_nothing_is_planned_that_it_would_refuse():
+    assert not [c.flags for c in google().choices if c.flags == "--high-resolution-metrics"]
+    for flags in ({"window": 5.0}, {"high_resolution_metrics": True}):
+        with pytest.raises(ConfigError, match=r"window: \d s is too short"):
+            google(**flags)
+
+
+def test_to_google_the_free_volume_are_taken_off_where_that_is_asked_for():
+    flags = {"collectors": {"fake": {"basic": 400}}}
+    assert google(terms=Terms(free_tier=True), **flags).now.dollars == 0.0
+    assert google(**flags).now.dollars == 34.49
+    two = google(hosts=2, terms=Terms(free_tier=True), **flags)
+    assert two.now.dollars == round((two.now.volume - 150) * 0.258, 2)
+
+
+# -- other sinks ------------------------------------------------------------------------------------------------
+
+
+def test_a_free_sink_costs_nothing():
+    sink = planned(sink=["stdout"], format="json")
+    assert (sink.kind, sink.now.bill, sink.now.dollars, sink.choices) == ("free", (), 0, ())
+
+
+def test_what_a_sink_of_somebody_else_charges_is_not_known_and_not_nothing():
+    sink = planned()
+    assert (sink.kind, sink.service, sink.now.dollars) == ("unknown", "", None)
+
+
+def test_embedded_metrics_are_paid_as_metrics_and_as_logs():
+    sink = planned(sink=["stdout"], format="emf", window=60.0, collectors={"fake": {"basic": 100}}, region="us-east-1")
+    assert sink.kind == "priced"
+    assert 100 * 43_800 * 50 < sink.now.bytes < 100 * 43_800 * 1000
+    assert [line.what for line in sink.now.bill][-1] == "GB of logs ingested, about"
+    assert sink.now.bill[-1].dollars == round(sink.now.bytes / 1e9 * 0.5, 2)
+    assert sink.now.bill[0].dollars == 30.0
+
+
+def test_the_bytes_of_embedded_metrics_are_those_that_a_run_writes(agent, tmp_path):
+    """A reading of this machine, to a file: the estimate has one more digit here and there."""
+    path = tmp_path / "emf"
+    config = f'[sinks.stdout]\npath = "{path}"\nexclude = ["agent.*", "disk.*", "network.*"]\n'
+    (tmp_path / "a.toml").write_text(config)
+    words = [
+        "--config",
+        tmp_path / "a.toml",
+        "--format",
+        "emf",
+        "--collector",
+        "memory",
+        "--interval",
+        "1",
+        "--window",
+        "0",
+    ]
+    agent.run(*words, "--duration", "0.5")
+    (line, *_) = path.read_text().splitlines()
+    flags = {"format": "emf", "interval": 1.0, "window": 0.0, "collector": ["memory"], "sinks": {"stdout": {}}}
+    sink = planned(sink=["stdout"], **flags)
+    assert sink.now.bytes / MONTH == pytest.approx(len(line) + 1, rel=0.1)
+
+
+# -- the machine ------------------------------------------------------------------------------------------------
+
+
+def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
+    monkeypatch.setattr(discovery, "PAUSE", PAUSE)
+    done = agent.run("--once", "--level", "all", "--format", "json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [line["name"] for line in lines if not line["name"].startswith("agent.")]
+    config = {
+        "collector": [],
+        "sink": ["stdout"],
+        "level": "all",
+        "no_collector": ["fake", "absent", "broken", "quiet"],
+    }
+    (sink,) = whole(**config).sinks
+    assert {name: n for name, n in sink.metrics.items() if not name.startswith("agent.")} == {
+        name: names.count(name) for name in names
+    }
+
+
+def test_what_a_profile_has_twice_is_counted_twice(agent, monkeypatch):
+    monkeypatch.setattr(discovery, "PAUSE", PAUSE)
+    done = agent.run("--once", "--collector", "memory", "--format", "json", "--names", "wandb")
+    lines = [json.loads(line)["name"] for line in done.stdout.splitlines()]
+    (sink,) = whole(collector=["memory"], sink=["stdout"], names="wandb").sinks
+    assert sink.metrics["memory_percent"] == 1
+    assert sum(sink.metrics.values()) == len(lines)
+
+
+def test_nothing_is_sent_nobody_is_asked_and_nothing_is_kept(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise AssertionError("a plan asks nobody")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    cloudwatch(common_dims=["instance_id", "autoscaling_group", "k8s_pod"], spool=str(tmp_path / "spool"))
+    assert not (tmp_path / "spool").exists()
+
+
+def test_collectors_without_anything_to_read_are_named_and_add_nothing():
+    plan = whole(collector=["fake", "absent"])
+    assert plan.collectors == {"fake": 10, "agent": plan.collectors["agent"]}
+    assert plan.absent == {"absent": "no such chip: looked for /dev/chip*"}
+    assert plan.sinks[0].metrics == {"fake.basic": 3}
+    text = plan_text.as_text(plan)
+    assert "Not on this machine, so not in these numbers; run the plan on a machine that has it:" in text
+    assert "  absent: no such chip: looked for /dev/chip*" in text.splitlines()
+
+
+def test_a_collector_that_fails_is_said_to_be_missing():
+    plan = whole(collector=["fake", "broken"])
+    assert plan.failed == {"broken": "RuntimeError: a bug"}
+    assert "FAILED, so its series are missing below: broken: RuntimeError: a bug." in plan_text.as_text(plan)
+
+
+@pytest.mark.parametrize(("basic", "requests", "hosts"), [(900, 1, 15_000), (1800, 2, 7_500), (2700, 3, 5_000)])
+def test_the_quota_of_requests_is_enough_for_as_many_hosts_as_it_is(basic, requests, hosts):
+    """Hosts = requests that are allowed in a second x seconds between two sendings / requests at each of them."""
+    plan = whole(sink=["cloudwatch"], window=30.0, flush=30.0, collectors={"fake": {"basic": basic}},
+                 sinks={"cloudwatch": {"max_series": 0}})  # fmt: skip
+    (sink,) = plan.sinks
+    assert sink.requests_per_period == requests
+    (quota,) = (quota.limit for quota in sink.now.quotas)
+    assert f"enough for {int(quota * 30 / requests):,} such hosts" in " ".join(plan_text.as_text(plan).split())
+    assert int(quota * 30 / requests) == hosts
+
+
+def test_no_line_is_longer_than_a_hundred_columns_however_long_a_name_is():
+    plan = whole()
+    (sink,) = plan.sinks
+    long = dataclasses.replace(sink, metrics={"x" * 300: 3, "y": 12_345})
+    text = plan_text.as_text(dataclasses.replace(plan, sinks=(long,)))
+    table = [line for line in text.splitlines() if "…" in line]
+    assert [len(line) for line in table] == [100]
+
+
+def test_a_wrong_option_is_refused_before_anything_is_read():
+    with pytest.raises(ConfigError, match=r"sinks\.theirs\.max_poinst: no such option"):
+        planned(sinks={"theirs": {"max_poinst": 1}})
+
+
+# -- the text ---------------------------------------------------------------------------------------------------
+
+
+def texts():
+    pytest.importorskip("botocore")
+    hosts = 1_000_000
+    yield whole(
+        sink=["cloudwatch", "stdout", "theirs"], format="emf", common_dims=["instance_id", "run_id"], hosts=hosts
+    )
+    yield whole(sink=["cloudwatch"], region="us-west-1", common_dims=["instance_type"], level="all")
+    yield whole(sink=["cloudwatch"], region="me-central-1", hosts=5, terms=Terms(0.123456, 0.00005, free_tier=True))
+    yield whole(sink=["cloudwatch"], collectors={"fake": {"basic": 2_000}}, hosts=hosts, collector=["fake", "absent"])
+    yield whole(sink=["cloudwatch", "theirs"], collectors={"fake": {"basic": 0}})
+    google()
+    million = {"collectors": {"fake": {"basic": 2_000}}, "common_dims": ["instance_id", "k8s_pod"], "hosts": hosts}
+    yield whole(sink=["google"], **million)
+    yield whole(sink=["google", "cloudwatch"], level="all", terms=Terms(0.3, free_tier=True))
+    yield whole(sink=["google"], collectors={"fake": {"basic": 0}}, hosts=3)
+
+
+def test_no_line_is_longer_than_a_hundred_columns():
+    for plan in texts():
+        assert [line for line in plan_text.as_text(plan).splitlines() if len(line) > 100] == []
+
+
+def test_text_and_json_have_the_same_numbers():
+    for plan in texts():
+        text, data = plan_text.as_text(plan), json.loads(plan_text.as_json(plan))
+        for sink in data["sinks"]:
+            for row in [sink["now"], *sink["choices"]]:
+                for number in (row["series"], row["dollars"]):
+                    assert number is None or f"{number:,}" in text
+        assert data["hosts"] == plan.hosts
+        assert data["month_seconds"] == 2_628_000
+
+
+def test_the_total_of_each_bill_is_the_sum_of_its_lines():
+    for plan in texts():
+        for sink in plan.sinks:
+            for of in (sink.now, *sink.choices):
+                assert of.dollars is None or math.isclose(
+                    of.dollars, sum(line.dollars for line in of.bill), abs_tol=1e-6
+                )
+
+
+def test_the_text_as_a_whole():
+    text = plan_text.as_text(
+        whole(
+            sink=["cloudwatch"], region="us-east-1", common_dims=["instance_id"], hosts=200,
+            sinks={"cloudwatch": {"include": ["fake.*"]}}, collectors={"fake": {"basic": 60}},
+        )
+    )  # fmt: skip
+    assert text.partition("\n== ")[2].splitlines() == WHOLE.strip("\n").splitlines()
+
+
+WHOLE = """
+cloudwatch: Amazon CloudWatch, us-east-1
+Level basic; read every 5 s, a point of each series every 60 s, sent every 60 s.
+
+metric      series
+------------------
+fake.basic      60
+------------------
+1 metric        60
+
+One host: 60 series, 1 request (of at most 1,000 points) every 60 s = 43,800 requests and 2,628,000
+  points a month.
+200 hosts: 60 x 200 = 12,000 series, since instance_id differs from host to host.
+3.33 requests/s of the 500 that an account has in a region: enough for 30,000 such hosts.
+
+a month                        count  dollars each   dollars
+------------------------------------------------------------
+metrics, first 10,000         10,000          0.30  3,000.00
+metrics, next 240,000          2,000          0.10    200.00
+metrics, next 750,000              0          0.05      0.00
+metrics, beyond 1,000,000          0          0.02      0.00
+requests, each thousand    8,760.000          0.01     87.60
+------------------------------------------------------------
+total                                               3,287.60
+
+Prices of 2025-10-28, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's.
+An account's free tier, 10 metrics and 1,000,000 requests a month, is subtracted only with
+  --free-tier. For your own prices: --price-per-metric, --price-per-1000-requests.
+High resolution costs requests; a metric costs the same.
+The alarms of `agent dashboard --alarms` look at 400 metrics: 40.00 dollars a month more, not
+  counted above.
+
+what if                            series  requests/month  requests/s  dollars/month
+------------------------------------------------------------------------------------
+as configured                      12,000       8,760,000        3.33       3,287.60
+--level basic (now)                12,000       8,760,000        3.33       3,287.60
+--level detailed                   12,400       8,760,000        3.33       3,327.60
+--level all                        13,400       8,760,000        3.33       3,427.60
+--window 10                        12,000      52,560,000          20       3,725.60
+--window 60 (now)                  12,000       8,760,000        3.33       3,287.60
+--window 300                       12,000       1,752,000       0.667       3,217.52
+--high-resolution-metrics          12,000      52,560,000          20       3,725.60
+--common-dims without instance_id      60       8,760,000        3.33         105.60
+
+A dimension such as instance_type adds no series: hosts of one type share them. A dimension such as
+  instance_id gives each host its own series.
+A host sends at most 500 series: max_series of [sinks.cloudwatch].
+"""
+
+
+def test_the_text_for_google_as_a_whole():
+    google()
+    flags = {"sinks": {"google": {"include": ["fake.*"]}}, "collectors": {"fake": {"basic": 60}}}
+    text = plan_text.as_text(whole(sink=["google"], level="detailed", hosts=200, **flags))
+    assert text.partition("\n== ")[2].splitlines() == WHOLE_OF_GOOGLE.strip("\n").splitlines()
+
+
+WHOLE_OF_GOOGLE = """
+google: Google Cloud Monitoring
+Level detailed; read every 5 s, a point of each series every 60 s, sent every 60 s.
+
+metric         series
+---------------------
+fake.basic         60
+fake.detailed       2
+---------------------
+2 metrics          62
+
+One host: 62 series, 1 request (of at most 200 points) every 60 s = 43,800 requests and 2,715,600
+  points a month.
+200 hosts: 62 x 200 = 12,400 series, since each host writes to a monitored resource of its own,
+  whatever the dimensions are.
+62 active series of the 200,000 that a monitored resource may have.
+2 metrics of the 10,000 that a project may have.
+3.33 requests/s of the 500 that a project has by default: enough for 30,000 such hosts.
+
+a month                            count  dollars each   dollars
+----------------------------------------------------------------
+MiB of points, first 100,000   4,143.677         0.258  1,069.07
+MiB of points, next 150,000            0         0.151      0.00
+MiB of points, beyond 250,000          0         0.061      0.00
+----------------------------------------------------------------
+total                                                   1,069.07
+
+That is 5.35 dollars a host.
+Prices of 2026-08-29, Google's price list; https://cloud.google.com/products/observability/pricing
+  has today's.
+A point counts as 8 bytes. A billing account's first 150 MiB a month are free; only --free-tier
+  subtracts them. Reading the points in dashboards and alerts may cost more; that is not counted.
+
+what if                 series   MiB/month  requests/s  dollars/month
+---------------------------------------------------------------------
+as configured           12,400   4,143.677        3.33       1,069.07
+--level basic           12,000   4,010.010        3.33       1,034.58
+--level detailed (now)  12,400   4,143.677        3.33       1,069.07
+--level all             13,400   4,477.844        3.33       1,155.28
+--window 10             12,400  24,862.061          20       6,414.41
+--window 60 (now)       12,400   4,143.677        3.33       1,069.07
+--window 120            12,400   2,071.838        1.67         534.53
+--window 300            12,400     828.735       0.667         213.81
+
+Points are charged, dimensions are not: half the points cost half as much. A window twice as long
+  halves them (--window 120); so does half the series: a lower level, include and exclude of
+  [sinks.google].
+Most series: fake.basic 97 %, fake.detailed 3 %.
+Two points of a series must be 10 s apart, so no window is shorter.
+A host sends at most 500 series: max_series of [sinks.google].
+"""
+
+
+# -- the command ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_the_command_prints_the_plan_and_ends_well(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", "--collector", "fake", "--sink", "theirs", "--hosts", "3", "--pid", str(os.getpid())])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("Plan for 3 hosts like this one,")
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_the_command_prints_json_and_knows_the_forms_of_the_standard_output(capsys):
+    for form, found in (("json", None), ("text", None), ("emf", "priced")):
+        with pytest.raises(SystemExit) as end:
+            cli.main(["plan", "--collector", "fake", "--sink", "stdout", "--format", form])
+        assert end.value.code == 0
+        out = capsys.readouterr().out
+        assert (out[0] == "{") == (form == "json")
+        assert ("logs ingested" in out) == (found == "priced")
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_a_plan_in_which_series_are_missing_is_no_success(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", "--collector", "broken", "--sink", "stdout"])
+    assert end.value.code == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--hosts", "-3"], "--hosts -3: expected a whole number from 1 to 1000000"),
+        (["--hosts", "many"], "--hosts many: expected a whole number from 1 to 1000000"),
+        (["--price-per-metric", "-0.1"], "--price-per-metric -0.1: expected a number of dollars"),
+        (["--price-per-metric", "nan"], "--price-per-metric nan: expected a number of dollars"),
+        (["--price-per-1000-requests", "x"], "--price-per-1000-requests x: expected a number of dollars"),
+        (["--format", "xml"], "--format xml: no such choice; choose from: text, json, emf"),
+        (["--sink", "clodwatch"], "--sink clodwatch: no such sink; did you mean cloudwatch"),
+        (["--", "true"], "plan: takes no command after --"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(words, line, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", *words])
+    said = capsys.readouterr()
+    assert (end.value.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert line in said.err
+
+
+def test_the_real_command_plans_for_this_machine(agent):
+    done = agent.run("plan", "--sink", "stdout", "--level", "detailed", "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["sinks"][0]["metrics"]["cpu.utilization"] == 1
+
+
+# -- machines that are not here ---------------------------------------------------------------------------------------
+
+
+def test_a_plan_for_other_machines_reads_nothing_and_counts_each_device():
+    made = whole(sink=["cloudwatch"], region="us-east-1", level="detailed", families=("nvidia",), devices=4)
+    (sink,) = made.sinks
+    assert (made.families, made.devices, made.absent, made.failed) == (("nvidia",), 4, {}, {})
+    assert {*made.collectors} == {"nvidia", "jobs", "agent"}  # the processor jobs derives from its points
+    assert sink.metrics["gpu.utilization"] == 4
+    assert sink.metrics["gpu.idle.time"] == 6 * 4
+    assert sink.metrics["job.gpu.time"] == 5
+    assert not [name for name in sink.metrics if name.startswith(("fake.", "cpu.", "gpu.process."))]
+    assert "gpu.process.memory.used" in whole(families=("nvidia",), pid=1, devices=4).sinks[0].metrics
+    twice = whole(sink=["cloudwatch"], region="us-east-1", level="detailed", families=("nvidia",), devices=8).sinks[0]
+    assert twice.metrics["gpu.utilization"] == 8
+
+
+def test_a_family_counts_each_series_once():
+    alone, family = (whole(families=words, level="all").sinks[0].metrics for words in (("nvidia",), ("gpu", "nvidia")))
+    assert family["gpu.utilization"] == alone["gpu.utilization"] == 8
+    assert {*alone} < {*family}
+
+
+def test_the_text_says_that_nothing_was_read():
+    text = plan_text.as_text(whole(families=("gpu",), devices=2, hosts=3))
+    assert text.startswith("Plan for 3 hosts with gpu; a month is 730 hours. Nothing was read: 2 devices of each kind")
+    assert "Read here" not in text

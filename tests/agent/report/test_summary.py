@@ -1,0 +1,346 @@
+"""The summary of a wrapped command, from datapoints of every maker."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from tests.agent.processors.jobs.machine import Machine, job
+from tests.golden.update import GOLDEN
+
+from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
+from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
+from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.host import gpu_metrics
+from chipwatch.processors.jobs.metrics import BUSY as WORK
+from chipwatch.processors.jobs.metrics import IDLE
+from chipwatch.report import amounts
+from chipwatch.report.accelerators import ROLES, Accelerators, Device
+from chipwatch.report.summary import TAKEN, Summary
+from chipwatch.runtime.wrapped import WrappedCommand
+from chipwatch.spool.ledger import Ledger
+
+SECOND = 1_000_000_000
+START = 1_800_000_000 * SECOND
+GPU = of_gpu()
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="exit codes of POSIX")
+
+
+class Pipeline:
+    """Routes by name, of which only the ledgers count, and listeners."""
+
+    def __init__(self, **ledgers):
+        class Route:
+            def __init__(self, name, ledger):
+                self.name, self.spool, self.worker = name, self, self
+                self.ledger, self.apart, self.last_error = ledger, 0, None
+
+        self.routes = [Route(name, ledger) for name, ledger in ledgers.items()]
+        self.listeners, self.derivations = [], []
+
+    def tick(self, second, *points):
+        at = START + second * SECOND
+        for listener in self.listeners:
+            listener([point._replace(at=at + point.at) for point in points], at)
+
+
+@pytest.fixture
+def pipeline():
+    return Pipeline()
+
+
+@pytest.fixture
+def summary(pipeline):
+    made = Summary()
+    made.listen(pipeline)
+    return made
+
+
+@pytest.fixture
+def ended():
+    command = WrappedCommand(["true", "file", "--token", "secret"])
+    command.code()
+    return command
+
+
+def table(summary, command):
+    return [line for line in summary.lines(command) if line.startswith(("  GPU", "  Neuron", "  TPU", "  IPU", "    "))]
+
+
+def test_every_metric_that_it_takes_is_one_that_a_collector_declares():
+    declared = {line.split()[0] for line in GOLDEN.read_text(encoding="utf-8").splitlines()}
+    assert declared >= TAKEN
+    assert declared >= ROLES.keys()
+
+
+def test_the_first_line_shows_no_options_since_they_may_hold_secrets(summary, ended):
+    first, *_ = summary.lines(ended)
+    assert first.startswith("chipwatch: true file ended with 0 after ")
+    assert "secret" not in first
+
+
+def test_a_signal_that_ended_the_command_is_named(summary):
+    command = WrappedCommand(["sh", "-c", "kill -9 $$"])
+    command.code()
+    assert next(summary.lines(command)).startswith("chipwatch: sh ended with 137 (SIGKILL) after ")
+
+
+@pytest.mark.parametrize(("code", "told"), [(1, "1"), (143, "143 (SIGTERM)"), (255, "255")])
+def test_a_code_is_that_of_a_signal_only_where_there_is_such_a_signal(summary, code, told):
+    command = WrappedCommand(["sh", "-c", f"exit {code}"])
+    command.code()
+    assert next(summary.lines(command)).startswith(f"chipwatch: sh ended with {told} after ")
+
+
+def test_cpu_and_memory_have_their_peaks_and_the_number_of_processes_at_the_peak(pipeline, summary, ended):
+    for second, share, rss, processes in ((0, 10, 1e9, 2), (5, 50, 8e9, 18), (10, 20, 4e9, 30)):
+        pipeline.tick(second, CPU_LIMIT.point(0, 8), CPU_UTILIZATION.point(0, share), RSS.point(0, rss),
+                      COUNT.point(0, processes))  # fmt: skip
+    ended.seconds = 10.0
+    lines = [*summary.lines(ended)]
+    assert "  CPU       mean 2.8 cores, peak 4.0 of 8; 28.0 CPU seconds" in lines
+    assert "  memory    peak 7.5 GiB in 18 processes" in lines
+
+
+def test_the_cpu_time_of_a_command_that_ends_between_two_readings_is_known_from_the_system(summary):
+    command = WrappedCommand([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"])
+    command.code()
+    cpu = next(line for line in summary.lines(command) if line.startswith("  CPU"))
+    assert 0.3 <= float(cpu.split("; ")[1].split()[0]) < 5
+
+
+def test_the_largest_process_between_two_readings_is_known_from_the_system(summary):
+    command = WrappedCommand([sys.executable, "-c", "x = b'x' * 1_500_000_000"])
+    command.code()
+    memory = next(line for line in summary.lines(command) if line.startswith("  memory"))
+    assert memory.startswith("  memory    peak 1.4 GiB in 1 process")
+
+
+def test_each_gpu_has_its_row_and_counters_their_increase(pipeline, summary, ended):
+    for second, (busy, used, joules, thermal) in enumerate(
+        ((0, 10, 500, 7), (100, 61.2, 4e5, 12.2), (100, 20, 3.6e6 + 500, 19))
+    ):
+        for n in "0", "1":
+            dims = Dimensions(gpu=n)
+            pipeline.tick(
+                5 * second,
+                GPU.utilization.point(0, busy, dims),
+                GPU.memory_used.point(0, used * 2**30, dims),
+                GPU.energy.point(0, joules, dims),
+                GPU.throttled.point(0, thermal, dims | {"reason": "thermal"}),
+                GPU.throttled.point(0, 100 * thermal, dims | {"reason": "low_utilization"}),
+            )
+    assert table(summary, ended) == [
+        "  GPU       util mean    p95  memory peak    energy        throttled",
+        "    0            67 %  100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
+        "    1            67 %  100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
+    ]
+
+
+class Priced:
+    """A processor of jobs that knows the price of a GPU."""
+
+    @property
+    def processor(self):
+        return self
+
+    def answer(self):
+        return {"dollars_per_hour": 3.0}
+
+
+def test_idle_time_is_told_by_cause_and_with_a_price_what_it_cost(pipeline, ended):
+    pipeline.derivations = [Priced()]
+    summary = Summary()
+    summary.listen(pipeline)
+    of = {cause: Dimensions(gpu="0", cause=cause) for cause in ("data", "other")}
+    for second in (0, 600):
+        pipeline.tick(
+            second, GPU.utilization.point(0, 50, Dimensions(gpu="0")),
+            IDLE.point(0, 0.4 * second, of["data"], start_time=START), IDLE.point(0, 0.2 * second, of["other"], start_time=START),
+        )  # fmt: skip
+    ended.seconds = 600.0
+    lines = [*summary.lines(ended)]
+    assert any(line.endswith("data 0:04:00, other 0:02:00") for line in lines)
+    assert "  cost      1 x 10 min at $3.00 an hour = $0.50, of which idle $0.30" in lines
+
+
+def test_the_utilization_is_that_of_the_time_in_which_it_was_busy_and_idle(pipeline, summary, ended):
+    jobs = Machine(interval=5.0)
+    for n in range(10):  # busy for 5 s, then for 2.5 s twice: idle for 35 of 45 s, and a moment shows 1 %
+        active = {2: 1.0, 8: 0.5, 9: 0.5}.get(n, 0.0)
+        points = jobs.tick([(0, 100, 1)], {0: {"active": active}}, owners={100: job(7)})
+        moment = GPU.utilization.point(0, 1, Dimensions(gpu="0"))
+        pipeline.tick(5 * n + 5, moment, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
+    row = table(summary, ended)[1].split()
+    assert row[:5] == ["0", "22", "%", "100", "%"]
+    assert row[5:] == ["other", "0:00:35"]
+
+
+def test_time_that_was_not_read_says_nothing_about_the_utilization(pipeline, summary, ended):
+    jobs = Machine(interval=5.0)
+    for n in range(4):
+        points = jobs.tick([(0, 100, 1)], {0: {"active": 1.0 if n < 3 else None}}, owners={100: job(7)})
+        pipeline.tick(5 * n + 5, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
+    assert table(summary, ended)[1].split()[:5] == ["0", "100", "%", "100", "%"]
+
+
+def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_beside_it(pipeline, ended):
+    class Sliced(Priced):
+        def answer(self):
+            parts = [{"place": {"gpu": "0", "mig": str(n)}, "slices": share} for n, share in ((1, 3 / 7), (2, 1 / 7))]
+            return {"dollars_per_hour": 7.0, "devices": [*parts, {"place": {"gpu": "1"}, "slices": 1.0}]}
+
+    pipeline.derivations = [Sliced()]
+    summary = Summary()
+    summary.listen(pipeline)
+    whole, part = of_gpu(), of_instance()
+    pipeline.tick(0, whole.power.point(0, 300, Dimensions(gpu="0")), whole.utilization.point(0, 50, Dimensions(gpu="1")),
+                  *(part.memory_used.point(0, 5, Dimensions(gpu="0", mig=str(n))) for n in (1, 2)))  # fmt: skip
+    ended.seconds = 3600.0
+    assert "  cost      1.57 x 1 h at $7.00 an hour = $11.00, of which idle $0.00" in [*summary.lines(ended)]
+
+
+def test_only_gpus_that_the_command_used_are_shown_where_they_are_known(pipeline, summary, ended):
+    for n in range(10):
+        pipeline.tick(n, GPU.utilization.point(0, 10 * n, Dimensions(gpu=str(n))))
+    assert len(table(summary, ended)) == 11
+    for n in "10", "2":
+        pipeline.tick(0, GPU.process_memory_used.point(0, 1, Dimensions(gpu=n)))
+    assert [line.split()[0] for line in table(summary, ended)] == ["GPU", "2", "10", "9"]
+    assert table(summary, ended)[-1].strip() == "9 more, not used by the command"
+
+
+def test_instances_and_models_are_named_and_what_no_device_told_has_no_column(pipeline, summary, ended):
+    dims = Dimensions(gpu="0", mig="1", model="H100")
+    pipeline.tick(0, of_instance("model").memory_used.point(0, 2**30, dims))
+    assert table(summary, ended) == ["  GPU             memory peak", "    0 MIG 1 H100      1.0 GiB"]
+
+
+def test_the_cores_of_a_neuron_device_are_its_mean_and_their_memory_its_sum(pipeline, summary, ended):
+    points = []
+    for core, busy in ("0", 100), ("1", 50):
+        dims = Dimensions(neuron_core=core, neuron_device="3")
+        points.append(CORE_UTILIZATION.point(0, busy, dims))
+        points += [CORE_MEMORY.point(0, 2**30, dims | {"category": kind}) for kind in ("tensors", "constants")]
+    pipeline.tick(0, *points)
+    assert [line.split() for line in table(summary, ended)] == [
+        ["Neuron", "util", "mean", "p95", "memory", "peak"],
+        ["3", "75", "%", "75", "%", "4.0", "GiB"],
+    ]
+
+
+def test_a_reading_that_came_late_is_one_of_its_own_time(pipeline, summary, ended):
+    dims = Dimensions(gpu="0")
+    late, now = (GPU.memory_used.point(at, 2**30, dims) for at in (-5 * SECOND, 0))
+    pipeline.tick(5, late, now)
+    assert table(summary, ended)[1].split() == ["0", "1.0", "GiB"]
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [("tpu.duty_cycle", "TPU"), ("ipu.utilization", "IPU"), ("gpu.utilization", "GPU")]
+)
+def test_every_family_has_a_table(pipeline, summary, ended, name, title):
+    key = name.partition(".")[0]
+    pipeline.tick(0, gauge(name, "%", "A.", dims=(key,)).point(0, 42, Dimensions({key: "3"})))
+    assert [line.split() for line in table(summary, ended)] == [
+        [title, "util", "mean", "p95"],
+        ["3", "42", "%", "42", "%"],
+    ]
+
+
+def test_energy_is_counted_by_the_device_and_by_its_power_since_then_or_where_it_does_not_count():
+    device = Device("0")
+
+    def take(second, watts, increase=None):
+        points = {"power": [gpu_metrics.POWER.point(0, watts)]}
+        if increase is not None:
+            points["energy"] = [Datapoint(gpu_metrics.ENERGY, 0, Dimensions(), 0, increase=increase)]
+        device.take(second * SECOND, points)
+
+    take(0, 100)
+    assert device.joules is None
+    take(10, 200)
+    assert device.joules == 2000
+    take(20, 300, increase=7000)
+    assert device.joules == 7000
+    take(25, 100)
+    assert device.joules == 7500
+
+
+def test_the_95th_percentile_is_that_of_all_readings_to_the_percent():
+    device = Device("0")
+    values = [(17 * n) % 97 + 0.4 for n in range(1000)]
+    for n, value in enumerate(values):
+        device.take(n, {"utilization": [gpu_metrics.UTILIZATION.point(n, value)]})
+    assert device.utilization.percentile(0.95) == round(sorted(values)[949])
+    assert device.utilization.mean == pytest.approx(sum(values) / 1000)
+
+
+def test_a_long_run_needs_no_more_memory_than_a_short_one():
+    accelerators = Accelerators()
+    metric, dims = GPU.utilization, [Dimensions(gpu=str(n)) for n in range(8)]
+
+    def seen(ticks):
+        for n in range(ticks):
+            accelerators.take([metric.point(n, n % 101, of) for of in dims])
+        return sum(sys.getsizeof(value) for device in accelerators._devices.values() for value in vars(device).values())
+
+    short = seen(100)
+    assert seen(20_000) <= short + 8 * 100
+
+
+def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
+    ledger = Ledger(collected=1000, sent=900, spooled=100)
+    pipeline, summary = Pipeline(cloud=ledger, otlp=Ledger()), Summary()
+    summary.listen(pipeline)
+    ledger.add({"collected": 8200, "sent": 8190, "rejected:too old": 50, "dropped:spool full": 40})
+    ledger.spooled = 20
+    pipeline.routes[1].ledger.add({"collected": 3, "sent": 3})
+    command = WrappedCommand(["true"])
+    command.code()
+    assert [*summary.lines(command)][-1] == (
+        "  sent      cloud 8,190 of 8,300 points, 50 rejected, 40 dropped, 20 kept; otlp 3 of 3 points"
+    )
+
+
+def test_points_that_are_kept_have_the_reason_beside_them():
+    pipeline, summary = Pipeline(cloud=Ledger()), Summary()
+    summary.listen(pipeline)
+    pipeline.routes[0].ledger.add({"collected": 14})
+    pipeline.routes[0].ledger.spooled = 14
+    pipeline.routes[0].last_error = "no run: set MLFLOW_RUN_ID\n"
+    command = WrappedCommand(["true"])
+    command.code()
+    assert [*summary.lines(command)][-1] == "  sent      cloud 0 of 14 points, 14 kept: no run: set MLFLOW_RUN_ID"
+
+
+def test_points_for_another_destination_are_not_owed_to_this_one():
+    pipeline, summary = Pipeline(cloud=Ledger(collected=17, spooled=17)), Summary()
+    summary.listen(pipeline)
+    pipeline.routes[0].ledger.add({"collected": 14, "sent": 14})
+    pipeline.routes[0].apart = 17
+    command = WrappedCommand(["true"])
+    command.code()
+    assert [*summary.lines(command)][-1] == "  sent      cloud 14 of 14 points, 17 kept for another destination"
+
+
+def test_counters_that_begin_anew_do_not_fall(pipeline, summary, ended):
+    sent = counter("network.sent", "By", "A.")
+    for second, value in enumerate((5000, 7048, 10, 1034)):
+        pipeline.tick(second, sent.point(0, value, start_time=START))
+    assert "  network   sent 3.0 KiB (the whole machine)" in [*summary.lines(ended)]
+
+
+@pytest.mark.parametrize(
+    ("text", "of"),
+    [
+        (amounts.binary, {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 61.2 * 2**30: "61.2 GiB", 3 * 2**50: "3072.0 TiB"}),
+        (amounts.clock, {0: "0:00:00", 12.4: "0:00:12", 3723: "1:02:03", 360000: "100:00:00"}),
+        (amounts.energy, {0: "0.00 Wh", 3600: "1.00 Wh", 2.556e6: "0.71 kWh"}),
+        (amounts.cpu_time, {0.25: "0.2 CPU seconds", 90: "1.5 CPU minutes", 17640: "4.9 CPU hours"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_amounts_are_told_in_units_that_people_read(text, of):
+    assert {amount: text(amount) for amount in of} == of

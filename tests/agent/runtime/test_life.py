@@ -1,0 +1,34 @@
+"""A run shows that it is alive, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import logging
+import queue
+
+import pytest
+
+from chipwatch.commands.run import identify
+from chipwatch.config.options import Config
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.runtime.life import RETRY, show_life
+from chipwatch.status.heartbeat import Heartbeat
+from chipwatch.status.socket import NoAnswer, ask
+
+
+def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(tmp_path):
+    config, other = Config(interval=RETRY), Heartbeat(tmp_path / "alive", RETRY)
+    pipeline, common = Pipeline([], (), queue.SimpleQueue(), interval=RETRY), identify(config, 0.0)
+    handlers = [*logging.getLogger().handlers]
+    life = show_life(config, tmp_path, pipeline, common)
+    pipeline.tick()
+    with pytest.raises(NoAnswer):
+        ask(tmp_path, "status")
+    other.close()
+    pipeline.tick()
+    assert ask(tmp_path, "status")["ticks"] == 2
+    pipeline.tick()
+    assert ask(tmp_path, "status")["ticks"] == 3
+    life.close()
+    common.close()
+    assert logging.getLogger().handlers == handlers
+    assert [path.name for path in tmp_path.iterdir()] == ["alive"]

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from chipwatch.runtime import wrapped
+from chipwatch.runtime.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
+
+LONG = 30.0
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and exit codes of POSIX")
+
+
+def python(program: str) -> WrappedCommand:
+    return WrappedCommand([sys.executable, "-c", program])
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch):
+    monkeypatch.setattr(wrapped, "_from_terminal", lambda: False)
+
+
+@pytest.fixture
+def ready(tmp_path, until):
+    """A place where a child says that it has set up its signals."""
+    flag = tmp_path / "ready"
+
+    def wait():
+        until(flag.exists)
+
+    wait.flag = flag
+    return wait
+
+
+def child_with_handler(ready, number, then: str) -> WrappedCommand:
+    return python(
+        "import pathlib, signal, sys, time\n"
+        "def handler(number, frame):\n"
+        f"    {then}\n"
+        f"signal.signal({int(number)}, handler)\n"
+        f"pathlib.Path({str(ready.flag)!r}).touch()\n"
+        "for _ in range(3000):  # one long sleep would miss a signal that comes just before it\n"
+        "    time.sleep(0.02)\n"
+    )
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_the_exit_code_is_the_childs(code):
+    assert python(f"raise SystemExit({code})").code() == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_child_that_a_signal_ended_gives_128_and_its_number(number):
+    assert python(f"import os; os.kill(os.getpid(), {int(number)})").code() == 128 + number
+
+
+def test_a_command_that_is_not_there_is_127(tmp_path):
+    with pytest.raises(NotStarted) as caught:
+        WrappedCommand([str(tmp_path / "nothing")])
+    assert (caught.value.code, str(caught.value)) == (127, f"{tmp_path / 'nothing'}: command not found")
+
+
+def test_a_command_that_cannot_be_executed_is_126(tmp_path):
+    file = tmp_path / "data"
+    file.write_text("no program")
+    for path in (file, tmp_path):
+        with pytest.raises(NotStarted) as caught:
+            WrappedCommand([str(path)])
+        assert (caught.value.code, str(caught.value)) == (126, f"{path}: Permission denied")
+
+
+def test_a_script_whose_interpreter_is_not_there_is_126(tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    with pytest.raises(NotStarted) as caught:
+        WrappedCommand([str(script)])
+    message = f"{script}: the program that its first line names was not found"
+    assert (caught.value.code, str(caught.value)) == (126, message)
+
+
+@pytest.mark.parametrize(
+    ("env", "is_first"),
+    [({}, True), ({"SLURM_LOCALID": "0"}, True), ({"LOCAL_RANK": "1"}, False), ({"SLURM_LOCALID": "7"}, False),
+     ({"SLURM_LOCALID": "0", "LOCAL_RANK": "2"}, False)],
+)  # fmt: skip
+def test_the_first_process_of_a_job_on_a_machine_is_the_one_that_has_no_other_number(env, is_first):
+    assert is_first_rank(env) is is_first
+
+
+def test_what_the_system_counted_is_told_after_the_end(tmp_path):
+    out = tmp_path / "out"
+    child = python(
+        f"import os; f = open({str(out)!r}, 'wb'); f.write(bytes(3_000_000)); f.flush(); os.fsync(f.fileno())"
+    )
+    assert (child.has_ended, child.cpu_seconds(), child.largest_process(), child.storage_bytes()) == (
+        False,
+        0,
+        0,
+        (0, 0),
+    )
+    assert child.code() == 0
+    assert child.has_ended
+    assert child.seconds > child.cpu_seconds() / 4 > 0
+    if sys.platform == "linux" and child.storage_bytes()[1]:  # none where /tmp is in memory
+        assert 3_000_000 <= child.storage_bytes()[1] < 10_000_000
+
+
+def test_words_reach_the_child_as_they_are_and_no_shell_reads_them(tmp_path):
+    out = tmp_path / "out"
+    program = f"import pathlib, sys; pathlib.Path({str(out)!r}).write_text(repr(sys.argv[1:]))"
+    words = ["a b", "$HOME", ";", "*", "", "'"]
+    assert WrappedCommand([sys.executable, "-c", program, *words]).code() == 0
+    assert out.read_text() == repr(words)
+
+
+def test_the_end_of_the_child_is_told_from_another_thread():
+    told = threading.Event()
+    threads = []
+
+    def call():
+        threads.append(threading.current_thread())
+        told.set()
+
+    python("pass").on_end(call)
+    assert told.wait(LONG)
+    assert threads[0] is not threading.current_thread()
+    assert threads[0].daemon
+
+
+def test_an_end_before_anybody_asked_is_told_all_the_same():
+    child, told = python("pass"), threading.Event()
+    assert child.code() == 0
+    child.on_end(told.set)
+    assert told.wait(LONG)
+
+
+def test_the_code_may_be_asked_while_the_end_is_awaited():
+    child, told = python("raise SystemExit(3)"), threading.Event()
+    child.on_end(told.set)
+    assert child.code() == 3
+    assert told.wait(LONG)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP])
+def test_a_signal_is_passed_on(ready, number):
+    child = child_with_handler(ready, number, "sys.exit(number + 50)")
+    ready()
+    child.forward(number, None)
+    assert child.code() == number + 50
+
+
+def test_every_signal_that_users_send_is_passed_on():
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2} <= set(
+        FORWARDED
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_what_the_terminal_has_sent_to_the_child_itself_is_not_sent_twice(ready, number, monkeypatch):
+    monkeypatch.setattr(wrapped, "_from_terminal", lambda: True)
+    child = child_with_handler(ready, number, "sys.exit(9)")
+    ready()
+    child.forward(number, None)
+    child.forward(signal.SIGTERM, None)
+    assert child.code() == 128 + signal.SIGTERM
+
+
+def test_a_signal_after_the_end_goes_nowhere():
+    child = python("pass")
+    child.code()
+    child.forward(signal.SIGTERM, None)
+
+
+def test_only_in_the_foreground_of_a_terminal_signals_come_from_it():
+    program = """
+import fcntl, pty, termios
+from chipwatch.runtime.wrapped import _from_terminal
+print(_from_terminal())
+master, slave = pty.openpty()
+fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+print(_from_terminal())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]

@@ -1,0 +1,333 @@
+"""`agent top` in a pseudo-terminal, as a terminal emulator shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import sys
+import termios
+import time
+
+import psutil
+import pytest
+from tests.agent.top.conftest import ENTERED, LEFT
+from tests.doubles.cloudwatch import environment
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal")
+
+USER = psutil.Process().username()  # columns show its beginning
+SIZES = [(60, 20), (80, 24), (120, 40), (240, 60)]
+COLORED = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
+HANGING = """
+import threading
+from dataclasses import dataclass
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.extensions import Device
+METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
+class Hanging(Collector):
+    @dataclass(frozen=True)
+    class Config: pass
+    metrics = (METRIC,)
+    def __init__(self, config): self.read = 0
+    def collect(self, at):
+        self.read += 1
+        if self.read > 3: threading.Event().wait()
+        yield METRIC.point(at, 50.0 + self.read, Dimensions(gpu="7"))
+"""
+
+WRONG = """
+from dataclasses import dataclass
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.extensions import Device
+METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
+class Wrong(Collector):
+    @dataclass(frozen=True)
+    class Config: pass
+    metrics = (METRIC,)
+    def __init__(self, config): pass
+    def devices(self): return [Device(Dimensions(gpu="7"), 5)]
+    def collect(self, at): yield METRIC.point(at, 50.0, Dimensions(gpu="7"))
+"""
+
+
+def row(text, number):
+    """Return the words of the row of an accelerator."""
+    return next(line.split() for line in text.splitlines() if line.split()[:1] == [str(number)])
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_each_accelerator_has_a_row_at_every_size(sit, gpus, size):
+    seat = sit(size=size, env=gpus.env)
+    text = seat.until(lambda text: "90" in text and "lost" in text and (size[0] < 80 or "600/700 W" in text))
+    for n in (0, 1, 2, 3, 4, 7):
+        assert {str(90 - n), str(60 + n), f"{70 - n}/80G"} <= {*row(text, n)}, text
+    assert row(text, 6)[-1] == "lost"
+    assert "no process" in text
+    assert ("1980" in text) == ("H100" in text) == (size[0] >= 100)
+    assert "CPU " in text
+    assert "q quit" in seat.lines[-1]
+    assert seat.lines[0].startswith("chipwatch top")
+
+
+def test_a_narrow_screen_has_host_and_graphs_and_processes_where_there_is_room(sit, gpus):
+    text = sit(size=(100, 50), env=gpus.env).shows("utilization", "now", USER[:10], sys.executable[:12])
+    assert re.search(rf" 3 +{os.getpid()} +{re.escape(USER[:10])} +(\S+ +)?13G", text)
+
+
+def test_the_job_and_the_user_that_hold_a_device_are_shown_with_what_it_does_for_them(sit, gpus):
+    text = sit(size=(140, 50), env=gpus.env).until(
+        lambda text: " job " in text and re.search(r"stalled|busy|held", text)
+    )
+    assert re.search(rf"(busy|stalled|held)[^\n]* {re.escape(USER[:8])} ", text)
+
+
+def test_a_reason_that_holds_the_clock_down_is_a_letter(sit, gpus):
+    text = sit(env=gpus.env).until(lambda text: "1980" in text and "T" in row(text, 2))
+    assert "1980" in row(text, 1)
+
+
+@pytest.mark.parametrize(("words", "env"), [((), {"NO_COLOR": "1"}), (("--colors", "none"), {})])
+def test_without_colour_none_is_sent(sit, gpus, words, env):
+    seat = sit(*words, env=gpus.env | env)
+    seat.shows("H100", "lost", "now")
+    assert not COLORED.search(seat.sent)
+
+
+@pytest.mark.parametrize("colors", ["dark", "light", "color-blind"])
+def test_palettes_send_colours(sit, gpus, colors):
+    seat = sit("--colors", colors, env=gpus.env)
+    seat.shows("H100", "lost")
+    assert COLORED.search(seat.sent)
+
+
+def test_ascii_sends_only_ascii(sit, gpus):
+    seat = sit("--ascii", env=gpus.env)
+    assert "####" in seat.shows("H100", "lost", "now")
+    assert seat.sent.isascii()
+
+
+def test_a_terminal_that_is_resized_is_filled_anew(sit, gpus):
+    seat = sit(size=(120, 40), env=gpus.env)
+    seat.shows("H100", "lost", "q quit")
+    seat.resize(60, 20)
+    seat.until(
+        lambda text: "q quit" in text.splitlines()[-1] and "H100" not in text and "chipwatch" in text.splitlines()[0]
+    )
+    seat.resize(240, 60)
+    text = seat.until(lambda text: "q quit" in text.splitlines()[-1] and "readings" in text)
+    assert len(text.splitlines()) == 60
+    seat.resize(20, 5)
+    seat.shows("at least")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGINT, 0)],
+    ids=["TERM", "HUP", "QUIT", "INT"],
+)
+def test_a_signal_ends_it_and_the_terminal_is_as_before(sit, number, code):
+    seat = sit()
+    seat.shows("CPU", "q quit")
+    assert termios.tcgetattr(seat.file)[3] & (termios.ECHO | termios.ICANON) == 0
+    seat.kill(number)
+    assert seat.end() == code
+    assert termios.tcgetattr(seat.file) == seat.before
+    assert seat.sent.count(ENTERED) == seat.sent.count(LEFT) == 1
+    assert seat.sent.endswith(LEFT)
+
+
+@pytest.mark.parametrize("pause", [0, 0.001, 0.003])
+def test_a_second_signal_does_not_interrupt_the_restoration(sit, pause):
+    seat = sit()
+    seat.shows("CPU", "q quit")
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+        seat.kill(number)
+        time.sleep(pause)  # not a wait: it chooses the moment
+    seat.end()
+    assert seat.sent.endswith(LEFT)
+    assert termios.tcgetattr(seat.file) == seat.before
+
+
+def test_a_terminal_whose_output_is_stopped_does_not_hold_a_signal_up(sit):
+    seat = sit()
+    seat.shows("CPU", "q quit")
+    seat.press("\x13")
+    seat.kill()
+    seat.end()
+    assert seat.code == 143
+    assert termios.tcgetattr(seat.file) == seat.before
+
+
+def test_a_stop_and_a_continuation_take_the_screen_again(sit):
+    seat = sit()
+    seat.shows("q quit")
+    seat.kill(signal.SIGTSTP)
+    seat.until(lambda _: seat.sent.count(ENTERED) == 2)
+    assert seat.sent.index(LEFT) < seat.sent.rindex(ENTERED)
+    seat.shows("q quit")
+
+
+def test_keys_sort_filter_and_switch(sit, gpus):
+    seat = sit(size=(120, 50), env=gpus.env)
+    seat.shows("H100", "lost", "now", USER[:8])
+
+    def order():
+        return [line.split()[0] for line in seat.lines if "H100" in line]
+
+    assert order() == ["0", "1", "2", "3", "4", "5", "7"]
+    seat.press("r")
+    seat.until(lambda _: order()[0] == "7")
+    seat.press("rss")
+    seat.shows("by memory")
+    seat.press("sss")
+    seat.until(lambda text: "by " not in text)
+    seat.press("/no process\r")
+    seat.until(lambda _: order() == ["5"])
+    seat.press("\x1b")
+    seat.until(lambda _: len(order()) == 7)
+    seat.press("p")
+    seat.until(lambda text: "PID" not in text)
+    seat.press("g")
+    seat.until(lambda text: " min" not in text)
+    seat.press("gp")
+    seat.shows(" min", "PID")
+    seat.press("1")
+    seat.until(lambda text: any(line.startswith("  0 ") and "H100" not in line for line in text.splitlines()))
+    seat.press("1+")
+    seat.shows("-3.3 min")
+    seat.press("?")
+    seat.shows("Keys", "absent is not zero")
+    seat.press("?")
+    seat.shows("H100")
+
+
+def test_rows_below_the_edge_come_by_scrolling(sit, gpus):
+    seat = sit(size=(60, 12), env=gpus.env)
+    seat.until(lambda text: "below" in text and "90" in text)
+    seat.press("\x1b[F")
+    seat.until(lambda text: re.search(r"[1-9]\d* above, 0 below", text))
+    seat.press("\x1b[A\x1b[A" + "\x1b[5~" * 9)  # more rows may have come since
+    seat.until(lambda text: re.search(r"\b0 above, [1-9]", text))
+
+
+def test_pause_holds_the_picture(sit):
+    seat = sit()
+    seat.shows("CPU", "now")
+    seat.press(" ")
+    seat.shows("paused")
+    seat.press(" ")
+    seat.until(lambda text: "paused" not in text)
+
+
+def test_a_snapshot_is_json_for_its_owner_only(sit, gpus, tmp_path):
+    seat = sit(env=gpus.env)
+    seat.shows("H100", "lost", "600/700")
+    seat.press("w")
+    seat.shows("written: ")
+    (path,) = tmp_path.glob("chipwatch-top-*.json")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    told = json.loads(path.read_text())
+    first, lost = told["accelerators"][0], told["accelerators"][6]
+    assert (first["gpu"], first["utilization"], first["used"]) == ("0", 90, 70 * 2**30)
+    assert first["processes"][0]["pid"] == os.getpid()
+    assert lost["state"] == "lost" or lost["state"] == 0
+    assert "utilization" not in lost
+    assert told["host"]["memory.total"] > 0
+
+
+def test_an_accelerator_that_hangs_leaves_the_screen_alive(sit, plugins_folder):
+    plugins_folder.add("hanging", HANGING, collectors=[("hanging", "Hanging")])
+    seat = sit("--collector", ["hanging", "cpu"][0], "--collector", "cpu", env={"PYTHONPATH": plugins_folder.folder})
+    seat.until(lambda text: "7 " in text and "no answer for" in text)
+    before = seat.lines[0]
+    seat.until(lambda _: seat.lines[0] != before)
+    assert "hanging: its last reading has not returned" in seat.text
+    seat.press("q")
+    assert seat.end() == 0
+
+
+def test_a_machine_without_accelerators_shows_its_host_in_rows(sit):
+    text = sit("--no-collector", "nvidia", size=(80, 30)).shows("no accelerator was found", "memory", "load", "network")
+    assert re.search(r"^memory .* %  \d", text, re.MULTILINE)
+
+
+def test_what_is_no_screen_is_refused_with_what_prints_one_reading(agent, sit):
+    done = agent.run("top")
+    assert done.returncode == 2
+    assert "agent --once --format table" in done.stderr
+    assert "not a terminal" in done.stderr
+    seat = sit(env={"TERM": "dumb"})
+    assert seat.end() == 2
+    assert b"TERM=dumb" in seat.sent
+    assert ENTERED not in seat.sent
+
+
+def test_beside_an_agent_whose_sink_is_dead_its_kept_points_are_shown(agent, sit, tmp_path, until):
+    spool = tmp_path / "spool"
+    env = environment(AWS_REGION="us-east-1")
+    words = ("--sink", "cloudwatch", "--endpoint-url", "http://127.0.0.1:9", "--interval", 1, "--window", 1)
+    running = agent.start(*words, "--spool", spool, env=env)
+    until((spool / "status.sock").exists)
+    seat = sit("--spool", spool, size=(160, 30))
+    text = seat.until(lambda text: re.search(r"cloudwatch failing sent 0, kept \d", text))
+    assert "127.0.0.1:9" in text
+    running.stop()
+    seat.shows("no agent runs here")
+
+
+def test_a_storm_of_sizes_leaves_a_whole_screen(sit, gpus):
+    seat = sit(size=(120, 40), env=gpus.env)
+    seat.shows("H100", "lost")
+    for n in range(300):
+        seat.resize(*((1, 1), (300, 80), (20, 5), (60 + n % 7, 20))[n % 4])
+        seat.look(0)
+    seat.resize(80, 24)
+    seat.until(lambda text: "q quit" in text.splitlines()[-1] and text.startswith("chipwatch top"))
+    seat.press("q")
+    assert seat.end() == 0
+
+
+def test_a_bug_is_told_after_the_terminal_is_restored(sit, plugins_folder):
+    plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
+    seat = sit("--collector", "wrong", env={"PYTHONPATH": plugins_folder.folder})
+    assert seat.end() == 1
+    assert b"bug: the program ends" in seat.sent[seat.sent.index(LEFT) :]
+    assert termios.tcgetattr(seat.file) == seat.before
+
+
+def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_screen(sit, plugins_folder):
+    plugins_folder.add("odd", ODD, collectors=[("odd", "Odd")])
+    seat = sit("--collector", "odd", env={"PYTHONPATH": plugins_folder.folder})
+    seat.shows("a thread has ended by a bug", "TypeError")
+    seat.press("q")
+    assert seat.end() == 0
+    assert b"Traceback" in seat.sent.partition(LEFT)[2]
+
+
+ODD = """
+from dataclasses import dataclass
+from chipwatch.collector import Collector
+from chipwatch.extensions import DeviceProcess
+from chipwatch.datapoint import Dimensions
+
+class Odd(Collector):
+    metrics = ()
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def processes(self):
+        return [DeviceProcess(Dimensions(gpu="0"), "no number")]
+
+    def collect(self, at):
+        return ()
+"""

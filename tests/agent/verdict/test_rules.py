@@ -1,0 +1,272 @@
+"""The table of conditions, and what an agent remembers for it."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from pathlib import Path
+
+import pytest
+
+from chipwatch.config import plugins
+from chipwatch.datapoint import Dimensions, Kind, Level, counter, gauge
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.verdict import command, expect, report, rules
+from chipwatch.verdict.callers import (
+    CALLERS,
+    DEGRADED,
+    FIT,
+    NOT_FIT,
+    UNKNOWN,
+    VERDICTS,
+    code_of,
+    code_of_failure,
+)
+from chipwatch.verdict.history import MAX_SERIES, STALE, WATCHED, History
+from chipwatch.verdict.instances import INSTANCES
+from chipwatch.verdict.rules import RULES, Seen
+
+S = 10**9
+AT = 1_800_000_000 * S
+NOWHERE = Path("/nonexistent")
+STATE = gauge("gpu.state", "1", "Works.", dims=("gpu",))
+DOWNED = counter("rdma.link.downed", "{event}", "Went down.", dims=("device", "port"))
+PORT = Dimensions(device="mlx5_3", port="1")
+
+
+def declared():
+    metrics = {}
+    for name in plugins.installed(plugins.COLLECTORS):
+        metrics |= {metric.name: metric for metric in plugins.load(plugins.COLLECTORS, name).metrics}
+    return metrics
+
+
+def always():
+    names = plugins.installed(plugins.COLLECTORS)
+    return frozenset().union(*(plugins.load(plugins.COLLECTORS, name).always for name in names))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.metric}-{'-'.join(map(str, rule.only.values()))}")
+def test_a_rule_is_of_a_metric_that_some_collector_yields_and_names_its_dimensions(rule):
+    metric = declared()[rule.metric]
+    assert (metric.kind is Kind.GAUGE) == (rule.metric in rules.GAUGES)
+    assert metric.level is Level.BASIC or metric.name in always(), "an agent at the level basic has to know it"
+    known = dict.fromkeys(metric.dims, "x")
+    for text in (rule.about, rule.says, rule.do):
+        text.format_map({**known, "value": 2.0})
+    assert {*rule.only} <= {*metric.dims}
+    assert not rule.says.endswith(".")
+    assert rule.do.endswith(".")
+    assert rule.severity in (NOT_FIT, DEGRADED)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.metric}-{'-'.join(map(str, rule.only.values()))}")
+def test_each_rule_holds_for_its_series_and_not_for_a_good_one(rule):
+    dims = {key: words[0] for key, words in rule.only.items()}
+    bad, good = (0.0, 1.0) if rule.below else (rule.limit + 1, rule.limit)
+    if rule.metric in rules.GAUGES:
+        assert rule.reason(Seen(rule.metric, dims, bad)).severity == rule.severity
+        assert rule.reason(Seen(rule.metric, dims, good)) is None
+    else:
+        assert rule.reason(Seen(rule.metric, dims, 9, rose=bad)).severity == rule.severity
+        assert rule.reason(Seen(rule.metric, dims, 9, rose=good)) is None, "an older event, or few"
+        assert rule.reason(Seen(rule.metric, dims, 9)) is None, "nobody watched"
+        told = rule.reason(Seen(rule.metric, dims, 9, last=AT))
+        assert (told is None) == (rule.limit > 0), "a message tells its time"
+    for key in rule.only:
+        assert rule.reason(Seen(rule.metric, {**dims, key: "other"}, bad, rose=9)) is None
+
+
+def judged_gpu(action, state):
+    seen = [Seen("gpu.state", {"gpu": "6"}, state), Seen("gpu.recovery_action", {"gpu": "6", "action": action}, 1)]
+    return [(one.severity, f"{one.says} | {one.do}") for one in rules.reasons(seen)]
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "severity", "says"),
+    [
+        ("gpu_reset", 0, NOT_FIT, "asks for a reset | "),
+        ("bus_reset", 0, NOT_FIT, "asks for a reset of its PCIe bus | "),
+        ("node_reboot", 0, NOT_FIT, "asks for a restart of the machine | "),
+        ("system_reboot", 0, NOT_FIT, "asks for a restart of the machine | "),
+        ("drain_and_reset", 0, NOT_FIT, "works at reduced capacity and asks for a reset | Start no new jobs; "),
+        ("drain_p2p", 1, DEGRADED, "asks to end its traffic with other GPUs | Start no new jobs; "),
+        ("recover_imex_domain", 1, DEGRADED, "asks for a recovery of its IMEX domain | Recover the IMEX domain"),
+        ("unknown (8)", 1, DEGRADED, "asks for a recovery that is not known here: unknown (8) | Update"),
+        ("unknown", 1, DEGRADED, "asks for a recovery that is not known here: unknown | Update"),
+    ],
+)
+def test_each_recovery_action_is_one_reason_with_its_own_advice(action, state, severity, says):
+    ((bad, text),) = judged_gpu(action, state)
+    assert (bad, text[: len(says)]) == (severity, says)
+    is_reset = "reset the GPU" in text
+    assert is_reset == (action in ("gpu_reset", "drain_and_reset"))
+
+
+def test_a_gpu_that_is_lost_after_it_asked_for_less_has_both_reasons():
+    assert [severity for severity, _ in judged_gpu("drain_p2p", 0)] == [DEGRADED, NOT_FIT]
+
+
+def test_a_recovery_that_is_done_is_no_reason():
+    seen = [Seen("gpu.state", {"gpu": "6"}, 1), Seen("gpu.recovery_action", {"gpu": "6", "action": "gpu_reset"}, 0)]
+    assert rules.reasons(seen) == []
+    assert [*rules.fine(seen, [], ())] == ["1 GPU"]
+
+
+def test_every_kind_that_is_no_applications_own_has_a_rule():
+    from chipwatch.collectors.kernel.patterns import KINDS
+
+    kinds = {word for rule in RULES if rule.metric == "kernel.events" for word in rule.only["kind"]}
+    assert {*KINDS} - kinds == {"xid_app", "oom_kill", "nccl_segfault", "aer_corrected", "peermem"}
+
+
+def recent():
+    return History([], born=AT)
+
+
+def test_rises_count_for_an_hour_and_those_of_one_minute_are_one():
+    watch = recent()
+    watch.take([DOWNED.point(AT, 7, PORT, start_time=1)], AT)
+    assert watch.series(AT) == [Seen("rdma.link.downed", dict(PORT), 7, 0)]
+    later = AT + 10 * S
+    watch.take([DOWNED.point(later, 9, PORT, start_time=1)], later)
+    watch.take([DOWNED.point(later + S, 10, PORT, start_time=1)], later + S)
+    assert watch.series(later + S) == [Seen("rdma.link.downed", dict(PORT), 10, 3, later + S)]
+    for second in range(0, 7200, 30):
+        at = later + second * S
+        watch.take([DOWNED.point(at, 10, PORT, start_time=1)], at)
+    assert watch.series(at) == [Seen("rdma.link.downed", dict(PORT), 10, 0)]
+
+
+def test_events_without_end_are_those_of_the_last_hour():
+    watch = recent()
+    for second in range(3 * 3600):
+        at = AT + second * S
+        watch.take([DOWNED.point(at, second, PORT, start_time=1)], at)
+    (one,) = watch.series(at)
+    assert abs(one.rose - 3600) <= 60
+    assert one.last == at
+
+
+def test_a_reset_is_no_rise():
+    watch = recent()
+    for at, value, start in ((AT, 500, 1), (AT + S, 3, AT + S)):
+        watch.take([DOWNED.point(at, value, PORT, start_time=start)], at)
+    assert watch.series(AT + S)[0].rose == 0
+
+
+def test_a_series_that_ends_says_nothing_of_now_and_their_number_is_limited():
+    watch = recent()
+    watch.take([STATE.point(AT, 0, Dimensions(gpu=str(n))) for n in range(MAX_SERIES + 5)], AT)
+    assert len(watch.series(AT)) == MAX_SERIES
+    assert watch.series(AT + STALE) == []
+
+
+def test_an_agent_that_has_stopped_to_read_knows_nothing():
+    class Nvidia:
+        metrics = (STATE,)
+        evidence = dict
+
+    sampler = Sampler("nvidia", Nvidia(), Level.BASIC, queue.SimpleQueue())
+    sampler.ok = True
+    watch, now = History([sampler], born=0), time.time_ns()
+    watch.take([STATE.point(now, 1, Dimensions(gpu="0"))], now)
+    assert watch.answer()["collectors"]["nvidia"]["state"] == "ok"
+    watch.take([], now - STALE)
+    assert watch.answer()["collectors"]["nvidia"]["state"] == "failing"
+    slow = History([sampler], born=now - STALE, interval=300)
+    assert slow.answer()["collectors"]["nvidia"]["state"] == "ok"
+
+
+def test_what_no_rule_asks_for_is_not_remembered():
+    watch = recent()
+    watch.take([gauge("cpu.utilization", "%", "Busy.").point(AT, 5)], AT)
+    assert watch.series(AT) == []
+    assert "cpu.utilization" not in WATCHED
+
+
+def judged(*series, collectors=None, expected=()):
+    answer = {"series": [list(one) for one in series], "collectors": collectors or {}}
+    return command.judge(answer, [*expected], NOWHERE, [], "agent")
+
+
+OK = {"nvidia": {"state": "ok", "error": None, "metrics": ["gpu.state"]}}
+HANGS = {"nvidia": {"state": "failing", "error": "no answer", "metrics": ["gpu.state"]}}
+
+
+def test_not_fit_goes_before_what_is_not_known_and_that_before_degraded():
+    lost = Seen("gpu.state", {"gpu": "0"}, 0)
+    narrow = Seen("pcie.links.degraded", {}, 2)
+    assert judged(lost, narrow, collectors=HANGS).word == NOT_FIT
+    hangs = judged(narrow, collectors=HANGS)
+    assert hangs.word == UNKNOWN
+    assert report.as_line(hangs).startswith("UNKNOWN: nvidia: no answer; PCIe: 2 links")
+    assert report.as_text(hangs).splitlines()[:2] == ["UNKNOWN", "DEGRADED"]
+    assert judged(narrow, collectors=OK).word == DEGRADED
+    assert judged(collectors=HANGS).word == UNKNOWN
+    assert judged(collectors=OK).word == FIT
+    assert judged().word == UNKNOWN, "nothing was read"
+
+
+def test_a_collector_that_hangs_leaves_its_number_open_also_where_it_counted_before():
+    seen = [Seen("gpu.state", {"gpu": str(n)}, 1) for n in range(7)]
+    asked = expect.parse("gpus=8")
+    assert judged(*seen, collectors=OK, expected=asked).word == NOT_FIT
+    assert judged(*seen, collectors=HANGS, expected=asked).word == UNKNOWN
+
+
+def test_the_line_for_programs_begins_with_the_worst_and_stays_one_line():
+    verdict = judged(Seen("pcie.links.degraded", {}, 2), Seen("gpu.state", {"gpu": "6\n|x"}, 0), collectors=OK)
+    line = report.as_line(verdict)
+    assert line.startswith("NOT FIT: gpu 6")
+    assert "\n" not in line
+    assert "|" not in line
+    assert (
+        len(report.as_line(judged(*(Seen("gpu.state", {"gpu": str(n)}, 0) for n in range(500)), collectors=OK))) < 700
+    )
+
+
+def test_json_has_the_evidence_of_each_reason():
+    verdict = judged(Seen("rdma.link.downed", dict(PORT), 9, 4, AT), collectors=OK)
+    told = json.loads(report.as_json(verdict, 0))
+    assert told["verdict"] == "degraded"
+    (reason,) = told["reasons"]
+    assert reason["shown_by"] == {
+        "metric": "rdma.link.downed", "dims": dict(PORT), "value": 9, "last_hour": 4, "last": "2027-01-15T08:00:00+00:00",
+        "message": None,
+    }  # fmt: skip
+    assert "4 times in the last hour, last at " in report.as_text(verdict)
+
+
+def test_no_caller_takes_unknown_for_not_fit():
+    for caller, codes in CALLERS.items():
+        assert len(codes) == len(VERDICTS)
+        assert codes.unknown != codes.not_fit
+        assert code_of(NOT_FIT, caller) != 0
+        assert code_of_failure(["verdict", "--for", caller, "--x"]) == codes.unknown
+        assert code_of_failure(["verdict", f"--for={caller}"]) == codes.unknown
+        assert code_of_failure(["verdict", "--fo", caller]) == codes.unknown
+        assert code_of_failure(["verdict", f"--fro={caller}", "--expect", "gpus=8"]) == codes.unknown
+        assert code_of_failure(["verdct", "--for", caller]) == codes.unknown
+        assert code_of_failure(["--quiet", "verdict", "--for", caller]) == codes.unknown
+    assert code_of_failure(["verdict", "--for", "slrum"]) == 0
+    assert code_of_failure(["verdict", "--fo", "slrum"]) == 0
+    assert code_of_failure(["verdict", "--expekt", "gpus=8"]) == 2
+    for other in ([], ["status"], ["verdct"], ["dashboard", "--for", "slurm"], ["--", "verdict", "--for", "slurm"]):
+        assert code_of_failure(other) is None
+
+
+def test_where_the_driver_counts_no_gpu_those_that_are_expected_are_missing():
+    none = {"nvidia": {"state": "absent", "error": "NVML lists no GPU", "is_counted": True, "metrics": ["gpu.state"]}}
+    verdict = judged(collectors=none, expected=expect.parse("gpus=8"))
+    assert (verdict.word, verdict.reasons[0].says) == (NOT_FIT, "8 expected, NVML lists no GPU")
+    fine = {**none, "rdma": {"state": "ok", "error": None, "metrics": ["rdma.state"]}}
+    assert judged(collectors=fine, expected=expect.parse("gpus=0")).word == FIT
+    out_of_reach = {"nvidia": {**none["nvidia"], "is_counted": False}}
+    assert judged(collectors=out_of_reach, expected=expect.parse("gpus=8")).word == UNKNOWN
+
+
+@pytest.mark.parametrize("text", INSTANCES.values())
+def test_what_an_instance_has_can_be_expected(text):
+    assert expect.parse(text)
