@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chipwatch.collectors.kernel.patterns import kind_of
+from chipwatch.commands import verdict as command
 from chipwatch.host.xid import action_of
-from chipwatch.verdict import command, expect, report
+from chipwatch.verdict import expect, report
 from chipwatch.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, code_of, code_of_failure
 from chipwatch.verdict.rules import Seen
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from chipwatch.commands import verdict as command
 from chipwatch.config import plugins
 from chipwatch.datapoint import Dimensions, Kind, Level, counter, gauge
 from chipwatch.pipeline.sampler import Sampler
-from chipwatch.verdict import command, expect, report, rules
+from chipwatch.verdict import expect, report, rules
 from chipwatch.verdict.callers import (
     CALLERS,
     DEGRADED,

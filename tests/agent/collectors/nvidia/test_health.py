@@ -10,10 +10,10 @@ import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.collectors.nvidia.health import EVERY, HELD
+from chipwatch.commands import verdict as command
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected
 from chipwatch.pipeline.sampler import Sampler
-from chipwatch.verdict import command
 from chipwatch.verdict.callers import DEGRADED, FIT, NOT_FIT
 from chipwatch.verdict.history import History
 from chipwatch.verdict.rules import FAULTS, RULES
