@@ -40,7 +40,7 @@ def row(rule: Rule) -> list[str]:
     form = f"is {'below' if rule.below else 'above'} {rule.limit:g}"
     if rule.metric not in GAUGES:
         form = f"rises in an hour by more than {rule.limit:g}" if rule.limit else "rises"
-    says = rule.says.replace("{value:.0f}", "...").format_map(dict.fromkeys(("xid", "port", "kind"), "..."))
+    says = rule.says.replace("{value:.0f}", "...").format_map(dict.fromkeys(("xid", "port", "kind", "action"), "..."))
     codes = " ".join(str(code_of(rule.severity, caller)) for caller in CALLERS)
     known = [name for name, metrics in catalogue().items() if rule.metric in {metric.name for metric in metrics}]
     signals = {rule.metric, *(word for words in rule.only.values() for word in words)}
