@@ -86,7 +86,8 @@ def test_what_a_job_was_charged_over_a_stop_and_a_kill_is_the_time_that_passed(a
         return {state: spent for row in told()["jobs"] for state, spent in row["seconds"].items() if spent}
 
     for end in (signal.SIGTERM, signal.SIGKILL):
-        running, before = agent.start(*words, env=machine | file), seconds().get("busy", 0.0)
+        running = agent.start(*words, env=machine | file)
+        before = until(lambda: seconds().get("busy"))
         until(lambda least=before + 2: seconds().get("busy", 0.0) > least)
         running.stop(end)
     agent.start(*words, env=machine | file)

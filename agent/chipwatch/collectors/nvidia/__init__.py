@@ -48,7 +48,7 @@ class NvidiaCollector(Collector):
 
     metrics = (*of_gpu(), *of_instance())
     level: Level = Level.ALL
-    always = frozenset({of_gpu().fault.name, of_gpu().link_errors.name})
+    always = frozenset(metric.name for metric in (of_gpu().fault, of_gpu().link_errors, of_gpu().recovery))
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -94,8 +94,8 @@ class GpuMetrics(PartMetrics):
             "gpu.link.errors", "{error}", "Errors of the GPU's links: NVLink, PCIe, C2C.", Level.ALL, (*keys, "kind"))
         self.state = replace(gpu_metrics.STATE, dims=keys)
         self.recovery = gauge(
-            "gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.", BASIC,
-            (*keys, "action"))
+            "gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.",
+            DETAILED, (*keys, "action"))
         # fmt: on
 
 

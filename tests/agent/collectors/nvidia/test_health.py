@@ -168,7 +168,7 @@ def test_the_sick_gpus_are_44_and_have_every_fault_and_kind_of_the_rules():
     asked = {
         word
         for rule in RULES
-        if rule.metric in NvidiaCollector.always
+        if rule.metric in {"gpu.fault", "gpu.link.errors"}
         for words in rule.only.values()
         for word in words
     }
@@ -229,4 +229,6 @@ def test_counters_of_links_go_on_over_an_answer_that_fails_once(judge):
 
 def test_other_sinks_get_faults_at_level_all_only(judge):
     faults = {metric.name: metric.level for metric in NvidiaCollector.metrics if metric.name in NvidiaCollector.always}
-    assert faults == dict.fromkeys(("gpu.fault", "gpu.link.errors"), Level.ALL)
+    assert faults == dict.fromkeys(("gpu.fault", "gpu.link.errors"), Level.ALL) | {
+        "gpu.recovery_action": Level.DETAILED
+    }
