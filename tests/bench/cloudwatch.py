@@ -195,7 +195,7 @@ def discard_child(number: str) -> None:
     """Answer one connection after the other, until killed."""
     listener, waiting = socket.socket(fileno=int(number)), {}
     listener.setblocking(False)
-    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: 2\r\n\r\n{}"
+    answer = b"HTTP/1.1 200 OK\r\nx-amzn-RequestId: 1\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: 2\r\n\r\n{}"
     while True:
         for ready in select.select([listener, *waiting], [], [])[0]:
             if ready is listener:

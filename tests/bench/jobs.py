@@ -16,7 +16,7 @@ from tests.bench.figure import Effort, Figure, cpu_ms
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
-from chipwatch.extensions import DeviceFacts
+from chipwatch.extensions import DeviceFacts, names_of
 from chipwatch.processors.jobs import JobsProcessor
 
 GPUS, JOBS, PROCESSES = 8, 4, 50
@@ -118,7 +118,7 @@ def child(folder: str, rounds: str) -> None:
 
     def tick(at: int) -> None:
         processes = list(gpus.processes() or ())
-        found = DeviceFacts(now[0], processes, gpus.names(), [*gpus.activity()])
+        found = DeviceFacts(now[0], processes, names_of(gpus.devices()), [*gpus.activity()])
         jobs.follow({one.pid for one in processes})
         own = [*jobs.collect(at)]
         processor.facts = [found, *jobs.facts()]

@@ -83,7 +83,7 @@ def request(effort: Effort) -> list[Figure]:
             batch = [metric.point(at, at % 10**7 / 3e4 + n, dims) for at in times for n, metric in enumerate(metrics)]
             before = time.process_time_ns()
             if sink.prepare(batch):
-                sink.state()
+                sink.saved()
             sink.write(batch)
             spent.append((time.process_time_ns() - before) / 1e6)
         sink.close()

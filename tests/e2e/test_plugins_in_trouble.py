@@ -35,6 +35,12 @@ class Stub(Processor):
     def derive(self, tick, at):
         yield VALUE.point(at, 1.0)
 
+    def saved(self):
+        return None
+
+    def restore(self, saved):
+        pass
+
 class Well(Stub):
     pass
 
