@@ -23,6 +23,7 @@ from chipwatch.collectors.network import NetworkCollector
 from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.datapoint import Kind, Level, counter
 from chipwatch.host.counters import Counters
+from chipwatch.host.last_values import LastValues
 from chipwatch.pipeline.window import Window
 from chipwatch.testing import check_collector
 from chipwatch_sinks.cloudwatch.wire import Encoder as CloudwatchEncoder
@@ -184,6 +185,53 @@ def test_a_single_counter_that_starts_again_loses_nothing_at_any_sink(steps):
     assert since_starts(sinks.shown["otlp"]) == 1000 + gained or "reset" in steps
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(1, 10**6),
+            st.sampled_from(["reset", "kill", "restart"]),
+            st.tuples(st.sampled_from(["kill", "restart"]), st.integers(0, 2 * 10**6)),
+        ),
+        max_size=30,
+    )
+)
+def test_a_single_counter_falls_at_no_sink_without_a_newer_start_over_restarts_of_agent_and_device(steps):
+    """After a pair the device is another one, with a value of its own; so it is if it starts again after a kill."""
+    end = ""
+    with TemporaryDirectory() as folder:
+        host, sinks, at, value = Host(Path(folder)), Sinks(), BEGUN, 1000
+        device = host.sys / "class/net/eth0"
+        device.mkdir(parents=True)
+        kept = LastValues(host.state, "network", host.proc)
+        counters = Counters(kept=kept, device=device)
+        for step in [1, *steps, 7]:
+            was, (end, comes) = end, step if isinstance(step, tuple) else (step, None)
+            if was == "kill" and end == "reset":
+                device.rename(host.sys / f"reset{at}")
+                device.mkdir()
+                counters = Counters(kept=kept, device=device)
+            if end in {"kill", "restart"}:
+                if end == "restart":
+                    sinks.stop()
+                    kept.close()
+                if comes is not None:
+                    value = comes
+                    device.rename(host.sys / f"gone{at}")
+                    device.mkdir()
+                kept = LastValues(host.state, "network", host.proc)
+                counters = Counters(kept=kept, device=device)
+                sinks.start(at + S)
+                at += TICK
+                continue
+            value = 3 if end == "reset" else value + end
+            at += TICK
+            sinks.tick(counters.point(SENT, at, value), at)
+            kept.save(at)
+        sinks.stop()
+    assert {name: falls(shown) for name, shown in sinks.shown.items() if falls(shown)} == {}
+
+
 # -- real collectors on trees of files ---------------------------------------------------------------------------------
 
 HEADER = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes ...\n"
@@ -193,10 +241,16 @@ class Host:
     """Files of interfaces, disks, memory controllers, PCIe devices and ports with one number each."""
 
     def __init__(self, folder: Path) -> None:
-        self.proc, self.sys = folder / "proc", folder / "sys"
-        for path in (self.proc / "net", self.sys / "bus/pci/devices"):
+        self.proc, self.sys, self.state = folder / "proc", folder / "sys", folder / "state"
+        for path in (self.proc / "net", self.sys / "bus/pci/devices", self.state):
             path.mkdir(parents=True)
         (self.proc / "stat").write_text(f"btime {BEGUN // S - 1000}\n")
+        sysfs.write(self.proc / "sys/kernel/random/boot_id", "a boot")
+
+    def renew(self) -> None:
+        """Make all devices go; those that `write` then makes are others."""
+        self.sys.rename(self.sys.with_name(f"gone{len(list(self.sys.parent.iterdir()))}"))
+        (self.sys / "bus/pci/devices").mkdir(parents=True)
 
     def write(self, members: dict[str, int]) -> None:
         """Write all files for the members that are there."""
@@ -204,6 +258,9 @@ class Host:
         (self.proc / "net/dev").write_text(HEADER + "".join(net))
         disks = [f"8 0 sd{name} {n} 0 {n} {n} {n} 0 {n} {n} 0 {n} {n}\n" for name, n in members.items()]
         (self.proc / "diskstats").write_text("".join(disks))
+        for name in members:
+            (self.sys / "class/net" / name).mkdir(parents=True, exist_ok=True)
+            (self.sys / f"block/sd{name}/device").mkdir(parents=True, exist_ok=True)
         for path in (self.sys / "bus/pci/devices").iterdir():
             path.rename(self.sys / path.name)
         for letter in "abcd":
@@ -233,13 +290,13 @@ class Host:
     def collectors(self):
         """Return the collectors of a new agent."""
         made = [
-            NetworkCollector(NetworkCollector.Config(proc=self.proc)),
+            NetworkCollector(NetworkCollector.Config(proc=self.proc, sys=self.sys)),
             DiskCollector(DiskCollector.Config(proc=self.proc, sys=self.sys, paths=())),
             HardwareCollector(HardwareCollector.Config(every=0.0, proc=self.proc, sys=self.sys)),
             RdmaCollector(RdmaCollector.Config(every=0.0, proc=self.proc, sys=self.sys)),
         ]
         for one in made:
-            one.level = Level.ALL
+            one.level, one.state = Level.ALL, self.state
         return made
 
 
@@ -250,17 +307,21 @@ SUMS = {
     "network.sent", "network.received", "disk.read", "disk.written", "pcie.errors", "memory.errors", "rdma.errors",
 }  # fmt: skip
 MEMBERS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 10**6), min_size=1)
-LIVES = st.lists(st.lists(MEMBERS, min_size=2, max_size=4), min_size=1, max_size=3)
+LIVES = st.lists(
+    st.tuples(st.lists(MEMBERS, min_size=1, max_size=3), st.sampled_from(["killed", "stopped"])), min_size=1, max_size=4
+)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=15, deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25, deadline=None)
 @given(LIVES)
-def test_no_sum_of_a_real_collector_falls_and_no_other_counter_while_it_runs(lives):
-    """A single counter that starts again while no agent runs is known by its fall alone, as with any exporter."""
-    shown, at = defaultdict(list), BEGUN
+def test_no_counter_of_a_real_collector_falls_without_a_newer_start(lives):
+    """What falls while no agent runs, after a kill, belongs to another device; after a stop the value tells it."""
+    shown, at, seen = defaultdict(list), BEGUN, dict[str, int]()
     with TemporaryDirectory() as folder:
         host = Host(Path(folder))
-        for life, readings in enumerate(lives):
+        for readings, end in lives:
+            if any(value < seen.get(name, 0) for name, value in readings[0].items()):
+                host.renew()
             host.write(readings[0])
             collectors = host.collectors()
             for collector in collectors:
@@ -271,11 +332,13 @@ def test_no_sum_of_a_real_collector_falls_and_no_other_counter_while_it_runs(liv
                 for collector in collectors:
                     for point in collector.collect(at):
                         if point.metric.kind is Kind.COUNTER:
-                            which = None if point.metric.name in SUMS else life
-                            shown[point.metric.name, point.dims, which].append((point.value, point.start_time))
-            for collector in collectors:
-                collector.close()
-    assert {name for name, _, _ in shown} >= SUMS
+                            shown[point.metric.name, point.dims].append((point.value, point.start_time))
+                seen |= members
+            if end == "stopped":
+                seen = {}
+                for collector in collectors:
+                    collector.close()
+    assert {name for name, _ in shown} >= SUMS
     assert {key: falls(of) for key, of in shown.items() if falls(of)} == {}
 
 
@@ -295,38 +358,57 @@ def test_after_a_member_has_gone_a_restart_of_each_collector_keeps_the_contract(
         assert {(point.value, point.start_time) for point in sums} == {(0, BEGUN + 60 * S)}
 
 
-def test_a_real_agent_that_is_killed_while_a_veth_goes_shows_no_fall(host, agent_command, tmp_path, until):
-    def lines(path):
+@pytest.fixture
+def lived(host, agent_command, tmp_path, until):
+    """Run an agent on a host's files, kill it, and return value and start of all points of a metric."""
+
+    def lines(path, name, key):
         whole = path.read_text().rpartition("\n")[0]
         points = [json.loads(line) for line in whole.splitlines()]
-        return [(p["value"], p["start_time"]) for p in points if p["name"] == "network.sent"]
+        wanted = [one for one in points if one["name"] == name and key in ("", one["dims"].get("interface"))]
+        return [(one["value"], one["start_time"]) for one in wanted]
 
-    shown, terabytes = [], TERABYTE
-    host.write({"a": TERABYTE, "veth1": 4 * TERABYTE // 10})
-    for life in range(2):
-        out = tmp_path / f"out{life}"
+    def live(name, key, change, last):
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        given = ["--proc", host.proc, "--sys", host.sys, "--level", "all", "--interval", "0.2", "--format", "json"]
         with out.open("wb") as file:
-            command = [
-                *agent_command,
-                "--collector",
-                "network",
-                "--proc",
-                host.proc,
-                "--interval",
-                "0.2",
-                "--format",
-                "json",
-            ]
-            agent = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            agent = subprocess.Popen(
+                [*agent_command, "--collector", "network", *given],
+                stdout=file,
+                stderr=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
+            )
             try:
-                until(lambda out=out: lines(out))
-                terabytes += 1000
-                host.write({"a": terabytes} if life else {"a": terabytes, "veth1": 4 * TERABYTE // 10 + 500})
-                until(lambda out=out, life=life: lines(out)[-1][0] == (1000 if life else 1500))
+                until(lambda: lines(out, name, key))
+                change()
+                until(lambda: lines(out, name, key)[-1][0] == last)
             finally:
                 agent.kill()
                 agent.wait()
-        host.write({"a": terabytes})
-        shown += lines(out)
+        return lines(out, name, key)
+
+    return live
+
+
+def test_a_real_agent_that_is_killed_while_a_veth_goes_shows_no_fall(host, lived):
+    veth = 4 * TERABYTE // 10
+    host.write({"a": TERABYTE, "veth1": veth})
+    shown = lived("network.sent", "", lambda: host.write({"a": TERABYTE + 1000, "veth1": veth + 500}), 1500)
+    host.write({"a": TERABYTE + 1000})
+    shown += lived("network.sent", "", lambda: host.write({"a": TERABYTE + 2000}), 1000)
     assert falls(shown) == []
     assert increase(shown) == 1500 + 1000
+
+
+def test_a_real_agent_that_is_killed_knows_an_interface_from_another_one_of_its_name(host, lived):
+    name, last = "network.interface.sent", TERABYTE + 1000
+    host.write({"a": TERABYTE})
+    shown = lived(name, "a", lambda: host.write({"a": last}), last)
+    again = lived(name, "a", lambda: host.write({"a": last + 7}), last + 7)
+    assert {start for _, start in shown + again} == {shown[0][1]}
+    host.renew()
+    host.write({"a": TERABYTE + 500})  # above what was kept, below what was sent
+    other = lived(name, "a", lambda: host.write({"a": TERABYTE + 600}), TERABYTE + 600)
+    assert falls(shown + again + other) == []
+    assert {start for _, start in other} == {other[0][1]}
+    assert other[0][1] > shown[0][1]

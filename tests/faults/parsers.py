@@ -32,6 +32,7 @@ from chipwatch.config.convert import ConfigError
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.host import kubelet
 from chipwatch.host.exposition import Answer
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import mount_of, mounts
 from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.owners import parse as parse_path
@@ -91,7 +92,9 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
 
 
 def neuron(data: bytes) -> Iterator[object]:
-    records = Records(NeuronCollector.Config(neuron_runtime_tag=True), Level.ALL, boot=None)
+    records = Records(
+        NeuronCollector.Config(neuron_runtime_tag=True), Level.ALL, LastValues(None, "neuron", Path("/nowhere"))
+    )
     for line in RecordSplitter(records.reader.report).split(data + b"\n"):
         records.take(line, 1.0, AT, AT - 10**9)
     yield from records.points(AT, 1.0)

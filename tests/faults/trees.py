@@ -25,6 +25,7 @@ from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.collectors.storage import StorageCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.last_values import LastValues
 from chipwatch.identity.dmi import Hardware
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -214,7 +215,7 @@ def _read(cls: type, config: dict[str, Path]) -> Callable[[], Iterator[object]]:
 
 
 def _neuron(root: Path) -> Iterator[object]:
-    devices = sysfs.Devices(root / "sys", None, [].append)
+    devices = sysfs.Devices(root / "sys", LastValues(None, "neuron", root), [].append)
     try:
         yield from devices.points(AT)
     finally:

@@ -14,7 +14,8 @@ from typing import Final
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.errors import Unavailable
-from chipwatch.host.counters import counting_since
+from chipwatch.host.counters import Life
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import FileSource, PsutilSource, open_kept
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -120,14 +121,15 @@ class CpuCollector(Collector):
 
     metrics = (UTILIZATION, CORE, MODE, LOAD, CORE_TIME)
     level: Level = Level.ALL
+    state: Path | None = None
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._source: _Proc | _Psutil | None = None
         self._modes: list[tuple[int, Dimensions]] = []
         self._last: Times = {}
-        self._start_time: int | None = None
-        self._ticks: dict[Dimensions, int] = {}
+        self._kept: LastValues | None = None
+        self._lives: dict[Dimensions, Life] = {}
 
     def open(self) -> None:
         """Open the files and take the first reading; raise Unavailable where there is no /proc/stat."""
@@ -136,7 +138,7 @@ class CpuCollector(Collector):
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
         except (OSError, LookupError) as error:
             raise Unavailable(f"no CPU times in {self._config.proc / 'stat'}: {error!r}") from error
-        self._start_time, self._ticks = counting_since(self._config.proc), {}
+        self._kept, self._lives = LastValues(self.state, "cpu", self._config.proc), {}
         self._modes = [(MODES.index(mode), Dimensions(mode=mode)) for mode in self._source.modes if mode != "idle"]
         self._last = self._source.times(cores=self.level >= Level.ALL)
 
@@ -144,8 +146,9 @@ class CpuCollector(Collector):
         """Yield shares of the time since the last reading, and the load average."""
         assert self._source is not None
         times = self._source.times(cores=self.level >= Level.ALL)
-        if self._config.core_times:
-            yield from self._core_times(times, at)
+        if self._config.core_times and self._kept:
+            yield from self._core_times(times, at, self._kept)
+            self._kept.save(at)
         for name, spent, total in self._spent(times):
             busy = 100 * (total - spent[IDLE] - spent[IOWAIT]) / total
             if name != "cpu":
@@ -166,18 +169,23 @@ class CpuCollector(Collector):
 
     def close(self) -> None:
         """Close the files."""
-        if self._source:
-            self._source.close()
-            self._source = None
+        for part in (self._source, self._kept):
+            if part:
+                part.close()
+        self._source = self._kept = None
 
-    def _core_times(self, times: Times, at: int) -> Iterator[Datapoint]:
+    def _core_times(self, times: Times, at: int, kept: LastValues) -> Iterator[Datapoint]:
         assert self._source is not None
         for name, ticks in times.items():
             for mode in self._source.modes if name != "cpu" else ():
                 dims = _core_mode(name, mode)
-                # iowait is an estimate and sometimes decreases: proc(5)
-                self._ticks[dims] = most = max(ticks[MODES.index(mode)], self._ticks.get(dims, 0))
-                yield CORE_TIME.point(at, most / HZ, dims, start_time=self._start_time)
+                count, life = ticks[MODES.index(mode)], self._lives.get(dims)
+                if life is None:
+                    life = self._lives[dims] = kept.life(f"{name} {mode}", at)
+                    life.take(count, at)
+                else:  # iowait is an estimate and sometimes decreases: proc(5)
+                    life.take(max(count, life.value), at)
+                yield CORE_TIME.point(at, life.value / HZ, dims, start_time=life.start_time)
 
     def _spent(self, times: Times) -> Iterator[tuple[str, list[int], int]]:
         """Yield name, ticks by mode and their sum for each CPU that is in this and in the last reading."""

@@ -15,7 +15,8 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
-from chipwatch.host.counters import Counters, counting_since
+from chipwatch.host.counters import Counters
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
 from chipwatch.host.procfs import FileSource, PsutilSource
 
@@ -74,7 +75,7 @@ class _Activity(NamedTuple):
 
 
 _Disk = tuple[Counters, Dimensions, Dimensions, Dimensions]
-"""The counters of a disk (a new one's start at its first reading); dimensions: both directions, read, write."""
+"""The counters of a disk; dimensions: both directions, read, write."""
 
 
 def whole_disks(names: Iterable[str], block: Path) -> set[str]:
@@ -86,11 +87,15 @@ def whole_disks(names: Iterable[str], block: Path) -> set[str]:
     Linux 6.3 and repeats those of the paths since.
     """
     if block.is_dir():
-        disks = {name for name in names if os.path.lexists(block / name.replace("/", "!") / "device")}
+        disks = {name for name in names if os.path.lexists(_folder(block, name) / "device")}
     else:
         disks = {name for name in names if _DISK.fullmatch(name)}
     heads = {_NVME_PATH.sub(r"\1\2", name) for name in disks if _NVME_PATH.fullmatch(name)}
     return {name for name in disks - heads if not _NOT_FIXED.fullmatch(name)}
+
+
+def _folder(block: Path, name: str) -> Path:
+    return block / name.replace("/", "!")
 
 
 class _Proc(FileSource):
@@ -172,11 +177,6 @@ def _disk_points(at: int, counted: _Activity, disk: _Disk) -> Iterable[Datapoint
         yield counters.point(BUSY, at, counted.busy, both)
 
 
-def _disk(device: str, counters: Counters) -> _Disk:
-    both = Dimensions(device=device)
-    return counters, both, both | {"direction": "read"}, both | {"direction": "write"}
-
-
 class DiskCollector(Collector):
     """
     Reads the space of the file systems at the configured paths, and the counters of the physical disks.
@@ -198,6 +198,7 @@ class DiskCollector(Collector):
         UTILIZATION, USED, AVAILABLE, INODES, READ, WRITTEN, DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY
     )  # fmt: skip
     level: Level = Level.ALL
+    state: Path | None = None
 
     def __init__(self, config: Config, statvfs: Statvfs | None = STATVFS) -> None:
         """Take the configuration, and os.statvfs or a fake."""
@@ -206,6 +207,7 @@ class DiskCollector(Collector):
         self._paths = [_Path(path, config.root, space) for path in config.paths]
         self._mounts = MountTable(config.proc)
         self._io: _Proc | _Psutil | None = None
+        self._kept: LastValues | None = None
         self._counters = Counters()
         self._disks: dict[str, _Disk] = {}
 
@@ -217,9 +219,9 @@ class DiskCollector(Collector):
             self._io = _Proc(self._config.proc, self._config.sys) if sys.platform == "linux" else _Psutil()
         except OSError as error:
             problem = str(error)
-        disks, boot = self._activity(), counting_since(self._config.proc)
-        self._counters = Counters()
-        self._disks = {name: _disk(name, Counters(boot)) for name in disks}
+        disks = self._activity()
+        self._kept = LastValues(self.state, "disk", self._config.proc)
+        self._counters, self._disks = Counters(), {}
         if not disks and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
@@ -237,9 +239,11 @@ class DiskCollector(Collector):
             yield self._counters.total(READ, at, {name: disk.read for name, disk in disks.items()})
             yield self._counters.total(WRITTEN, at, {name: disk.written for name, disk in disks.items()})
         if self.level >= Level.ALL:
-            self._disks = {name: self._disks.get(name) or _disk(name, Counters()) for name in disks}
+            self._disks = {name: self._disks.get(name) or self._disk(name) for name in disks}
             for name, disk in self._disks.items():
                 yield from _disk_points(at, disks[name], disk)
+        if self._kept:
+            self._kept.save(at)
         if problems:
             raise PartlyCollected(problems)
 
@@ -253,9 +257,15 @@ class DiskCollector(Collector):
         """Close the file and end the threads of blocking calls."""
         for path in self._paths:
             path.blocking_call.close()
-        if self._io:
-            self._io.close()
-            self._io = None
+        for part in (self._io, self._kept):
+            if part:
+                part.close()
+        self._io = self._kept = None
+
+    def _disk(self, name: str) -> _Disk:
+        both = Dimensions(device=name)
+        counters = Counters(kept=self._kept, device=_folder(self._config.sys / "block", name))
+        return counters, both, both | {"direction": "read"}, both | {"direction": "write"}
 
     def _activity(self) -> dict[str, _Activity]:
         return self._io.read() if self._io else {}

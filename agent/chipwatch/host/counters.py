@@ -6,9 +6,13 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric, start_after
 from chipwatch.host.procfs import boot_time
+
+if TYPE_CHECKING:
+    from chipwatch.host.last_values import LastValues
 
 
 class MemberSum:
@@ -43,11 +47,15 @@ class Life:
     A single 0 is ignored: a failing device may report it, and the recovery would look like a jump.
     """
 
-    def __init__(self, start_time: int | None = None) -> None:
-        """Take when the counter was zero (ns since the epoch); None: not known, it counts from its first reading."""
-        self._last, self._is_doubted = 0, False
+    def __init__(self, start_time: int | None = None, value: float = 0, last: int = 0) -> None:
+        """
+        Take when the counter was zero (ns since the epoch); None: not known, it counts from its first reading.
+
+        `value` is its last reading so far, `last` the time of that.
+        """
+        self._last, self._is_doubted = last, False
         self.start_time = start_time
-        self.value: float = 0
+        self.value = value
         """The last reading to trust."""
 
     def take(self, value: float, at: int, most: float = math.inf) -> bool:
@@ -73,16 +81,25 @@ class Life:
 class Counters:
     """Makes the points of counters: `point` of a reading, `total` of a sum over members; no collector adds them up."""
 
-    def __init__(self, start_time: int | None = None) -> None:
-        """Take when single counters were zero (ns since the epoch); None: not known."""
-        self._start_time = start_time
+    def __init__(
+        self, start_time: int | None = None, *, kept: LastValues | None = None, device: Path | None = None
+    ) -> None:
+        """
+        Take when single counters were zero (ns since the epoch); None: not known.
+
+        Else take what an earlier run `kept` of them, and their device's folder in sysfs.
+        """
+        self._start_time, self._kept, self._device = start_time, kept, device
         self._lives: dict[tuple[str, Dimensions], Life] = {}
         self._sums: dict[tuple[str, Dimensions], MemberSum] = {}
 
     def point(self, metric: Metric, at: int, value: float, dims: Dimensions = NO_DIMENSIONS) -> Datapoint:
         """Return the point of a reading, with the last value to trust."""
         key = metric.name, dims
-        life = self._lives.get(key) or self._lives.setdefault(key, Life(self._start_time))
+        if (life := self._lives.get(key)) is None:
+            series = f"{metric.name} {dict(dims)}"
+            life = self._kept.life(series, at, self._device) if self._kept else Life(self._start_time)
+            self._lives[key] = life
         life.take(value, at)
         return metric.point(at, life.value, dims, start_time=life.start_time)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from chipwatch.extensions import KeepsState
+from chipwatch.host.state_file import read_state, write_state
 from chipwatch.pipeline.sampler import Derivation
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,6 @@ INTERVAL: Final = 60.0
 """Seconds between two writes."""
 MAX_SIZE: Final = 4 << 20
 """Bytes that are read of a file."""
-FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class KeptState:
@@ -35,11 +34,8 @@ class KeptState:
         self._due = time.monotonic() + INTERVAL
         for derivation, path in self._files.items():
             try:
-                with (
-                    contextlib.suppress(FileNotFoundError),
-                    os.fdopen(os.open(path, os.O_RDONLY | FLAGS), "rb") as file,
-                ):
-                    derivation.restore(file.read(MAX_SIZE), path)
+                with contextlib.suppress(FileNotFoundError):
+                    derivation.restore(read_state(path, MAX_SIZE), path)
             except OSError as problem:
                 log.warning("%s: %s; %s begins without its state", path, problem.strerror, derivation.name)
 
@@ -54,10 +50,7 @@ class KeptState:
         for derivation, path in self._files.items():
             if (saved := derivation.save()) is None:
                 continue
-            new = path.with_suffix(".new")
             try:
-                with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | FLAGS, 0o600), "wb") as file:
-                    file.write(saved)
-                new.replace(path)
+                write_state(path, saved)
             except OSError as problem:
                 log.info("%s is not saved: %s", path, problem.strerror or problem)

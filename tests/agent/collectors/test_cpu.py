@@ -10,6 +10,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doubles import sysfs
 
 from chipwatch.collectors.cpu import CORE, CORE_TIME, LOAD, MIN_TICKS, MODE, MODES, UTILIZATION, CpuCollector
 from chipwatch.datapoint import Dimensions, Level
@@ -109,6 +110,22 @@ def test_the_seconds_of_each_cpu_by_mode_are_counters_that_never_fall(host):
     then = {tuple(p.dims.values()): p.value for p in collector.collect(at=8) if p.metric is CORE_TIME}
     assert (then["0", "user"], then["0", "iowait"]) == (1.6, 0.5)
     collector.close()
+
+
+def test_the_seconds_of_a_cpu_that_are_fewer_after_a_restart_have_a_newer_start(host, tmp_path):
+    sysfs.write(host / "sys/kernel/random/boot_id", "a boot")
+    seen, boot = {}, 1418183276 * 10**9
+    for at, iowait in ((boot + 10**9, 50), (boot + 9 * 10**9, 40)):
+        (host / "stat").write_text(stat("cpu  200 0 0 0 0 0 0 0", f"cpu0 150 2 0 0 {iowait} 0 0 0"))
+        collector = CpuCollector(CpuCollector.Config(proc=host, core_times=True))
+        collector.level, collector.state = Level.ALL, tmp_path
+        collector.open()
+        for p in collector.collect(at=at):
+            if p.metric is CORE_TIME:
+                seen.setdefault(p.dims["mode"], []).append((p.value, p.start_time))
+        collector.close()
+    assert seen["user"] == [(1.5, boot), (1.5, boot)]
+    assert seen["iowait"] == [(0.5, boot), (0.4, boot + 10**9)]
 
 
 def test_level_basic_yields_one_point_and_detailed_no_cores(host, opened):

@@ -10,6 +10,7 @@ import pytest
 
 from chipwatch.collectors.network import NetworkCollector, tcp
 from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
+from chipwatch.host.counters import Counters
 from chipwatch.testing import check_collector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files and ioctl of Linux")
@@ -58,7 +59,7 @@ def test_a_host_without_these_files_has_traffic_only(proc):
 def test_a_file_that_the_kernel_did_not_write_is_an_error_with_its_name(proc):
     (proc / "net/snmp").write_text("Tcp: RetransSegs\nTcp: many\n")
     with pytest.raises(OSError, match="net/snmp has an unknown format"):
-        list(tcp.Tcp(proc / "net").points(7, None))
+        list(tcp.Tcp(proc / "net").points(7, Counters()))
 
 
 class Card:

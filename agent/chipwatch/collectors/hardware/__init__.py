@@ -12,8 +12,8 @@ from chipwatch.collector import Collector
 from chipwatch.collectors.hardware import memory, pcie, processor, sensors
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import Unavailable
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Clock, Pace
-from chipwatch.host.procfs import boot_time
 
 
 class HardwareCollector(Collector):
@@ -30,26 +30,30 @@ class HardwareCollector(Collector):
 
     metrics = (*sensors.METRICS, *processor.METRICS, *memory.METRICS, *pcie.METRICS)
     level: Level = Level.ALL
+    state: Path | None = None
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._pace = Pace(config.every, clock)
         self._parts: dict[str, _Part] = {}
+        self._kept: LastValues | None = None
 
     def open(self) -> None:
         """Find the hardware; raise Unavailable if there is nothing to read, as on most virtual machines."""
         if sys.platform != "linux":
             raise Unavailable("the hardware's health is read on Linux only")
-        folder, boot = self._config.sys, boot_time(self._config.proc)
+        self.close()
+        folder, kept = self._config.sys, LastValues(self.state, "hardware", self._config.proc)
         parts: dict[str, _Part] = {
             "sensor": sensors.Sensors(folder, self.level),
-            "CPU package": processor.Throttling(folder, boot),
-            "memory controller": memory.Memory(folder, self.level, boot),
-            "PCIe device": pcie.Pcie(folder, self.level, boot),
+            "CPU package": processor.Throttling(folder, kept),
+            "memory controller": memory.Memory(folder, self.level, kept),
+            "PCIe device": pcie.Pcie(folder, self.level, kept),
         }
         if self.level >= Level.DETAILED:
             parts["energy counter"] = processor.Energy(folder)
+        self._kept = kept
         self._parts = {name: part for name, part in parts.items() if len(part)}
         self._pace = Pace(self._config.every, self._clock)
         if not self._parts:
@@ -57,16 +61,19 @@ class HardwareCollector(Collector):
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the readings if they are due; what cannot be read is absent."""
-        if self._pace.is_due():
+        if self._kept and self._pace.is_due():
             for part in self._parts.values():
                 yield from part.points(at)
+            self._kept.save(at)
 
     def describe(self) -> str:
         """Return how much there is of each kind."""
         return ", ".join(f"{len(part)} {name}{'s' * (len(part) != 1)}" for name, part in self._parts.items())
 
     def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """Keep the counters; no file stays open."""
+        if self._kept:
+            self._kept.close()
 
 
 _Part = sensors.Sensors | processor.Throttling | processor.Energy | memory.Memory | pcie.Pcie

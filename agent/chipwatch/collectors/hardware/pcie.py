@@ -9,6 +9,7 @@ from typing import Final
 
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.host.counters import Counters
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import number, text
 
 DEVICE: Final = ("device",)
@@ -40,7 +41,8 @@ RATE: Final = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 class _Device:
     """One device that we watch."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kept: LastValues) -> None:
+        self.counters = Counters(kept=kept, device=folder)
         self._folder, self.dims = folder, Dimensions(device=folder.name)
         # The other end of the link: the port that the device is below.
         widths = (number(path / "max_link_width") for path in (folder, folder.resolve().parent))
@@ -65,10 +67,10 @@ class _Device:
 class Pcie:
     """All devices of the classes and vendors above."""
 
-    def __init__(self, sys: Path, level: Level, start_time: int | None) -> None:
-        """Find the devices under `sys`; their counters were zero at `start_time`."""
+    def __init__(self, sys: Path, level: Level, kept: LastValues) -> None:
+        """Find the devices under `sys`; an earlier run `kept` their counters."""
         self._folder, self._level = sys / "bus/pci/devices", level
-        self._counters = Counters(start_time)
+        self._counters, self._kept = Counters(), kept
         self._devices: dict[str, _Device | None] = {}
         self._find()
 
@@ -89,7 +91,7 @@ class Pcie:
         if self._level >= Level.DETAILED:
             for name, device in devices.items():
                 for kind, count in errors[name].items():
-                    yield self._counters.point(OF_DEVICE, at, count, device.dims | {"kind": kind})
+                    yield device.counters.point(OF_DEVICE, at, count, device.dims | {"kind": kind})
                 if name in links:
                     yield WIDTH.point(at, links[name][0], device.dims)
                     yield EXPECTED.point(at, links[name][1], device.dims)
@@ -110,4 +112,4 @@ class Pcie:
     def _watched(self, folder: Path) -> _Device | None:
         is_ours = text(folder / "class").startswith(CLASSES) or text(folder / "vendor") in VENDORS
         has_files = any((folder / name).exists() for name in ("aer_dev_fatal", "current_link_width"))
-        return _Device(folder) if is_ours and has_files else None
+        return _Device(folder, self._kept) if is_ours and has_files else None

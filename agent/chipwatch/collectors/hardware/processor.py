@@ -9,6 +9,7 @@ from typing import Final
 
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.host.counters import Counters
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import number, text
 
 EVENTS: Final = counter(
@@ -26,12 +27,12 @@ DOMAIN: Final = re.compile(r"intel-rapl:\d+(:\d+)?")
 class Throttling:
     """The counters of each package (Documentation/ABI/testing/sysfs-devices-system-cpu); Intel only."""
 
-    def __init__(self, sys: Path, start_time: int | None) -> None:
-        """Find the packages under `sys`; their counters were zero at `start_time`."""
+    def __init__(self, sys: Path, kept: LastValues) -> None:
+        """Find the packages under `sys`; an earlier run `kept` their counters."""
         self._packages: dict[str, Path] = {}
         for folder in sorted((sys / "devices/system/cpu").glob("cpu[0-9]*/thermal_throttle")):
             self._packages.setdefault(text(folder.parent / "topology/physical_package_id") or "0", folder)
-        self._counters = Counters(start_time)
+        self._counters = Counters(kept=kept)
 
     def __len__(self) -> int:
         return len(self._packages)

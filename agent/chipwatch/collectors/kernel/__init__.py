@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from chipwatch.collectors.kernel.patterns import KINDS, kind_of
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.errors import Unavailable
 from chipwatch.host.procfs import boot_time, text
+from chipwatch.host.state_file import read_state, write_state
 
 EVENTS: Final = counter("kernel.events", "{event}", "Messages of the kernel that tell of trouble.", dims=("kind",))
 LOST: Final = counter(
@@ -123,8 +123,7 @@ class KernelCollector(Collector):
         """Take the counts of an earlier process of this boot; raise OSError and what a wrong file may raise."""
         if self.state is None or not self._boot:
             return
-        with (self.state / STATE).open("rb") as file:
-            kept = json.loads(file.read(MAX_STATE))
+        kept = json.loads(read_state(self.state / STATE, MAX_STATE))
         if kept["boot"] == self._boot:
             counts = Counter({kind: int(kept["counts"].get(kind, 0)) for kind in KINDS})
             next_, lost, since = int(kept["next"]), int(kept["lost"]), int(kept["since"])
@@ -141,8 +140,4 @@ class KernelCollector(Collector):
         shown = {dims["kind"]: of for dims, of in self._evidence.items()}
         kept = {"boot": self._boot, "next": log.next, "lost": self._lost + log.lost, "since": self._since}
         with suppress(OSError):
-            if folder.stat().st_uid == os.geteuid():
-                new = folder / f"{STATE}.new"
-                new.write_text(json.dumps({**kept, "counts": self._counts, "evidence": shown}), encoding="utf-8")
-                new.chmod(0o600)
-                new.replace(folder / STATE)
+            write_state(folder / STATE, json.dumps({**kept, "counts": self._counts, "evidence": shown}).encode())

@@ -14,7 +14,8 @@ from chipwatch.collector import Collector
 from chipwatch.collectors.network import allowance, tcp
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.errors import Unavailable
-from chipwatch.host.counters import Counters, counting_since
+from chipwatch.host.counters import Counters
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import FileSource, PsutilSource
 
@@ -93,11 +94,7 @@ class _Psutil(PsutilSource):
 
 
 _Interface = tuple[Counters, Dimensions, Dimensions, Dimensions]
-"""
-The counters of an interface, and the dimensions for both directions, sent, received.
-
-A later interface starts at its first reading: it may have counted in another namespace before.
-"""
+"""The counters of an interface, and the dimensions for both directions, sent, received."""
 
 
 class NetworkCollector(Collector):
@@ -112,6 +109,7 @@ class NetworkCollector(Collector):
         """What to count."""
 
         proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
         loopback: bool = False
         """Count the loopback interface too."""
 
@@ -120,14 +118,15 @@ class NetworkCollector(Collector):
         allowance.CONNECTIONS,
     )  # fmt: skip
     level: Level = Level.ALL
+    state: Path | None = None
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._config, self._folder = config, config.sys / "class/net"
         self._source: _Proc | _Psutil | None = None
         self._tcp: tcp.Tcp | None = None
         self._allowances = allowance.Allowances()
         self._pace = Pace(ALLOWANCES_EVERY)
-        self._start_time: int | None = None
+        self._kept: LastValues | None = None
         self._counters = Counters()
         self._interfaces: dict[str, _Interface] = {}
 
@@ -142,12 +141,11 @@ class NetworkCollector(Collector):
                 self._source = _Psutil()
         except OSError as error:
             raise Unavailable(f"no network interfaces: {error}") from error
-        self._start_time = counting_since(self._config.proc)
         traffic = self._read(self._source)
         if not traffic:
             raise Unavailable(f"no network interface but the loopback in {self._source}")
-        self._counters = Counters(self._start_time)
-        self._interfaces = {name: _interface(name, Counters(self._start_time)) for name in traffic}
+        self._kept = LastValues(self.state, "network", self._config.proc)
+        self._counters, self._interfaces = Counters(kept=self._kept, device=self._folder / "lo"), {}
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the counters and their sums."""
@@ -161,10 +159,12 @@ class NetworkCollector(Collector):
         if self._tcp:
             if self._pace.is_due():
                 yield from self._allowances.points(at, traffic)
-            yield from self._tcp.points(at, self._start_time)
+            yield from self._tcp.points(at, self._counters)
+        if self._kept:
+            self._kept.save(at)
 
     def _interface_points(self, at: int, traffic: dict[str, _Traffic]) -> Iterable[Datapoint]:
-        self._interfaces = {name: self._interfaces.get(name) or _interface(name, Counters()) for name in traffic}
+        self._interfaces = {name: self._interfaces.get(name) or self._interface(name) for name in traffic}
         for name, (counters, both, out, into) in self._interfaces.items():
             counted = traffic[name]
             if self.level >= Level.ALL:
@@ -176,6 +176,11 @@ class NetworkCollector(Collector):
                 yield counters.point(DROPS, at, counted.drops_sent, out)
             yield counters.point(DROPS, at, counted.drops_received, into)
 
+    def _interface(self, name: str) -> _Interface:
+        both = Dimensions(interface=name)
+        counters = Counters(kept=self._kept, device=self._folder / name)
+        return counters, both, both | {"direction": "sent"}, both | {"direction": "received"}
+
     def describe(self) -> str:
         """Return the names of the interfaces."""
         names = list(self._read(self._source)) if self._source else []
@@ -183,16 +188,11 @@ class NetworkCollector(Collector):
 
     def close(self) -> None:
         """Close the files."""
-        for source in (self._source, self._tcp):
-            if source:
-                source.close()
-        self._source = self._tcp = None
+        for part in (self._source, self._tcp, self._kept):
+            if part:
+                part.close()
+        self._source = self._tcp = self._kept = None
 
     def _read(self, source: _Proc | _Psutil) -> dict[str, _Traffic]:
         counts_all, traffic = self._config.loopback, source.read()
         return {name: of for name, of in traffic.items() if counts_all or not source.loopback.fullmatch(name)}
-
-
-def _interface(name: str, counters: Counters) -> _Interface:
-    both = Dimensions(interface=name)
-    return counters, both, both | {"direction": "sent"}, both | {"direction": "received"}

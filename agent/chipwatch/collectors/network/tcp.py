@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.datapoint import Datapoint, Level, counter
+from chipwatch.host.counters import Counters
 from chipwatch.host.procfs import open_kept
 
 RETRANSMITS: Final = counter("network.tcp.retransmits", "{segment}", "Segments that TCP sent again.")
@@ -30,10 +31,10 @@ class Tcp:
         """Take the folder `net` of a process in the namespace."""
         self._files = [file for name in ("snmp", "netstat") if (file := open_kept(folder / name))]
 
-    def points(self, at: int, start_time: int | None) -> Iterator[Datapoint]:
-        """Yield the counters, which were zero at `start_time`; raise OSError."""
+    def points(self, at: int, counters: Counters) -> Iterator[Datapoint]:
+        """Yield the points of `counters`; raise OSError."""
         for file in self._files:
-            yield from file.parse(lambda data: list(_points(data, at, start_time)))
+            yield from file.parse(lambda data: list(_points(data, at, counters)))
 
     def close(self) -> None:
         """Close the files."""
@@ -41,7 +42,7 @@ class Tcp:
             file.close()
 
 
-def _points(data: bytes, at: int, start_time: int | None) -> Iterator[Datapoint]:
+def _points(data: bytes, at: int, counters: Counters) -> Iterator[Datapoint]:
     """Yield the points of pairs of lines: names, then values."""
     lines = data.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=True):
@@ -49,4 +50,4 @@ def _points(data: bytes, at: int, start_time: int | None) -> Iterator[Datapoint]
         numbers = values.split()[1:]
         for key, value in zip(keys, numbers, strict=True):
             if metric := COLUMNS.get((protocol, key)):
-                yield metric.point(at, int(value), start_time=start_time)
+                yield counters.point(metric, at, int(value))

@@ -14,7 +14,7 @@ from chipwatch.collectors.neuron import metrics
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
-from chipwatch.host.procfs import boot_time
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.supervised_process import find_program
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class NeuronCollector(Collector):
 
     metrics = metrics.declared(tagged=False)
     level: Level = Level.ALL
+    state: Path | None = None
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -69,6 +70,7 @@ class NeuronCollector(Collector):
         self._devices: Devices | None = None
         self._last: int | None = None
         self._end: InputEnded | None = None
+        self._kept: LastValues | None = None
 
     def open(self) -> None:
         """Start the monitor, or take standard input; raise Unavailable."""
@@ -81,15 +83,15 @@ class NeuronCollector(Collector):
         from chipwatch.collectors.neuron.records import Records  # noqa: PLC0415
         from chipwatch.collectors.neuron.sysfs import Devices  # noqa: PLC0415
 
-        boot = boot_time(config.proc)
-        self._records, self._last, self._end = Records(config, self.level, boot), None, None
+        kept = self._kept = LastValues(self.state, "neuron", config.proc)
+        self._records, self._last, self._end = Records(config, self.level, kept), None, None
         report = self._records.reader.report
         if path is None:
             self._source = Input(self._stdin, report)
         else:
             self._source = Monitor(path, max(1, int(config.interval)))
             self._source.open(clock())
-        self._devices = Devices(config.sys, boot, report) if self.level >= Level.DETAILED else None
+        self._devices = Devices(config.sys, kept, report) if self.level >= Level.DETAILED else None
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the values as of the last record; raise InputEnded once standard input has ended."""
@@ -104,6 +106,8 @@ class NeuronCollector(Collector):
         yield from records.points(at, now)
         if self._devices:
             yield from self._devices.points(at)
+        if self._kept and any(valid):
+            self._kept.save(at)
         try:
             problems = source.finish(now, valid)
         except InputEnded as end:
@@ -137,7 +141,9 @@ class NeuronCollector(Collector):
             self._source.close()
         if self._devices:
             self._devices.close()
-        self._source = self._devices = None
+        if self._kept:
+            self._kept.close()
+        self._source = self._devices = self._kept = None
 
 
 def _find(path: Path | None) -> Path:

@@ -9,6 +9,7 @@ from chipwatch.collectors.neuron import metrics
 from chipwatch.collectors.neuron.schema import LARGEST_TOTAL, Reader, Record
 from chipwatch.collectors.neuron.series import Row, Series
 from chipwatch.host.counters import Life
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.supervised_process import quoted
 
 HARDWARE: Final = "neuron_hw_counters"
@@ -34,10 +35,10 @@ MAX_DEVICES: Final = 1024
 class Machine:
     """Keeps the state of the machine over records."""
 
-    def __init__(self, series: Series, reader: Reader, *, ecc_per_period: bool, boot: int | None) -> None:
-        """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
+    def __init__(self, series: Series, reader: Reader, *, ecc_per_period: bool, kept: LastValues) -> None:
+        """Take what an earlier run `kept` of the devices' counters."""
         self._series, self._reader = series, reader
-        self._ecc_per_period, self._boot = ecc_per_period, boot
+        self._ecc_per_period, self._kept = ecc_per_period, kept
         self._ecc: dict[tuple[str, ...], Life] = {}
         self._pods_until = 0.0
         self.identity: Mapping[str, str] = {}
@@ -78,7 +79,8 @@ class Machine:
                     continue
                 series = "", device, memory, corrected
                 if series not in self._ecc:
-                    self._ecc[series] = Life(start_time if self._ecc_per_period else self._boot or start_time)
+                    kept = None if self._ecc_per_period else self._kept
+                    self._ecc[series] = kept.life(f"{series}", at) if kept else Life(start_time)
                 life = self._ecc[series]
                 life.take(min(life.value + int(count), LARGEST_TOTAL) if self._ecc_per_period else int(count), at)
                 yield from self._series.rows(metric, {series: life.value}, life.start_time)

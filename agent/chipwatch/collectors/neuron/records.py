@@ -22,6 +22,7 @@ from chipwatch.collectors.neuron.schema import (
 from chipwatch.collectors.neuron.series import Row, Series, Values
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.extensions import DeviceProcess
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.supervised_process import quoted
 
 if TYPE_CHECKING:
@@ -57,13 +58,13 @@ class Tally(NamedTuple):
 class Records:
     """Keeps the values of all records so far: call `take` for each line, then `points`."""
 
-    def __init__(self, config: NeuronCollector.Config, level: Level, boot: int | None) -> None:
-        """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
+    def __init__(self, config: NeuronCollector.Config, level: Level, kept: LastValues) -> None:
+        """Take what an earlier run `kept` of the devices' counters."""
         self.reader = Reader()
         """Collects the problems of the input."""
         self._interval, self._tagged = max(1.0, config.interval), config.neuron_runtime_tag
         self._series = Series(self.reader, level)
-        self.machine = Machine(self._series, self.reader, ecc_per_period=config.ecc == "per_period", boot=boot)
+        self.machine = Machine(self._series, self.reader, ecc_per_period=config.ecc == "per_period", kept=kept)
         groups = Groups(self._series, self.reader, level)
         self._merge: dict[str, Callable[[Sequence[Entry]], Iterator[Row]]] = {
             "neuroncore_counters": groups.cores,

@@ -17,7 +17,8 @@ from typing import Final
 from chipwatch.collectors.neuron import metrics
 from chipwatch.collectors.neuron.schema import INDEX, LARGEST
 from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.host.counters import Life
+from chipwatch.host.counters import Counters
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import open_kept, text
 from chipwatch.host.supervised_process import quoted
 
@@ -35,11 +36,11 @@ STALE: Final = 180
 
 
 class _Device:
-    def __init__(self, folder: Path, index: str, boot: int | None) -> None:
+    def __init__(self, folder: Path, index: str, kept: LastValues) -> None:
         self._dims = Dimensions(neuron_device=index)
         self._power, self._repairable = (open_kept(find(folder, path)) for path in (POWER, REPAIRABLE))
         self.lacks = [path for path, file in ((POWER, self._power), (REPAIRABLE, self._repairable)) if not file]
-        self._errors = Life(boot)
+        self._counters = Counters(kept=kept, device=folder)
 
     def points(self, at: int, report: Callable[[str], None]) -> Iterator[Datapoint]:
         """Yield the readings; raise OSError if the device is gone."""
@@ -48,9 +49,7 @@ class _Device:
         if self._repairable:
             count = self._repairable.read().strip()
             if count.isdigit() and len(count) < 20 and int(count) < LARGEST:
-                errors = self._errors
-                errors.take(int(count), at)
-                yield metrics.ECC_REPAIRABLE.point(at, errors.value, self._dims, start_time=errors.start_time)
+                yield self._counters.point(metrics.ECC_REPAIRABLE, at, int(count), self._dims)
             else:
                 report(f"{REPAIRABLE}: not a count")
 
@@ -63,9 +62,9 @@ class _Device:
 class Devices:
     """The devices in sysfs; there may be none."""
 
-    def __init__(self, sys: Path, boot: int | None, report: Callable[[str], None]) -> None:
-        """Look under `sys`; the counters were zero at `boot` (ns since the epoch; None: when they are first read)."""
-        self._folder, self._boot, self._report = sys / DEVICES, boot, report
+    def __init__(self, sys: Path, kept: LastValues, report: Callable[[str], None]) -> None:
+        """Look under `sys`; an earlier run `kept` the counters."""
+        self._folder, self._kept, self._report = sys / DEVICES, kept, report
         self._version = sys / "module/neuron/version"
         self._devices: list[_Device] = []
 
@@ -74,7 +73,7 @@ class Devices:
         if not self._devices:
             indices = {folder: folder.name.removeprefix("neuron") for folder in sorted(self._folder.glob("neuron*"))}
             self._devices = [
-                _Device(path, index, self._boot) for path, index in indices.items() if INDEX.fullmatch(index)
+                _Device(path, index, self._kept) for path, index in indices.items() if INDEX.fullmatch(index)
             ]
             self._note_lacks()
         lost = False

@@ -21,8 +21,9 @@ from chipwatch.collectors.rdma.counters import ACTIVE, ERRORS, METRICS, RATE, ST
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.counters import Counters
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Backoff, Clock, Pace
-from chipwatch.host.procfs import boot_time, count, read_small
+from chipwatch.host.procfs import count, read_small
 
 FOLDERS: Final = ("counters", "hw_counters", "diag_counters", "counters_ext")
 SETTINGS: Final = frozenset({"lifespan"})
@@ -35,11 +36,11 @@ REFUSALS: Final = 3
 class _Port:
     """One port, or the counters of a device as a whole: its files by name, and the series made of them."""
 
-    def __init__(self, folder: Path, port: str, start_time: int | None, leave_out: Iterable[str] = ()) -> None:
-        """Find the files under `folder`; the counters were zero at `start_time`. Raise OSError if it is gone."""
+    def __init__(self, folder: Path, port: str, kept: LastValues, leave_out: Iterable[str] = ()) -> None:
+        """Find the files under `folder`; an earlier run `kept` its counters. Raise OSError if it is gone."""
         device = folder.name if port == WHOLE else folder.parent.parent.name
         self.dims = Dimensions(device=device, port=port)
-        self._folder, self._counters = folder, Counters(start_time)
+        self._folder, self._counters = folder, Counters(kept=kept, device=folder)
         folders = [sorted(path.iterdir()) for name in FOLDERS if (path := folder / name).is_dir()]
         # By turns, so that a folder that does not work as a whole is not taken for a card that refuses.
         paths = (path for turn in zip_longest(*folders) for path in turn if path)
@@ -104,15 +105,15 @@ class _Port:
 class _Device:
     """One card with its ports."""
 
-    def __init__(self, folder: Path, start_time: int | None, level: Level) -> None:
+    def __init__(self, folder: Path, kept: LastValues, level: Level) -> None:
         self._level = level
         ports = sorted((folder / "ports").iterdir(), key=lambda path: path.name)
-        self.ports = [_Port(path, path.name, start_time) for path in ports]
+        self.ports = [_Port(path, path.name, kept) for path in ports]
         self._parts = list(self.ports)
         if level >= Level.DETAILED:
             # Before Linux 5.14, drivers repeat the counters of the only port here.
             seen = [name for port in self.ports for name in port.files]
-            self._parts.append(_Port(folder, WHOLE, start_time, seen))
+            self._parts.append(_Port(folder, WHOLE, kept, seen))
         self._backoff = Backoff()
 
     def is_waiting(self, now: float) -> bool:
@@ -147,6 +148,7 @@ class RdmaCollector(Collector):
 
     metrics = METRICS
     level: Level = Level.ALL
+    state: Path | None = None
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         """Take the configuration, and a monotonic clock (s)."""
@@ -154,20 +156,22 @@ class RdmaCollector(Collector):
         self._folder = config.sys / "class/infiniband"
         self._devices: dict[str, _Device] = {}
         self._pace = Pace(config.every, clock)
+        self._kept: LastValues | None = None
 
     def open(self) -> None:
         """Find the devices; raise Unavailable if there is none."""
         self._pace = Pace(self._config.every, self._clock)
-        self._devices = {}
-        self._find(boot_time(self._config.proc))
+        self.close()
+        self._devices, self._kept = {}, LastValues(self.state, "rdma", self._config.proc)
+        self._find(self._kept)
         if not self._devices:
             raise Unavailable(f"no RDMA device in {self._folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the readings if they are due; raise PartlyCollected for devices that refuse."""
-        if not self._pace.is_due():
+        if not self._kept or not self._pace.is_due():
             return
-        self._find(None)
+        self._find(self._kept)
         now, problems, states, is_complete = self._clock(), [], list[float](), True
         for name, device in list(self._devices.items()):
             if device.is_waiting(now):
@@ -185,6 +189,7 @@ class RdmaCollector(Collector):
         ports = sum(len(device.ports) for device in self._devices.values())
         if is_complete and not problems and len(states) == ports:
             yield ACTIVE.point(at, sum(states))
+        self._kept.save(at)
         if problems:
             raise PartlyCollected(problems)
 
@@ -193,8 +198,8 @@ class RdmaCollector(Collector):
         names = list(self._devices)
         return ", ".join(names[:8]) + " …" * (len(names) > 8)
 
-    def _find(self, start_time: int | None) -> None:
-        """Add devices that are new; their counters were zero at `start_time`, or None if that is not known."""
+    def _find(self, kept: LastValues) -> None:
+        """Add devices that are new; an earlier run `kept` their counters."""
         try:
             folders = sorted(self._folder.iterdir())
         except OSError:
@@ -202,10 +207,12 @@ class RdmaCollector(Collector):
         for folder in folders:
             if folder.name not in self._devices and folder.name not in self._config.exclude:
                 with contextlib.suppress(OSError):  # it has no ports yet
-                    self._devices[folder.name] = _Device(folder, start_time, self.level)
+                    self._devices[folder.name] = _Device(folder, kept, self.level)
 
     def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """Keep the counters; no file stays open."""
+        if self._kept:
+            self._kept.close()
 
 
 def _content(path: Path, ignored: type[OSError]) -> bytes:

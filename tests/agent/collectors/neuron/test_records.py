@@ -13,6 +13,7 @@ from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import PERIODS, Records
 from chipwatch.datapoint import Dimensions, Kind, Level
+from chipwatch.host.last_values import LastValues
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 NEURON = FIXTURES / "neuron"
@@ -29,7 +30,9 @@ class Feed:
 
     def __init__(self, *, level=Level.ALL, tagged=False, ecc="cumulative", interval=1.0, boot=BOOT):
         config = NeuronCollector.Config(interval=interval, neuron_runtime_tag=tagged, ecc=ecc)
-        self.records = Records(config, level, boot)
+        kept = LastValues(None, "neuron", Path("/nowhere"))
+        kept.start_time = boot
+        self.records = Records(config, level, kept)
         self.now = 0
 
     def tick(self, *given) -> dict:
@@ -358,8 +361,8 @@ def test_an_ecc_counter_that_fell_starts_after_the_last_reading():
     assert values == [(7, BOOT), (7, BOOT), (8, BOOT), (1, AT + 3 * SECOND), (3, AT + 3 * SECOND)]
 
 
-def test_without_a_boot_time_ecc_counts_from_the_tick_before_the_first_reading():
-    assert uncorrected(Feed(boot=None), 3) == (3, AT)
+def test_without_a_boot_time_ecc_counts_from_the_first_reading():
+    assert uncorrected(Feed(boot=None), 3) == (3, AT + SECOND)
 
 
 def test_missing_ecc_counts_are_absent():

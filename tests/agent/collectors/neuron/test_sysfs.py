@@ -7,6 +7,7 @@ import pytest
 from chipwatch.collectors.neuron.metrics import ECC_REPAIRABLE, POWER
 from chipwatch.collectors.neuron.sysfs import Devices
 from chipwatch.datapoint import Dimensions
+from chipwatch.host.last_values import LastValues
 
 EPOCH = 1781370720
 AT, BOOT = EPOCH * 10**9 + 30 * 10**9, 1_780_000_000_000_000_000
@@ -17,7 +18,9 @@ class Tree:
 
     def __init__(self, sys):
         self.sys, self.problems = sys, []
-        self.devices = Devices(sys, BOOT, self.problems.append)
+        self.kept = LastValues(None, "neuron", sys / "proc")
+        self.kept.start_time = BOOT
+        self.devices = Devices(sys, self.kept, self.problems.append)
 
     def write(self, device, power=None, repairable=None):
         folder = self.sys / f"devices/virtual/neuron_device/neuron{device}/stats"
@@ -156,3 +159,12 @@ def test_what_a_driver_that_moved_its_files_lacks_is_said_once(tree):
         assert tree.read() == tree.read() == []
         assert len(tree.problems) == problems
         assert all("and no file of that name elsewhere" in problem for problem in tree.problems)
+
+
+def test_errors_of_a_driver_that_was_loaded_again_have_a_newer_start(tree):
+    tree.write(0, repairable="7\n")
+    assert [(p.value, p.start_time) for p in tree.read(AT)] == [(7, BOOT)]
+    tree.kept.save(AT)
+    tree.devices.close()
+    tree.write(0, repairable="2\n")
+    assert [(p.value, p.start_time) for p in tree.read(AT + 10**9)] == [(2, AT + 10**9)]

@@ -1,0 +1,26 @@
+"""Small files of the state folder: read with a bound, replaced as a whole, no symbolic link followed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def read_state(path: Path, most: int) -> bytes:
+    """Return at most `most` bytes of a file; raise OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | FLAGS | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        return file.read(most) or b""
+
+
+def write_state(path: Path, data: bytes) -> None:
+    """Replace a file; raise OSError, also where the folder is another user's."""
+    if os.name == "posix" and path.parent.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EACCES, "the folder is another user's")
+    new = path.with_name(f"{path.name}.new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | FLAGS, 0o600), "wb") as file:
+        file.write(data)
+    new.replace(path)
