@@ -189,10 +189,10 @@ AWS: dict[str, list[Row]] = {
 GOOGLE: dict[str, list[Row]] = {
     "modules/install-script": [
         ("agent: the keys", "agent.verson", "0.1.0", None),
-        ("agent: the keys", "chipwatch.sink", ["google"]),
+        ("agent: the keys", "agent.sink", ["google"]),
         *(("agent: the keys", f"agent.{key}", value) for key, value in {"version": ["0.1.0"], "extras": "google", "level": ["basic"], "common_dims": "hostname", "dims": ["team"], "interval": "fast", "window": "1m", "project": ["x"], "metric_prefix": ["x"], "resource": ["x"], "prometheus_port": "http", "config": ["x"], "wheelhouse": ["x"], "sums_sha256": [SHA], "index_url": ["x"], "constraints": ["x"], "wheel_sha256": [SHA]}.items()),
         ("agent: the keys", "agent", "0.1.0", [["x"]]),
-        ("agent: version is required", "chipwatch.version", ">=0.1", "latest", "", "0.1.0\n", None, "0.1.0\nlevel=all"),
+        ("agent: version is required", "agent.version", ">=0.1", "latest", "", "0.1.0\n", None, "0.1.0\nlevel=all"),
         ("agent: extras needs", "agent.extras", [], ["tpu"]),
         ("agent: extras are", "agent.extras", ["google", "azure"]),
         ("agent: level is", "agent.level", "high", "", "BASIC"),
@@ -205,8 +205,8 @@ GOOGLE: dict[str, list[Row]] = {
         ("agent: metric_prefix is", "agent.metric_prefix", *_PREFIXES),
         ("agent: resource is", "agent.resource", "gce", "", "global"),
         ("agent: prometheus_port is", "agent.prometheus_port", 80, -1, 70000, 9100.5),
-        ("agent: a line", "chipwatch.config", "a = 1\nEND_OF_CONFIG\nreboot"),
-        ("agent: config sets", "chipwatch.config", 'level = "all"', 'sink = ["google"]', '"level" = "all"\n[x]\na = 1', "interval = 5\r\nlevel = 'all'\r\n"),
+        ("agent: a line", "agent.config", "a = 1\nEND_OF_CONFIG\nreboot"),
+        ("agent: config sets", "agent.config", 'level = "all"', 'sink = ["google"]', '"level" = "all"\n[x]\na = 1', "interval = 5\r\nlevel = 'all'\r\n"),
         ("agent: wheelhouse is", "agent.wheelhouse", "gs://Bucket/x", "s3://wheels/x", "http://x", "/a b", "gs://wheels/$(id)", "gs://wheels/x\n"),
         ("agent: give wheelhouse", "agent.wheelhouse", None, ""),
         ("agent: sums_sha256 is", "agent.sums_sha256", "abc", "A" * 64, "a" * 65),

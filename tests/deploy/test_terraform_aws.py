@@ -134,10 +134,8 @@ def test_the_settings_are_those_that_the_agent_knows():
     variables = tf.blocks(AWS / "modules/ecs")["variable"]
     for name in ("environment", "secrets"):
         assert set(re.search(r"CHIPWATCH_\(\(([A-Z_|]+)\)", variables[name])[1].split("|")) == known
-    assert set(re.search(r'NAMES = "\^\(\|([a-z|-]+)\)', variables["environment"])[1].split("|")) == {
-        "native",
-        *PROFILES,
-    }
+    names = re.search(r'NAMES = "\^\(\|([a-z0-9.\[\]|-]+)\)', variables["environment"])[1].replace("[.]", ".")
+    assert set(names.split("|")) == {"native", *PROFILES}
 
 
 @each(MODULES)
