@@ -31,7 +31,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 
 def number(point):
-    return NumberDataPoint(point["attributes"], point["start"], point["at"], float(point["value"]))
+    return NumberDataPoint(point["attributes"], point["start"], point["at"], point["value"])
 
 
 def histogram(point):

@@ -50,11 +50,11 @@ def neutral(points, gauges, *, delta):
             kind = "sum delta" if delta else "sum cumulative"
         row = {"attributes": {"gpu": point.dims["gpu"], "kind": "k"}, "at": point.at, "start": 0, "value": point.value}
         if is_counter:
-            row |= {"start": point.window_start, "value": point.increase} if delta else {"start": point.start_time}
+            row |= {"start": point.window_start, "value": int(point.increase)} if delta else {"start": point.start_time}
         elif gauges == "histogram":
             total, of = point.summary, histogram_of(point.summary)
             row |= {"start": point.window_start, "value": {
-                "count": total.count, "sum": total.sum, "min": total.minimum, "max": total.maximum, "scale": of.scale,
+                "count": total.count, "sum": None if total.minimum < 0 else total.sum, "min": total.minimum, "max": total.maximum, "scale": of.scale,
                 "zeros": of.zeros, "positive": of.positive, "negative": of.negative,
             }}  # fmt: skip
         found = metrics.setdefault(metric.name, {
