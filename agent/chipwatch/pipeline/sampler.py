@@ -29,6 +29,7 @@ from chipwatch.extensions import (
     NeedsFacts,
     ReadsByLevel,
     names_of,
+    state_of,
 )
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
@@ -127,14 +128,8 @@ class Derivation(Source):
     def save(self) -> bytes | None:
         """Return what the processor wants to keep; None also if it fails."""
         processor = self.processor
-
-        def saved() -> bytes | None:
-            assert isinstance(processor, KeepsState)
-            if (state := processor.saved()) is not None and not isinstance(state, bytes):
-                raise TypeError(f"expected bytes, got {type(state).__name__}")
-            return state
-
-        return self._ask(lambda: self._survive(saved, "cannot save its state"))
+        assert isinstance(processor, KeepsState)
+        return self._ask(lambda: self._survive(partial(state_of, processor), "cannot save its state"))
 
     def restore(self, saved: bytes, path: object) -> None:
         """Give the processor what was saved in the file `path`."""

@@ -12,6 +12,7 @@ from tests.sinks.cloudwatch.conftest import GAUGE, windowed
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.testing import check_sink
+from chipwatch.version import __version__
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 MINUTE = 60 * 10**9
@@ -68,6 +69,7 @@ def test_a_full_batch_is_one_compressed_request(double, make_sink):
 
     assert len(double.datums) == 1000
     (request,) = double.requests
+    assert request.headers["user-agent"] == f"chipwatch/{__version__}"
     assert request.headers["content-encoding"] == "gzip"
     assert request.wire_bytes < len(request.body) / 2
     assert len(request.body) <= sum(map(sink.size, batch)) + 100 <= CloudwatchSink.limits.max_bytes
@@ -313,9 +315,11 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     contract = ["chipwatch", "chipwatch.datapoint", "chipwatch.errors", "chipwatch.sink", "chipwatch.version"]
+    contract += ["chipwatch.redaction"]
     net = [
         "chipwatch.net",
         "chipwatch.net.address",
+        "chipwatch.net.final_response",
         "chipwatch.net.http_client",
         "chipwatch.net.timed_socket",
         "chipwatch.net.trusted_clock",
