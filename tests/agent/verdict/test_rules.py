@@ -45,7 +45,7 @@ def declared():
 
 def always():
     names = plugins.installed(plugins.COLLECTORS)
-    return frozenset().union(*(plugins.load(plugins.COLLECTORS, name).always for name in names))
+    return frozenset().union(*(getattr(plugins.load(plugins.COLLECTORS, name), "always", ()) for name in names))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.metric}-{'-'.join(map(str, rule.only.values()))}")

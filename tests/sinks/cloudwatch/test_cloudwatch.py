@@ -314,8 +314,14 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    contract = ["chipwatch", "chipwatch.datapoint", "chipwatch.errors", "chipwatch.sink", "chipwatch.version"]
-    contract += ["chipwatch.redaction"]
+    contract = [
+        "chipwatch",
+        "chipwatch.datapoint",
+        "chipwatch.errors",
+        "chipwatch.redaction",
+        "chipwatch.sink",
+        "chipwatch.version",
+    ]
     net = [
         "chipwatch.net",
         "chipwatch.net.address",
