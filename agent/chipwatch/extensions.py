@@ -230,6 +230,14 @@ class KeepsState(Protocol):
         ...
 
 
+def state_of(plugin: KeepsState) -> bytes | None:
+    """Return the state that a plugin wants to keep; raise TypeError unless it is bytes or None."""
+    state: Any = plugin.saved()
+    if state is not None and not isinstance(state, bytes):
+        raise TypeError(f"expected bytes, got {type(state).__name__}")
+    return state
+
+
 # -- sinks -------------------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from chipwatch.errors import ConfigError
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Reading, Sampler
+from chipwatch.runtime.wanted import check_places
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAnswer, ask
 from chipwatch.verdict import expect, report, rules
@@ -53,6 +54,7 @@ def run(given: argparse.Namespace) -> tuple[str, int]:
         raise ConfigError("--expect, --expect-from: give one of them")
     expected = expect.parse(asked[0]) if asked[0] is not None else []
     config, timeout = load(getattr(given, "config", None), flags(given)), getattr(given, "timeout", TIMEOUT)
+    check_places(config)
     answer, source = _readings(config, timeout)
     unknown: list[report.Unknown] = []
     if asked[1]:

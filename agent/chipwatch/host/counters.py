@@ -53,7 +53,9 @@ class Life:
 
         `value` is its last reading so far, `last` the time of that.
         """
-        self._last, self._is_doubted = last, False
+        self._last = last
+        self._doubted: float | None = None
+        """The last reading, if it was left out."""
         self.start_time = start_time
         self.value = value
         """The last reading to trust."""
@@ -62,19 +64,20 @@ class Life:
         """
         Take a reading at `at` (ns since the epoch); return whether to trust it.
 
-        A single 0, and a rise by more than `most`, are left out once: the next reading shows whether they stay.
+        A 0, and a rise by more than `most`, are left out until a second reading goes on from there.
         """
         last, self._last = self._last, at
         falls = value < self.value
         leaps = self.start_time is not None and value - self.value > most
-        if not self._is_doubted and (leaps or (falls and not value)):
-            self._is_doubted = True
+        is_confirmed = self._doubted is not None and 0 <= value - self._doubted <= most
+        if (leaps or (falls and not value)) and not is_confirmed:
+            self._doubted = value
             return False
         if self.start_time is None or leaps:
             self.start_time = at
         elif falls:
             self.start_time = start_after(last, self.start_time, at)
-        self.value, self._is_doubted = value, False
+        self.value, self._doubted = value, None
         return True
 
 

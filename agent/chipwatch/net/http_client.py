@@ -228,15 +228,18 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdecimal():
         return float(value[:9])
+    if (until := date_of(value)) is None:
+        return None
+    now = date_of(headers.get("date", ""))
+    return max(0.0, until - (time.time_ns() / 1e9 if now is None else now)) or None
+
+
+def date_of(value: str) -> float | None:
+    """Return a date of a header in seconds since the epoch, None for anything else."""
     try:
-        until = parsedate_to_datetime(value).timestamp()
+        return parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError):
         return None
-    try:
-        now = parsedate_to_datetime(headers.get("date", "")).timestamp()
-    except (ValueError, OverflowError):
-        now = time.time_ns() / 1e9
-    return max(0.0, until - now) or None
 
 
 def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:

@@ -7,14 +7,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chipwatch.datapoint import Datapoint
 from chipwatch.errors import text_of
 from chipwatch.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.sampler import Derivation, Reading, Sampler
+
+if TYPE_CHECKING:
+    from chipwatch.pipeline.route import Route  # loads SQLite, which a verdict does without
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.errors import Refused, Retryable, SinkClosed, text_of
-from chipwatch.extensions import HasConsole, KeepsState, Prepares, destination_of
+from chipwatch.extensions import HasConsole, KeepsState, Prepares, destination_of, state_of
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
 from chipwatch.pipeline.delivery_log import DeliveryLog
@@ -163,7 +163,7 @@ class Worker:
             try:
                 if not is_open:
                     if isinstance(self.sink, KeepsState) and (state := self.spool.recall()):
-                        self._batches.guard.call(partial(self.sink.restore, state))
+                        self._call(partial(self.sink.restore, state), "cannot take its state, it begins without")
                     self._batches.guard.call(self.sink.open)
                     self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
                     self._log.is_behind = self._kept_before > self.spool.apart
@@ -194,7 +194,7 @@ class Worker:
         """Save what the sink must know after a restart."""
         if not isinstance(self.sink, KeepsState):
             return
-        if (state := self._call(self.sink.saved, "cannot return its state")) is not None:
+        if (state := self._call(partial(state_of, self.sink), "cannot return its state")) is not None:
             self.spool.remember(state)
 
     def _call(self, method: Callable[[], T], failure: str) -> T | None:

@@ -7,16 +7,19 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar, cast
 
 from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Level
+from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import InputEnded, PartlyCollected, Unavailable, text_of
 from chipwatch.extensions import (
+    Device,
+    DeviceActivity,
     DeviceFacts,
+    DeviceProcess,
     Follows,
     FollowsIdle,
     HasActivity,
@@ -29,6 +32,7 @@ from chipwatch.extensions import (
     NeedsFacts,
     ReadsByLevel,
     names_of,
+    state_of,
 )
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
@@ -38,6 +42,7 @@ from chipwatch.processor import Processor
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+F = TypeVar("F", bound=Device | DeviceActivity | DeviceProcess)
 
 RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
@@ -45,6 +50,13 @@ PATIENCE: Final = 2.0
 """Seconds that the clock waits for a processor, which computes on data in memory."""
 MOST_FACTS: Final = 10_000
 """Processes, activities and other facts, of each kind, that are taken from one reading."""
+
+
+NUMBERS: Final = {
+    DeviceProcess: ("pid", "memory", "utilization"),
+    DeviceActivity: ("active", "idle", "throttled", "energy", "slices"),
+}
+"""Fields of facts that are numbers, or None where that is their default."""
 
 
 class Reading(NamedTuple):
@@ -127,14 +139,8 @@ class Derivation(Source):
     def save(self) -> bytes | None:
         """Return what the processor wants to keep; None also if it fails."""
         processor = self.processor
-
-        def saved() -> bytes | None:
-            assert isinstance(processor, KeepsState)
-            if (state := processor.saved()) is not None and not isinstance(state, bytes):
-                raise TypeError(f"expected bytes, got {type(state).__name__}")
-            return state
-
-        return self._ask(lambda: self._survive(saved, "cannot save its state"))
+        assert isinstance(processor, KeepsState)
+        return self._ask(lambda: self._survive(partial(state_of, processor), "cannot save its state"))
 
     def restore(self, saved: bytes, path: object) -> None:
         """Give the processor what was saved in the file `path`."""
@@ -321,11 +327,11 @@ class Sampler(Source):
         """Return what the collector found beside its points."""
         collector = self.collector
         listed = collector.processes() if isinstance(collector, HasProcesses) else None
-        processes = None if listed is None else [*islice(listed, MOST_FACTS)]
-        activity = [*islice(collector.activity(), MOST_FACTS)] if isinstance(collector, HasActivity) else []
+        processes = None if listed is None else _checked(listed, DeviceProcess)
+        activity = _checked(collector.activity(), DeviceActivity) if isinstance(collector, HasActivity) else []
         facts = [*islice(collector.facts(), MOST_FACTS)] if isinstance(collector, HasFacts) else []
         if processes is not None or activity:
-            devices = islice(collector.devices(), MOST_FACTS) if isinstance(collector, HasDevices) else ()
+            devices = _checked(collector.devices(), Device) if isinstance(collector, HasDevices) else []
             facts.append(DeviceFacts(time.monotonic_ns(), processes, names_of(devices), activity, self.name))
         return facts
 
@@ -338,3 +344,16 @@ class Sampler(Source):
     def _close(self) -> None:
         self._open = False
         self._survive(self.collector.close, "failed to close")
+
+
+def _checked(facts: Iterable[F], kind: type[F]) -> list[F]:
+    """Return the first facts; raise TypeError for one that would break the clock or a processor."""
+    checked = [*islice(facts, MOST_FACTS)]
+    for fact in checked:
+        is_sound = type(fact) is kind and type(fact.dims) is Dimensions
+        for name in NUMBERS.get(kind, ()) if is_sound else ():
+            number = getattr(fact, name)
+            is_sound &= isinstance(number, int | float) or number is kind._field_defaults.get(name, 0)
+        if not is_sound:
+            raise TypeError(f"expected {kind.__name__} as in chipwatch.extensions, got {fact!r:.100}")
+    return checked

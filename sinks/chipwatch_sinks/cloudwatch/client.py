@@ -5,15 +5,14 @@ from __future__ import annotations
 import gzip
 import logging
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from botocore import exceptions as failures
 
 from chipwatch.errors import Refused
-from chipwatch.net.http_client import HttpClient, Tls
-from chipwatch.version import __version__
+from chipwatch.net.http_client import HttpClient, Tls, date_of
+from chipwatch.version import USER_AGENT
 from chipwatch_sinks.cloudwatch.endpoint import endpoint_of
 from chipwatch_sinks.common.aws_answers import Answer, Stale
 from chipwatch_sinks.common.aws_request import Signer
@@ -30,7 +29,7 @@ HEADERS: Final = {
     "Content-Type": "application/x-amz-json-1.0",
     "X-Amz-Target": "GraniteServiceVersion20100801.PutMetricData",
     "X-Amzn-Query-Mode": "true",
-    "User-Agent": f"agent/chipwatch/{__version__}",
+    "User-Agent": USER_AGENT,
 }
 """Of AWS JSON 1.0: botocore/data/cloudwatch/2010-08-01/service-2.json, metadata."""
 COMPRESS_FROM: Final = 10_240
@@ -105,9 +104,7 @@ class Client:
 
     def _compare_clocks(self, headers: Mapping[str, str]) -> None:
         """Report the service's time; warn once if this clock differs much."""
-        try:
-            service_time = parsedate_to_datetime(headers["date"]).timestamp()
-        except (LookupError, ValueError):
+        if (service_time := date_of(headers.get("date", ""))) is None:
             return
         self._on_time(int(service_time * 1e9))
         skew = self._clock() / 1e9 - service_time

@@ -11,7 +11,7 @@ import msgspec
 
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.net.http_client import Answer, HttpClient, retry_after
-from chipwatch.version import __version__
+from chipwatch.version import USER_AGENT
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server
 
 API: Final = "/api/2.0/mlflow"
@@ -118,7 +118,7 @@ class Api:
 
     def __init__(self, server: Server, timeout: float) -> None:
         self._url = server.url
-        self._headers = {"User-Agent": f"agent/chipwatch/{__version__}", **server.headers}
+        self._headers = {"User-Agent": USER_AGENT, **server.headers}
         self._http = HttpClient(server.url, timeout=timeout, max_bytes=MAX_ANSWER, tls=server.tls)
 
     def get_run(self, run: str) -> Run:

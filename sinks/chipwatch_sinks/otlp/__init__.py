@@ -15,7 +15,7 @@ from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import HttpClient, Tls
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch.version import __version__
+from chipwatch.version import USER_AGENT
 from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
 from chipwatch_sinks.otlp.encoding import Encoder, Gauges
 from chipwatch_sinks.otlp.environment import Environment, full_url, headers_fault
@@ -168,7 +168,7 @@ class OtlpSink(Sink):
         self._flavour.check(batch[0].dims, self._encoder.given)
         ended = self._encoder.ended(self._room) if self._room else []
         body = self._encoder.encode(batch, ended)
-        headers = {"Content-Type": JSON if self._is_json else PROTOBUF, "User-Agent": f"agent/chipwatch/{__version__}"}
+        headers = {"Content-Type": JSON if self._is_json else PROTOBUF, "User-Agent": USER_AGENT}
         if self._is_json:
             body = as_json(body)
         if self._is_zipped:

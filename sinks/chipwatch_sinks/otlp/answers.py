@@ -98,7 +98,7 @@ def _partial(answer: Answer) -> Partial:
 def _partial_json(found: Any) -> Partial:
     try:
         return Partial(max(0, int(found.get("rejectedDataPoints") or 0)), str(found.get("errorMessage") or ""))
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):  # 1e999 is infinite
         raise Unreadable from None
 
 

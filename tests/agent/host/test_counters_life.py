@@ -84,3 +84,36 @@ def test_a_clock_that_was_set_back_gives_no_start_after_the_reading():
     life.take(500.0, 100)
     life.take(3.0, 50)
     assert life.start_time == 50
+
+
+def test_a_leap_after_a_zero_is_ignored_as_well():
+    life = Life()
+    assert [life.take(value, at, most=100) for at, value in enumerate([500, 0, 9e15, 501])] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert (life.start_time, life.value) == (0, 501)
+
+
+def test_a_zero_after_a_leap_is_ignored_as_well():
+    life = Life()
+    assert [life.take(value, at, most=100) for at, value in enumerate([500, 9e15, 0, 501])] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert (life.start_time, life.value) == (0, 501)
+
+
+def test_leaps_count_only_where_one_goes_on_from_the_other():
+    life = Life()
+    assert [life.take(value, at, most=100) for at, value in enumerate([5, 9e9, 3e9, 3e9 + 7])] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert (life.start_time, life.value) == (3, 3e9 + 7)

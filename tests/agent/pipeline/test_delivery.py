@@ -1158,6 +1158,32 @@ def test_a_sink_recalls_what_it_told_before_the_restart(start, tmp_path):
         assert spool.recall() == b"7"
 
 
+def test_a_sink_that_cannot_take_its_state_begins_without_and_delivers(start, tmp_path, caplog):
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        spool.remember(b"of another version")
+        sink = Mindful()
+        start(sink, 2, spool)
+        until(lambda: spool.recall() == b"2")
+        assert sink.got == [0, 1]
+    assert "mem: cannot take its state, it begins without: invalid literal for int()" in caplog.text
+
+
+def test_a_state_that_is_not_bytes_is_not_kept_and_the_sink_goes_on(start, tmp_path, caplog):
+    class Wordy(Mindful):
+        def saved(self):
+            return "5"
+
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        sink = Wordy()
+        worker = start(sink, 1, spool)
+        until(lambda: sink.got == [0])
+        spool.append(points([1]))
+        worker.wake()
+        until(lambda: sink.got == [0, 1])
+        assert spool.recall() == b""
+    assert "mem: cannot return its state: expected bytes, got str" in caplog.text
+
+
 def test_a_sink_is_asked_for_its_state_while_it_still_delivers(start, tmp_path, monkeypatch):
     """A kill in the midst of a long catching up must not cost what the sink has to know."""
     monkeypatch.setattr("chipwatch.pipeline.delivery.SAVE_INTERVAL", 0.0)

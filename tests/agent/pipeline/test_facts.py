@@ -143,3 +143,25 @@ def test_an_endless_list_of_processes_is_cut(gather):
     wants = Wants()
     gather([Devices(iter(range(10**12)))], wants)
     assert len(wants.seen[0][0].processes) == MOST_FACTS
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"activity": [DeviceActivity(GPU, "all")]},
+        {"activity": [DeviceActivity(GPU, throttled=None)]},
+        {"activity": [5]},
+        {"processes": [DeviceProcess(None, 5)]},
+        {"processes": [DeviceProcess(GPU, "5")]},
+        {"devices": [Device({"gpu": "0"})]},
+    ],
+)
+def test_facts_that_break_the_contract_cost_only_the_facts_of_their_collector(gather, caplog, odd):
+    broken, wants = Devices([3]), Wants()
+    for method, facts in odd.items():
+        setattr(broken, method, lambda facts=facts: facts)
+    points = gather([broken, Devices([10]), Follower()], wants)
+    assert len(points) == 3
+    assert (10,) in wants.seen[0]
+    assert [one.source for one in wants.seen[0] if isinstance(one, DeviceFacts)] == ["c1"]
+    assert "collector c0: cannot tell its facts: expected Device" in caplog.text

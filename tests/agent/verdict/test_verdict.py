@@ -60,6 +60,9 @@ def test_the_exit_code_is_the_callers_own(machine, caller, verdict):
         (["--expect-from", "weather"], "--expect-from weather: no such choice; choose from: instance_type"),
         (["--expect", "gpus=8", "--expect-from", "instance_type"], "--expect, --expect-from: give one of them"),
         (["--config", "/nonexistent"], "/nonexistent"),
+        (["--proc", "/nonexistent"], "--proc /nonexistent: it is not a folder"),
+        (["--root", "/nonexistent"], "--root /nonexistent: it is not a folder"),
+        (["--sys", "/usr"], "--sys /usr: it has none of the files of the host's /sys"),
         (["now"], "now: neither an option nor a command"),
     ],
 )
@@ -277,6 +280,14 @@ def test_where_a_driver_hangs_it_ends_as_unknown_in_less_than_two_seconds(machin
     done = machine.ask("--for", "nagios", timeout="2s")
     assert (done.returncode, done.stdout.partition(":")[0]) == (3, "UNKNOWN")
     assert machine.seconds < 2 * max(1, os.getloadavg()[0])
+
+
+def test_what_only_deliveries_need_is_not_loaded():
+    program = (
+        "import sys, chipwatch.commands.verdict; print({'sqlite3', 'chipwatch.pipeline.delivery'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_a_reader_that_does_not_end_keeps_nobody_waiting(machine, plugins_folder):

@@ -12,6 +12,7 @@ from tests.sinks.cloudwatch.conftest import GAUGE, windowed
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.testing import check_sink
+from chipwatch.version import __version__
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 MINUTE = 60 * 10**9
@@ -68,6 +69,7 @@ def test_a_full_batch_is_one_compressed_request(double, make_sink):
 
     assert len(double.datums) == 1000
     (request,) = double.requests
+    assert request.headers["user-agent"] == f"chipwatch/{__version__}"
     assert request.headers["content-encoding"] == "gzip"
     assert request.wire_bytes < len(request.body) / 2
     assert len(request.body) <= sum(map(sink.size, batch)) + 100 <= CloudwatchSink.limits.max_bytes

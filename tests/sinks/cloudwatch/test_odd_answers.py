@@ -70,6 +70,11 @@ def test_a_success_has_status_200_the_request_id_and_an_empty_body_or_an_object(
     assert answered(OK, *(http(200, body, ID, "Content-Type: text/html") for body in bodies)) == [[]] * 4
 
 
+def test_a_success_counts_whatever_its_date(answered):
+    dates = "x", "Mon, 01 Jan 99999999999 00:00:00 GMT", "Mon, 01 Jan 2026 00:00:00 +99999999999999"
+    assert answered(*(http(200, b"{}", ID, f"Date: {date}") for date in dates)) == [[]] * 3
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

@@ -14,6 +14,7 @@ from tests.sinks.mlflow.conftest import GPU, LOAD
 
 from chipwatch.datapoint import Dimensions, Summary, counter, gauge
 from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
+from chipwatch.version import __version__
 from chipwatch_sinks.mlflow import MlflowSink
 from chipwatch_sinks.mlflow.keys import key_of
 
@@ -99,6 +100,11 @@ def test_steps_go_on_where_the_system_metrics_of_the_run_ended(double, make_sink
     run.rows = {("loss", 1, 900, 0.1): None, ("system/a", 1, 4, 0.1): None, ("system/n/b", 1, 41, 0.1): None}
     send(make_sink(), points(2))
     assert [step for key, step, _ in rows(double) if key == "system/cpu_load"] == [42, 43]
+
+
+def test_its_requests_name_this_program(double, make_sink, points):
+    send(make_sink(), points(1))
+    assert {headers["user-agent"] for _, headers, _ in double.requests} == {f"chipwatch/{__version__}"}
 
 
 def test_all_series_of_one_time_have_one_step(double, make_sink, points):

@@ -14,6 +14,7 @@ from tests.doubles.otlp import OtlpDouble, Reply
 
 from chipwatch.datapoint import Dimensions, counter, gauge
 from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch.version import __version__
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import JSON
 
@@ -51,6 +52,7 @@ def test_a_batch_arrives_in_each_form(receiver, protocol, compression, opened):
     (request,) = receiver.requests
     assert request.path == "/v1/metrics"
     assert request.headers["x-tenant"] == "ours"
+    assert request.headers["user-agent"] == f"chipwatch/{__version__}"
     assert (request.headers.get("content-encoding") == "gzip") == (compression == "gzip")
     assert [(p.name, p.value, p.at, dict(p.attributes)["gpu"]) for p in receiver.points] == [
         ("test.level", 1.5, AT, str(n)) for n in range(8)
@@ -149,7 +151,7 @@ def test_each_answer_has_its_consequence(receiver, reply, kind, words, opened):
     ("body", "kind"),
     [
         (b"ok", "text/plain"), (b"OK\n", ""), (b" ", "text/plain"), (b"[1]", JSON), (b'{"partialSuccess": 5}', JSON),
-        (b'{"partialSucc', JSON), (b"\xff\xff", double.PROTOBUF), (b"\x1f\x8b no gzip", double.PROTOBUF),
+        (b'{"partialSuccess": {"rejectedDataPoints": 1e999}}', JSON), (b'{"partialSucc', JSON), (b"\xff\xff", double.PROTOBUF), (b"\x1f\x8b no gzip", double.PROTOBUF),
         (b"\xef\xbb\xbfok", JSON), (b"x" * 100_000, "text/plain"),
     ],
 )  # fmt: skip

@@ -194,7 +194,7 @@ class Device:
 
     def _note(self, use: Use, now: Reading, ran: int | None) -> None:
         """Note when a kernel last ran since the processes came; `ran`, if none of them was in the last reading."""
-        pids = frozenset(process.pid for process in use.processes or ())
+        pids = self._pids if use.processes is None else frozenset(process.pid for process in use.processes)
         if not pids & self._pids:
             self.ran = ran if pids else None
             self.worked = now.moment

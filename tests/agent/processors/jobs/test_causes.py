@@ -67,3 +67,11 @@ def test_little_of_the_idle_time_has_no_cause_that_is_known():
             idle[told["cause"]] += 1 - told.get("active", 0.0)
     assert idle.total() >= 18
     assert idle["other"] / idle.total() < 0.1
+
+
+def test_a_reading_without_a_list_of_processes_begins_no_startup():
+    machine, owner = Machine(interval=TICK), job(1)
+    for listed, active in ([("0", 100, 1)], 1.0), ([("0", 100, 1)], 1.0), (None, 0.0), ([("0", 100, 1)], 0.0):
+        machine.tick(listed, {"0": {"active": active}}, owners={100: owner})
+    idle = {key[0]: seconds for key, seconds in machine.values("gpu.idle.time").items()}
+    assert idle.keys() == {"unknown", "other"}
