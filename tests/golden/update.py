@@ -12,8 +12,8 @@ from tests.golden.messages import messages
 
 from chipwatch.advisor.catalogue import catalogue, rows
 from chipwatch.advisor.dashboard.make import make
-from chipwatch.advisor.dashboard.options import Options
-from chipwatch.advisor.dashboard.sent import Found, find
+from chipwatch.advisor.dashboard.options import BoardOptions as Options
+from chipwatch.advisor.dashboard.sent import SentMetrics, find
 from chipwatch.config.load import load
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Kind
@@ -209,10 +209,12 @@ def terraform_google() -> dict[Path, str]:
     return made
 
 
-def _named_by(policies: str, found: Found) -> dict[str, dict[str, object]]:
+def _named_by(policies: str, found: SentMetrics) -> dict[str, dict[str, object]]:
     """Return the descriptors of the metrics that alert policies name, by the end of their type."""
     prefix = GoogleSink.Config().prefix
-    named = {metric_type("", one.name): one for one in found.sent if f'{metric_type(prefix, one.name)}\\"' in policies}
+    named = {
+        metric_type("", one.name): one for one in found.metrics if f'{metric_type(prefix, one.name)}\\"' in policies
+    }
     return {
         name: {
             "kind": "GAUGE" if one.metric.kind is Kind.GAUGE else "CUMULATIVE",

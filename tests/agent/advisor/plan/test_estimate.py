@@ -709,7 +709,7 @@ def test_a_plan_for_other_machines_reads_nothing_and_counts_each_device():
     assert (made.families, made.devices, made.absent, made.failed) == (("nvidia",), 4, {}, {})
     assert {*made.collectors} == {"nvidia", "jobs", "agent"}  # the processor jobs derives from its points
     assert sink.metrics["gpu.utilization"] == 4
-    assert sink.metrics["gpu.idle.time"] == 6 * 4
+    assert sink.metrics["gpu.idle.time"] == 7 * 4
     assert sink.metrics["job.gpu.time"] == 5
     assert not [name for name in sink.metrics if name.startswith(("fake.", "cpu.", "gpu.process."))]
     assert "gpu.process.memory.used" in whole(families=("nvidia",), pid=1, devices=4).sinks[0].metrics
