@@ -56,7 +56,7 @@ class Allocation(NamedTuple):
     """A device that a scheduler gave to a job."""
 
     device: str
-    """As the source names it; `Collector.names` has these names too."""
+    """As the source names it; an id of `chipwatch.Device`."""
     owner: Owner
     source: str
     """`mapping`, `kubelet` or `environment`."""

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import YieldsOtherNames, destination_of
+from chipwatch.extensions import IsSized, YieldsOtherNames, destination_of
 from chipwatch.sink import Limits, Rejected, Sink
 
 
@@ -138,6 +138,7 @@ def _check_fall(last: Datapoint, point: Datapoint) -> None:
 def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
     """Run a sink as the frame would on `batch` and assert that it keeps the contract; return what it rejected."""
     assert sink.limits.max_points > 0, "a request must hold at least one point"
+    assert sink.limits.max_bytes is None or isinstance(sink, IsSized), "limits.max_bytes is set, and size is missing"
     sink.close()
     try:
         sink.open()

@@ -80,3 +80,14 @@ def test_an_advisor_without_a_base_class_is_asked_by_the_real_command(run, tmp_p
     assert re.fullmatch(r"The alarms look at \d+ series\.", plan["notes"][0])
     board = run("dashboard", *words, "--cloud", "richboard")
     assert (board.returncode, "rich.power" in board.stdout) == (0, True)
+
+
+def test_an_advisor_whose_tariff_is_something_else_is_refused_in_one_line(agent, plugins_folder, tmp_path):
+    source = FILE.read_text().replace('tariff = Tariff("Rich Metrics", charges_for="bytes")', 'tariff = "Rich Metrics"')
+    plugins_folder.add("rich_plugins", source, sinks=[("rich", "RichSink")], advisors=[("rich", "RichAdvisor")])
+    file = tmp_path / "agent.toml"
+    file.write_text(f'[sinks.rich]\npath = "{tmp_path / "lines"}"\n')
+    words = ("plan", "--collector", "memory", "--sink", "rich", "--config", file)
+    done = agent.run(*words, env={"PYTHONPATH": plugins_folder.folder})
+    line = "chipwatch: advisors.rich: it fails: TypeError: tariff: expected Tariff, got 'Rich Metrics'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)

@@ -189,6 +189,10 @@ def test_what_a_sink_rejects_is_returned():
         (type("Small", (Taking,), {"limits": Limits(max_points=1)})(), "above the sink's own limits"),
         (type("None", (Taking,), {"limits": Limits(max_points=0)})(), "a request must hold at least one point"),
         (type("Mute", (Taking,), {"describe": lambda self: None})(), "describe returns no text"),
+        (
+            type("Big", (Taking,), {"limits": Limits(max_points=2, max_bytes=9)})(),
+            "max_bytes is set, and size is missing",
+        ),
     ],
 )
 def test_a_sink_that_breaks_the_contract_is_told_so(sink, sentence):
