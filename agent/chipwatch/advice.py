@@ -12,7 +12,7 @@ from chipwatch.datapoint import Datapoint, Metric
 MONTH: Final = 730 * 3600
 """Seconds of a month in AWS's own calculator."""
 Statistic = Literal["mean", "min", "max", "sum", "rate", "absent"]
-"""Of a gauge's values in a period; of a counter its increase (sum) or rate; or whether there are no data."""
+"""Of a gauge's values in a period; of a counter its increase (sum) or rate; or the absence of data."""
 Drawn = Literal["mean", "peaks", "rate", "increase"]
 """Of a gauge its mean, or its peaks too; of a counter its rate, or its increase for each dot."""
 
@@ -28,7 +28,7 @@ class Terms(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What all hosts send to a sink in a month."""
+    """Amounts that all hosts send to a sink in a month."""
 
     series: int = 0
     metrics: int = 0
@@ -88,7 +88,7 @@ class SentMetric(NamedTuple):
     factor: float
     """Factor of the naming profile for values."""
     dims: tuple[str, ...]
-    """The keys of its own dimensions, as they are sent, sorted; the machine's are added to these."""
+    """Keys of the metric's dimensions, as they are sent, sorted; without the machine's."""
     in_name: tuple[tuple[str, str], ...]
     """Dimensions of the metric whose values are part of the name."""
     drawn: Drawn = "mean"
@@ -133,7 +133,7 @@ class AlarmRule(NamedTuple):
     """Time for which the condition must hold."""
     severity: Literal["warning", "critical"]
     per: Literal["series", "host", "fleet"]
-    """What has a state of its own: each series, each host (is it silent?), or all hosts together."""
+    """Scope of one state: a series, a host (is it silent?), or all hosts together."""
     title: str
     text: str
     """Meaning, and remedy."""
@@ -182,7 +182,7 @@ class Scope:
 
 
 class Tariff(NamedTuple):
-    """How a service charges."""
+    """The way in which a service charges."""
 
     service: str = ""
     """The service that has these prices."""
@@ -190,7 +190,7 @@ class Tariff(NamedTuple):
     apart: str = ""
     """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
     ended: str = "cost until their hour ends"
-    """What happens to series that have ended."""
+    """Fate of series that have ended."""
 
 
 class Advisor(Protocol):
@@ -236,7 +236,7 @@ class MeasuresBytes(Protocol):
 
 
 class Board(NamedTuple):
-    """What a dashboard can hold, and how its queries find series."""
+    """Limits of a dashboard, and the way its queries find series."""
 
     max_lines: int
     """Limit of lines of a graph."""

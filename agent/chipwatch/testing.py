@@ -1,4 +1,4 @@
-"""Fakes and checks that ship: for our tests, and for those of other people's plugins."""
+"""Fakes and checks that ship: for our tests, and for tests of other people's plugins."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def check_collector(
     declared = None if isinstance(collector, YieldsOtherNames) and collector.dynamic else frozenset(collector.metrics)
     for metric in collector.metrics:
         assert metric.name == metric.name.lower(), f"{metric.name} has capitals"
-        assert metric.help.endswith("."), f"the help of {metric.name} is no sentence"
+        assert metric.help.endswith("."), f"the help of {metric.name} is not a sentence"
     yielded: list[Datapoint] = []
     last = {(point.metric.name, point.dims): point for point in earlier}
     try:
@@ -120,7 +120,7 @@ def _check_point(who: str, point: Datapoint, at: int, declared: AbstractSet[Metr
     )
     assert point.at == at, f"{who} stamped {name} {point.at} instead of {at}"
     assert tuple(point.dims) == tuple(sorted(point.metric.dims)), f"{name} has dimensions {tuple(point.dims)}"
-    assert isinstance(point.value, int | float), f"{name} is no number"
+    assert isinstance(point.value, int | float), f"{name} is not a number"
     if point.metric.kind is Kind.COUNTER:
         assert point.start_time is not None, f"the counter {name} does not say since when it counts"
         assert point.value >= 0, f"the counter {name} is negative"

@@ -79,7 +79,7 @@ def test_some_devices_may_fail():
     ("collector", "sentence"),
     [
         (bad(metrics=(gauge("x.Load", "1", "The load."),)), "x.Load has capitals"),
-        (bad(metrics=(gauge("x.load", "1", "The load"),)), "the help of x.load is no sentence"),
+        (bad(metrics=(gauge("x.load", "1", "The load"),)), "the help of x.load is not a sentence"),
         (
             yielding(gauge("x.new", "1", "New.").point(0, 1)),
             "Bad yielded x.new, which its `metrics` does not declare so",
@@ -89,7 +89,7 @@ def test_some_devices_may_fail():
         (yielding(SHARE.point(3, 1)), "Bad stamped x.share 3 instead of "),
         (yielding(LOAD.point(0, 1)), r"x.load has dimensions \(\)"),
         (yielding(SHARE.point(0, 1, CORE)), r"x.share has dimensions \('core',\)"),
-        (yielding(SHARE.point(0, "5")), "x.share is no number"),
+        (yielding(SHARE.point(0, "5")), "x.share is not a number"),
         (yielding(SHARE.point(0, -0.1)), "x.share is -0.1 %"),
         (yielding(SHARE.point(0, 100.1)), "x.share is 100.1 %"),
         (yielding(SENT.point(0, 5)), "the counter x.sent does not say since when it counts"),

@@ -67,7 +67,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):
             if isinstance(what, str):
                 widget = {"type": "text", "x": 0, "y": y, "width": 3 * WIDTH, "height": 1}
-                widgets.append({**widget, "properties": {"markdown": what if what is note else f"## {what}"}})
+                widgets.append({**widget, "properties": {"markdown": what if what == note else f"## {what}"}})
             else:
                 widget = {"type": "metric", "x": x, "y": y, "width": WIDTH, "height": HEIGHT}
                 widgets.append({**widget, "properties": self._graph(what, scope)})
@@ -83,7 +83,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         )
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
-        parts = "give each part of the fleet a namespace (-n) and alarms of its own"
+        parts = "give each part of the fleet a separate namespace (-n) and alarms"
         if scope.hosts > MAX_SERIES:
             raise Refused(f"--hosts {scope.hosts}: an alarm watches {MAX_SERIES} hosts at most; {parts}")
         for alarm in alarms:
@@ -134,7 +134,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         Return an alarm on a query of Metrics Insights, which finds new machines too.
 
         Absence is watched over all series together, because a series that has ended leaves the query's result with its
-        state. Otherwise each host has a state of its own, with all its devices in one value, since a query returns 500
+        state. Otherwise each host has a state, with all its devices in one value, since a query returns 500
         series at most. This needs both GROUP BY and ORDER BY:
         https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Metrics_Insights_Alarm.html
         """

@@ -55,13 +55,13 @@ class CloudwatchPrices(Advisor):
         region = config.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         home = book.regions[book.region]
         here = book.regions.get(region or book.region, home)
-        known = f"the first {book.tiers[0]:,} metrics" + ("" if here.logs is None else " and for logs")
+        priced = f"the first {book.tiers[0]:,} metrics" + ("" if here.logs is None else " and for logs")
         part = None in (here.requests, here.logs) or len(here.metrics) < len(home.metrics)
         notes = {
             f"No region is set (--region, AWS_REGION): {book.region} is assumed.": not region,
-            f"No prices are known for {region}: those of {book.region} are used.": bool(region)
+            f"No prices are known for {region}: prices of {book.region} are used.": bool(region)
             and region not in book.regions,
-            f"Only the price for {known} is of this region; the others are {book.region}'s of {home.date}.": part,
+            f"Only the price for {priced} is of this region; the others are {book.region}'s of {home.date}.": part,
             "The price of a metric is yours: --price-per-metric.": terms.price_per_metric is not None,
             "The price of requests is yours: --price-per-1000-requests.": terms.price_per_1000_requests is not None,
         }

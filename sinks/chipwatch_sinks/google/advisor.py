@@ -60,7 +60,7 @@ class GoogleAdvisor(Advisor):
         self.tariff = Tariff(
             service=self.book["service"],
             charges_for="points",
-            apart="each host writes to a monitored resource of its own, whatever the dimensions are",
+            apart="each host writes to a separate monitored resource, whatever the dimensions are",
             ended="cost nothing, and count as active for a day",
         )
 
@@ -121,7 +121,7 @@ class GoogleAdvisor(Advisor):
         return {**graph, "thresholds": limits} if limits else graph
 
     def _lines(self, sent: SentMetric, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
-        """Yield a line for every series of the metric, and those of the fleet: its mean, and for peaks a percentile."""
+        """Yield a line for every series of the metric, and for the fleet: its mean, and for peaks a percentile."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
         each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
         kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'

@@ -1,4 +1,4 @@
-"""The cost of OTLP: Google charges samples, CloudWatch bytes; another receiver has prices of its own."""
+"""The cost of OTLP: Google charges samples, CloudWatch bytes; the prices of other receivers are not known."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OtlpAdvisor(Advisor):
         self.tariff = Tariff(
             service=self._book.get("service", "a receiver whose prices are not known"),
             charges_for="bytes" if config.flavour == "cloudwatch" else "points",
-            apart="each host is a resource of its own, whatever the dimensions are",
+            apart="each host is a separate resource, whatever the dimensions are",
             ended="cost nothing",
         )
 
@@ -33,7 +33,7 @@ class OtlpAdvisor(Advisor):
         return None if self._config.flavour == "google" else sum(map(self._size, window))
 
     def _size(self, point: Datapoint) -> int:
-        """Return the bytes of a point's name, its attributes and those of its resource, and 16 for time and value."""
+        """Return the bytes of a point's name, its attributes, its resource's attributes, and 16 for time and value."""
         metric, dims = point.metric, point.dims
         machine = [pair for pair in dims.items_sorted if pair[0] not in metric.dims]
         pairs = [
@@ -69,7 +69,7 @@ class OtlpAdvisor(Advisor):
         if self._config.flavour == "plain":
             yield "Bytes are without compression; with gzip about a tenth of them is sent."
         elif self._config.flavour == "cloudwatch":
-            yield "A point's bytes are its name, its attributes, those of the resource, time and value."
+            yield "A point's bytes are its name, its attributes, its resource's attributes, time and value."
             if self._terms.price_per_gb is None:
                 yield "The price of a GB is not known here; give it with --price-per-gb."
         if self._config.flavour == "google" and self._config.gauges == "histogram":

@@ -93,7 +93,7 @@ def test_an_unknown_region_has_another_ones_prices_and_says_so():
     found = prices("mars-north-1")
     assert found.tiers == PRICES.tiers
     assert found.tariff.service == "Amazon CloudWatch, mars-north-1"
-    assert next(iter(found.notes(Load()))) == "No prices are known for mars-north-1: those of us-east-1 are used."
+    assert next(iter(found.notes(Load()))) == "No prices are known for mars-north-1: prices of us-east-1 are used."
 
 
 def test_where_no_region_is_given_one_is_assumed_and_said():

@@ -24,7 +24,7 @@ class Documents(NamedTuple):
     text: str
     """The documents of a dashboard or of alarms, the same for the same input."""
     notes: tuple[str, ...]
-    """What is left out, and why."""
+    """Omissions, with their reasons."""
 
 
 def make(config: Config, options: BoardOptions) -> Documents:

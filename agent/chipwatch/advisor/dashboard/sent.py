@@ -30,7 +30,7 @@ class SentMetrics(NamedTuple):
     window: float
     """Seconds of one point of a series."""
     notes: tuple[str, ...]
-    """What is left out, and why."""
+    """Omissions, with their reasons."""
 
 
 def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = False) -> SentMetrics:
@@ -58,7 +58,7 @@ def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = Fa
 
 
 def _assumed(config: Config, options: BoardOptions) -> Iterable[Datapoint]:
-    """Yield the points of machines, those of jobs also with the dimension that only one scheduler gives to its jobs."""
+    """Yield the points of machines, points of jobs also with the dimension that only one scheduler has."""
     for point in chain(*assumed(config, options.devices).values()):
         yield point
         if "job" in point.dims:
