@@ -112,13 +112,14 @@ class Plugins:
     folder: Path
     points: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, module: str, source: str, collectors=(), sinks=(), processors=()) -> None:
-        """Write a module; `collectors`, `sinks` and `processors` are pairs of a plugin's name and its class."""
+    def add(self, module: str, source: str, collectors=(), sinks=(), processors=(), *, advisors=()) -> None:
+        """Write a module; the others are pairs of a plugin's name and its class."""
         (self.folder / f"{module}.py").write_text(textwrap.dedent(source))
         for group, pairs in (
             ("chipwatch.collectors", collectors),
             ("chipwatch.sinks", sinks),
             ("chipwatch.processors", processors),
+            ("chipwatch.advisors", advisors),
         ):
             self.points.setdefault(group, {}).update({name: f"{module}:{of}" for name, of in pairs})
         info = self.folder / "others_plugins-1.dist-info"

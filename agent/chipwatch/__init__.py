@@ -12,7 +12,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from chipwatch.advice import Advisor, Alarm, Chart, Cost, Load, Quota, Scope, Terms
+    from chipwatch.advice import (
+        Advisor,
+        Alarm,
+        AlarmRule,
+        Board,
+        Chart,
+        Cost,
+        DrawsBoards,
+        Load,
+        MeasuresBytes,
+        Quota,
+        Scope,
+        SentMetric,
+        Tariff,
+        Terms,
+    )
     from chipwatch.collector import Collector
     from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
     from chipwatch.errors import BadBatch, InputEnded, PartlyCollected, Refused, Retryable, SinkClosed, Unavailable
@@ -45,75 +60,36 @@ if TYPE_CHECKING:
     )
     from chipwatch.host.counters import Counters
     from chipwatch.net.trusted_clock import TRUSTED_CLOCK
+    from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner, ProcessUse
     from chipwatch.processor import Processor
     from chipwatch.sink import Limits, Rejected, Sink
     from chipwatch.testing import check_collector, check_sink
 
 __all__ = [
-    "TRUSTED_CLOCK", "Advisor", "Alarm", "Answers", "BadBatch", "Chart", "Collector", "Cost", "Counters", "Datapoint",
-    "Device", "DeviceActivity", "DeviceFacts", "DeviceProcess", "Dimensions", "Follows", "FollowsIdle", "HasActivity",
-    "HasConsole", "HasDestination", "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses",
-    "HasVerdictMetrics", "InputEnded", "IsScraped", "IsSized", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits",
-    "Load", "Metric", "NeedsFacts", "PartlyCollected", "Prepares", "Processor", "Quota", "ReadsByLevel", "Refused",
-    "Refuses", "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable",
-    "YieldsOtherNames", "check_collector", "check_sink", "counter", "gauge",
+    "TRUSTED_CLOCK", "Advisor", "Alarm", "AlarmRule", "Allocation", "Answers", "BadBatch", "Board", "Chart",
+    "Collector", "Cost", "Counters", "Datapoint", "Device", "DeviceActivity", "DeviceFacts", "DeviceProcess",
+    "Dimensions", "DrawsBoards", "Follows", "FollowsIdle", "GroupUse", "HasActivity", "HasConsole", "HasDestination",
+    "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses", "HasVerdictMetrics", "InputEnded",
+    "IsScraped", "IsSized", "JobFacts", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits", "Load",
+    "MeasuresBytes", "Metric", "NeedsFacts", "Owner", "PartlyCollected", "Prepares", "ProcessUse", "Processor",
+    "Quota", "ReadsByLevel", "Refused", "Refuses", "Rejected", "Retryable", "Scope", "SentMetric", "Sink",
+    "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable", "YieldsOtherNames", "check_collector", "check_sink",
+    "counter", "gauge",
 ]  # fmt: skip
-HOMES: Final = {
-    "chipwatch.advice": ("Advisor", "Alarm", "Chart", "Cost", "Load", "Quota", "Scope", "Terms"),
-    "chipwatch.collector": ("Collector",),
-    "chipwatch.extensions": (
-        "Answers",
-        "Device",
-        "DeviceActivity",
-        "DeviceFacts",
-        "DeviceProcess",
-        "Follows",
-        "FollowsIdle",
-        "HasActivity",
-        "HasConsole",
-        "HasDestination",
-        "HasDevices",
-        "HasEvidence",
-        "HasFacts",
-        "HasIdentity",
-        "HasProcesses",
-        "HasVerdictMetrics",
-        "IsScraped",
-        "IsSized",
-        "KeepsFiles",
-        "KeepsState",
-        "NeedsFacts",
-        "Prepares",
-        "ReadsByLevel",
-        "Refuses",
-        "YieldsOtherNames",
-    ),
-    "chipwatch.datapoint": ("Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge"),
-    "chipwatch.errors": (
-        "BadBatch",
-        "InputEnded",
-        "PartlyCollected",
-        "Refused",
-        "SinkClosed",
-        "Retryable",
-        "Unavailable",
-    ),
-    "chipwatch.host.counters": ("Counters",),
-    "chipwatch.net.trusted_clock": ("TRUSTED_CLOCK",),
-    "chipwatch.processor": ("Processor",),
-    "chipwatch.sink": ("Limits", "Rejected", "Sink"),
-    "chipwatch.testing": ("check_collector", "check_sink"),
-}
-"""Module -> the names that it gives to this package."""
-MODULES: Final = {name: module for module, names in HOMES.items() for name in names}
+MODULES: Final = (
+    "datapoint", "errors", "collector", "processor", "sink", "extensions", "owner", "host.counters",
+    "net.trusted_clock", "advice", "testing",
+)  # fmt: skip
+"""The modules that define these names, in the order in which they are searched."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load the module that holds `name`, and return it."""
-    if name not in MODULES:
-        raise AttributeError(f"module 'chipwatch' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(MODULES[name]), name)
-    return value
+    """Load the module that defines `name`, and return it."""
+    for module in map(import_module, [f"chipwatch.{module}" for module in MODULES] if name in __all__ else []):
+        if name in vars(module):
+            value = globals()[name] = vars(module)[name]
+            return value
+    raise AttributeError(f"module 'chipwatch' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,17 +1,18 @@
-"""The contract of an advisor: what a sink costs, and how its dashboards and alarms are written."""
+"""The contract of an advisor: the cost of a sink, its dashboards and its alarms."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from chipwatch.datapoint import Datapoint, Metric
 
 MONTH: Final = 730 * 3600
 """Seconds of a month in AWS's own calculator."""
 Statistic = Literal["mean", "min", "max", "sum", "rate", "absent"]
-"""Of a gauge's values in a period; of a counter its increase (sum) or rate; or whether there are no data."""
+"""Of a gauge's values in a period; of a counter its increase (sum) or rate; or the absence of data."""
 Drawn = Literal["mean", "peaks", "rate", "increase"]
 """Of a gauge its mean, or its peaks too; of a counter its rate, or its increase for each dot."""
 
@@ -27,7 +28,7 @@ class Terms(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What all hosts send to a sink in a month."""
+    """Amounts that all hosts send to a sink in a month."""
 
     series: int = 0
     metrics: int = 0
@@ -35,8 +36,10 @@ class Load(NamedTuple):
     points: float = 0.0
     requests: float = 0.0
     bytes: float | None = None
-    """As `Advisor.measure` counts them; None if it does not."""
+    """As `MeasuresBytes.measure` counts them; None where bytes are not charged."""
     hosts: int = 1
+    watched: int = 0
+    """Series of all hosts that the alarms of `chipwatch dashboard` look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Cost:
     dollars: float | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Multiply."""
+        """Compute the dollars."""
         dollars = None if self.unit_price is None else round(self.amount / self.per * self.unit_price, 2)
         object.__setattr__(self, "dollars", dollars)
 
@@ -69,12 +72,12 @@ class Quota:
     limit: float
     used: float
     whose: str
-    """Who has it: `an account has in a region`."""
+    """Its owner, as in `an account has in a region`."""
     shared: bool = False
     """All hosts together use it."""
 
 
-class Sent(NamedTuple):
+class SentMetric(NamedTuple):
     """A metric as a sink sends it: all series with one name and one set of dimensions."""
 
     metric: Metric
@@ -85,12 +88,12 @@ class Sent(NamedTuple):
     factor: float
     """Factor of the naming profile for values."""
     dims: tuple[str, ...]
-    """The keys of its own dimensions, as they are sent, sorted; the machine's are added to these."""
-    held: tuple[tuple[str, str], ...]
+    """Keys of the metric's dimensions, as they are sent, sorted; without the machine's."""
+    in_name: tuple[tuple[str, str], ...]
     """Dimensions of the metric whose values are part of the name."""
     drawn: Drawn = "mean"
     series: int = 1
-    """How many series a host has of it, as far as that is known."""
+    """Series of a host, as far as their number is known."""
 
 
 class Chart(NamedTuple):
@@ -98,7 +101,7 @@ class Chart(NamedTuple):
 
     section: str
     title: str
-    series: tuple[Sent, ...]
+    series: tuple[SentMetric, ...]
     label: str
     """Label of its axis."""
     top: float | None
@@ -109,13 +112,13 @@ class Chart(NamedTuple):
     """Titles and thresholds of alarms, which are drawn as lines."""
 
     @property
-    def gauge(self) -> Sent | None:
+    def gauge(self) -> SentMetric | None:
         """The only metric, as sent with the fewest dimensions, if it is a gauge: its mean and limits say something."""
-        is_gauge = len({one.name for one in self.series}) == 1 and self.series[0].drawn in {"mean", "peaks"}
-        return min(self.series, key=lambda one: len(one.dims)) if is_gauge else None
+        is_gauge = len({sent.name for sent in self.series}) == 1 and self.series[0].drawn in {"mean", "peaks"}
+        return min(self.series, key=lambda sent: len(sent.dims)) if is_gauge else None
 
 
-class Rule(NamedTuple):
+class AlarmRule(NamedTuple):
     """A condition on a metric, independent of how the metric is sent."""
 
     key: str
@@ -127,13 +130,13 @@ class Rule(NamedTuple):
     threshold: float
     """In the metric's unit; of a counter of seconds: seconds per second."""
     minutes: float
-    """How long the condition must hold."""
+    """Time for which the condition must hold."""
     severity: Literal["warning", "critical"]
     per: Literal["series", "host", "fleet"]
-    """What has a state of its own: each series, each host (is it silent?), or all hosts together."""
+    """Scope of one state: a series, a host (is it silent?), or all hosts together."""
     title: str
     text: str
-    """What it means, and what to do."""
+    """Meaning, and remedy."""
     but: tuple[tuple[str, str], ...] = ()
     """Dimensions and values of series to exclude."""
 
@@ -142,8 +145,8 @@ class Alarm(NamedTuple):
     """A rule for a metric as it is sent."""
 
     name: str
-    rule: Rule
-    sent: Sent
+    rule: AlarmRule
+    sent: SentMetric
     threshold: float
     """In the unit that is sent."""
     minutes: float
@@ -178,16 +181,8 @@ class Scope:
     """Monitored resources that send; unless set, the configured one."""
 
 
-class Advisor(Protocol):
-    """
-    Knows what a sink's service charges and allows, and writes its dashboards and alarms.
-
-    What you write: `__init__(self, config, terms)`, where `config` is the sink's own Config; `costs`; and what else
-    applies. Register the class in the entry point group `chipwatch.advisors` under the name of the sink. It is loaded
-    by `agent plan`, `agent dashboard` and `agent check` only.
-
-    All of it is pure: no file, no network. Raise Refused with what to do for requests that the service cannot fulfil.
-    """
+class Tariff(NamedTuple):
+    """The way in which a service charges."""
 
     service: str = ""
     """The service that has these prices."""
@@ -195,24 +190,26 @@ class Advisor(Protocol):
     apart: str = ""
     """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
     ended: str = "cost until their hour ends"
-    """What happens to series that have ended."""
-    board: str = ""
-    """The program that draws its dashboards, if it is not the sink's service; `--cloud` takes it, too."""
-    max_lines: int = 0
-    """Limit of lines of a graph; 0: this sink has no dashboards and no alarms."""
-    by_name: bool = False
-    """A query finds all series of a name, whatever their dimensions are."""
-    counts_hosts: bool = False
-    """A series that has ended cannot be watched: silent hosts are found by counting those that send."""
+    """Fate of series that have ended."""
+
+
+class Advisor(Protocol):
+    """
+    Knows what a sink's service charges and allows.
+
+    Write a class with the members below; it may derive from this one, and need not. Register it in the entry point
+    group `chipwatch.advisors` under the name of the sink. Only `chipwatch plan`, `dashboard` and `check` load it.
+    An advisor that also draws dashboards is a DrawsBoards, one that counts bytes a MeasuresBytes.
+
+    All of it is pure: no file, no network. Raise Refused with what to do for requests that the service cannot fulfil.
+    """
+
+    tariff: Tariff = Tariff()
 
     def __init__(self, config: Any, terms: Terms) -> None:
-        """Take the sink's Config and the user's prices."""
+        """Take the sink's own Config and the user's prices."""
 
-    def measure(self, window: Sequence[Datapoint]) -> int | None:
-        """Return the bytes that are charged for one window of one host; None: bytes are not charged."""
-        del window
-        return None
-
+    @abstractmethod
     def costs(self, load: Load) -> Iterable[Cost]:
         """Return the bill for a month; nothing if nothing is charged."""
         ...
@@ -222,31 +219,53 @@ class Advisor(Protocol):
         del load
         return ()
 
-    def notes(self) -> Iterable[str]:
-        """Return sentences that explain the bill."""
-        return ()
-
-    def compared(self, load: Load) -> Iterable[str]:
-        """Return sentences on what the same load costs in another way."""
+    def notes(self, load: Load) -> Iterable[str]:
+        """Return sentences that explain the bill, or what the same load costs in another way."""
         del load
         return ()
 
-    def alarm_notes(self, metrics: int) -> Iterable[str]:
-        """Return sentences on what the alarms of `agent dashboard` cost, which look at so many metrics of all hosts."""
-        del metrics
-        return ()
 
+@runtime_checkable
+class MeasuresBytes(Protocol):
+    """An advisor of a service that charges for bytes."""
+
+    @abstractmethod
+    def measure(self, window: Sequence[Datapoint]) -> int | None:
+        """Return the bytes that are charged for one window of one host; None: not charged as configured."""
+        ...
+
+
+class Board(NamedTuple):
+    """Limits of a dashboard, and the way its queries find series."""
+
+    max_lines: int
+    """Limit of lines of a graph."""
+    program: str = ""
+    """The program that draws the dashboards, if it is not the sink's service; `--cloud` takes it, too."""
+    by_name: bool = False
+    """A query finds all series of a name, whatever their dimensions are."""
+    counts_hosts: bool = False
+    """A series that has ended cannot be watched: silent hosts are found by counting those that send."""
+
+
+@runtime_checkable
+class DrawsBoards(Protocol):
+    """An advisor that writes dashboards and alarms."""
+
+    board: Board
+    """Set in the class."""
+
+    @abstractmethod
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return the documents of a dashboard with these graphs: several if a limit requires it."""
-        del charts, scope
-        return ()
+        ...
 
-    def limits(self, charts: Sequence[Chart]) -> Iterable[str]:
+    @abstractmethod
+    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
         """Return sentences on what a dashboard with these graphs leaves out of a large fleet."""
-        del charts
-        return ()
+        ...
 
+    @abstractmethod
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         """Return the documents of these alarms."""
-        del alarms, scope
-        return ()
+        ...

@@ -1,4 +1,4 @@
-"""Who is to blame decides what the frame does; a plugin only says who it was."""
+"""Errors by who is to blame: a plugin names the culprit, the frame decides what to do."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Retryable(Exception):
 
 
 class Refused(Exception):
-    """The set-up is at fault (role, name, quota), the data is fine: it is kept, and a person is told."""
+    """The set-up is at fault (role, name, quota), the data is fine: it is kept, and the error is logged."""
 
 
 class BadBatch(Exception):

@@ -1,5 +1,5 @@
 """
-What only some plugins do: small protocols beside the contracts of collector, processor and sink.
+Abilities of some plugins: small protocols beside the contracts of collector, processor and sink.
 
 A plugin has an extension if it has its members: the frame asks by isinstance. Nothing has to be derived or registered.
 Methods run on the thread of the plugin's other methods, unless a sentence says otherwise.
@@ -47,7 +47,7 @@ class DeviceActivity(NamedTuple):
     active: float | None = None
     """Share (0 to 1) of the time in which the device worked; None if unknown."""
     basis: str = "point"
-    """How `active` was measured: `samples` or `counter` over all the time, `point` at the end of it."""
+    """Measurement of `active`: `samples` or `counter` over all the time, `point` at the end of it."""
     idle: float | None = None
     """Seconds since the device last worked; None if unknown, or if it did not work since the last reading."""
     throttled: float = 0.0

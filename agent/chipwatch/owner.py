@@ -1,4 +1,4 @@
-"""What is known of the jobs on accelerators: values that a collector finds and a processor uses."""
+"""Facts about the jobs on accelerators, from the collector `jobs` to processors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: Final = (SLURM, KUBERNETES, ECS, DOCKER, UNIT, USER)
 
 
 class Owner(NamedTuple):
-    """The job, pod, container, unit or user that a process belongs to; "" stands for what is not known."""
+    """The job, pod, container, unit or user that a process belongs to; "" stands for unknown."""
 
     kind: str
     job: str
@@ -39,7 +39,7 @@ class Owner(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies the job on this machine, whichever process or file told of it."""
+        """Identity of the job on this machine, from whatever source."""
         return self.kind, self.namespace, self.job
 
     def dims(self, *, user: bool = False, container: bool = False) -> Dimensions:
@@ -56,7 +56,7 @@ class Allocation(NamedTuple):
     """A device that a scheduler gave to a job."""
 
     device: str
-    """As the source names it; `Collector.names` has these names too."""
+    """As the source names it; an id of `chipwatch.Device`."""
     owner: Owner
     source: str
     """`mapping`, `kubelet` or `environment`."""
@@ -86,24 +86,24 @@ class GroupUse(NamedTuple):
     """Bytes in swap now."""
     oom_kills: int | None = None
     blocked: bool = False
-    """Whether a process of it on an accelerator is in an uninterruptible wait."""
+    """True if one of its processes on an accelerator is in an uninterruptible wait."""
     since: int | None = None
     """When the oldest process began that was seen in it (ns since the epoch)."""
 
 
 class ProcessUse(NamedTuple):
-    """What a process on an idle device and its children did."""
+    """Work of a process on an idle device, and of its children."""
 
     cpu: float
     """CPU seconds of the process."""
     children: Mapping[tuple[int, float], float]
     """CPU seconds of each child that is not on a device itself, by pid and start."""
     waits: bool = False
-    """Whether it, or a child, waited for data of a TCP socket since the last reading, and none came."""
+    """True if it, or a child, waited for data of a TCP socket since the last reading, and none came."""
 
 
 class JobFacts(NamedTuple):
-    """What one reading of the collector `jobs` found."""
+    """One reading of the collector `jobs`."""
 
     moment: int
     """Of the reading, in monotonic ns."""
@@ -114,8 +114,8 @@ class JobFacts(NamedTuple):
     cpu: Mapping[int, float]
     """CPU seconds of each followed process whose job has no cgroup, by pid."""
     blocked: frozenset[int]
-    """Those of them that are in an uninterruptible wait."""
+    """Followed processes in an uninterruptible wait."""
     missing: Mapping[str, str]
-    """What could not be known, and why."""
+    """Unknown facts, and why they are unknown."""
     processes: Mapping[int, ProcessUse] = MappingProxyType({})
-    """What processes on devices that had time without work did, by pid."""
+    """Work of processes on devices that had time without work, by pid."""

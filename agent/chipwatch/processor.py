@@ -20,8 +20,8 @@ class Processor(Protocol):
 
     The frame calls `derive` once for each tick with the datapoints of the collectors and of the processors before it,
     always on this processor's own thread. Processors run in the order of their names. An exception ends only this
-    processor's share of this tick; so does a call that takes over two seconds, and until it returns there is no other.
-    So: no file, socket, thread or sleep.
+    processor's share of this tick; so does a call that takes over two seconds, and the processor is passed over until
+    it returns. So: no file, socket, thread or sleep.
     """
 
     metrics: Sequence[Metric] = ()

@@ -15,7 +15,7 @@ SLACK: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may hold, and how the frame treats this sink; the frame obeys, the sink need not check."""
+    """Limits of one request, and options of the frame for this sink; the frame obeys, the sink need not check."""
 
     max_points: int
     """Points a request."""

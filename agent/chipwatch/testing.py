@@ -1,4 +1,4 @@
-"""Fakes and checks that ship: for our tests, and for those of other people's plugins."""
+"""Fakes and checks that ship: for our tests, and for tests of other people's plugins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import YieldsOtherNames, destination_of
+from chipwatch.extensions import IsSized, YieldsOtherNames, destination_of
 from chipwatch.sink import Limits, Rejected, Sink
 
 
@@ -87,7 +87,7 @@ def check_collector(
     declared = None if isinstance(collector, YieldsOtherNames) and collector.dynamic else frozenset(collector.metrics)
     for metric in collector.metrics:
         assert metric.name == metric.name.lower(), f"{metric.name} has capitals"
-        assert metric.help.endswith("."), f"the help of {metric.name} is no sentence"
+        assert metric.help.endswith("."), f"the help of {metric.name} is not a sentence"
     yielded: list[Datapoint] = []
     last = {(point.metric.name, point.dims): point for point in earlier}
     try:
@@ -120,7 +120,7 @@ def _check_point(who: str, point: Datapoint, at: int, declared: AbstractSet[Metr
     )
     assert point.at == at, f"{who} stamped {name} {point.at} instead of {at}"
     assert tuple(point.dims) == tuple(sorted(point.metric.dims)), f"{name} has dimensions {tuple(point.dims)}"
-    assert isinstance(point.value, int | float), f"{name} is no number"
+    assert isinstance(point.value, int | float), f"{name} is not a number"
     if point.metric.kind is Kind.COUNTER:
         assert point.start_time is not None, f"the counter {name} does not say since when it counts"
         assert point.value >= 0, f"the counter {name} is negative"
@@ -138,6 +138,7 @@ def _check_fall(last: Datapoint, point: Datapoint) -> None:
 def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
     """Run a sink as the frame would on `batch` and assert that it keeps the contract; return what it rejected."""
     assert sink.limits.max_points > 0, "a request must hold at least one point"
+    assert sink.limits.max_bytes is None or isinstance(sink, IsSized), "limits.max_bytes is set, and size is missing"
     sink.close()
     try:
         sink.open()

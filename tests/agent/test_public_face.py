@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -38,14 +40,21 @@ def test_importing_it_loads_nothing_else():
     assert run(sys.executable, "-c", code) == (0, "['chipwatch']\n", "")
 
 
+def homes():
+    """Return the module of each name that a type checker sees."""
+    tree = ast.parse(Path(chipwatch.__file__).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != "__future__"]
+    return {alias.name: node.module for node in imports for alias in node.names if node.module.startswith("chipwatch.")}
+
+
 @pytest.mark.parametrize("name", chipwatch.__all__)
 def test_each_name_is_that_of_the_contract(name):
-    home = sys.modules.get(chipwatch.MODULES[name]) or __import__(chipwatch.MODULES[name], fromlist=[name])
-    assert getattr(chipwatch, name) is getattr(home, name)
+    assert getattr(chipwatch, name) is getattr(import_module(homes()[name]), name)
 
 
 def test_the_list_of_names_is_that_of_their_modules():
-    assert {*chipwatch.__all__} == {*chipwatch.MODULES}
+    assert {*chipwatch.__all__} == {*homes()}
+    assert {*homes().values()} == {f"chipwatch.{module}" for module in chipwatch.MODULES}
 
 
 def test_a_name_that_it_does_not_have_is_an_attribute_error():

@@ -79,7 +79,7 @@ def test_some_devices_may_fail():
     ("collector", "sentence"),
     [
         (bad(metrics=(gauge("x.Load", "1", "The load."),)), "x.Load has capitals"),
-        (bad(metrics=(gauge("x.load", "1", "The load"),)), "the help of x.load is no sentence"),
+        (bad(metrics=(gauge("x.load", "1", "The load"),)), "the help of x.load is not a sentence"),
         (
             yielding(gauge("x.new", "1", "New.").point(0, 1)),
             "Bad yielded x.new, which its `metrics` does not declare so",
@@ -89,7 +89,7 @@ def test_some_devices_may_fail():
         (yielding(SHARE.point(3, 1)), "Bad stamped x.share 3 instead of "),
         (yielding(LOAD.point(0, 1)), r"x.load has dimensions \(\)"),
         (yielding(SHARE.point(0, 1, CORE)), r"x.share has dimensions \('core',\)"),
-        (yielding(SHARE.point(0, "5")), "x.share is no number"),
+        (yielding(SHARE.point(0, "5")), "x.share is not a number"),
         (yielding(SHARE.point(0, -0.1)), "x.share is -0.1 %"),
         (yielding(SHARE.point(0, 100.1)), "x.share is 100.1 %"),
         (yielding(SENT.point(0, 5)), "the counter x.sent does not say since when it counts"),
@@ -189,6 +189,10 @@ def test_what_a_sink_rejects_is_returned():
         (type("Small", (Taking,), {"limits": Limits(max_points=1)})(), "above the sink's own limits"),
         (type("None", (Taking,), {"limits": Limits(max_points=0)})(), "a request must hold at least one point"),
         (type("Mute", (Taking,), {"describe": lambda self: None})(), "describe returns no text"),
+        (
+            type("Big", (Taking,), {"limits": Limits(max_points=2, max_bytes=9)})(),
+            "max_bytes is set, and size is missing",
+        ),
     ],
 )
 def test_a_sink_that_breaks_the_contract_is_told_so(sink, sentence):

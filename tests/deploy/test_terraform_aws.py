@@ -21,7 +21,7 @@ from tests.doubles.terraform import trim
 from tests.golden.update import terraform_aws, without_jobs
 
 from chipwatch.advisor.dashboard.make import make
-from chipwatch.advisor.dashboard.options import Options
+from chipwatch.advisor.dashboard.options import BoardOptions as Options
 from chipwatch.config.convert import options_of
 from chipwatch.config.load import load
 from chipwatch.config.options import TABLES, Config

@@ -23,7 +23,7 @@ from tests.doubles.terraform import trim
 from tests.golden.update import installer_on_google, terraform_google
 
 from chipwatch.advisor.dashboard.make import make
-from chipwatch.advisor.dashboard.options import Options
+from chipwatch.advisor.dashboard.options import BoardOptions as Options
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.load import load
 from chipwatch.identity.names import WORDS

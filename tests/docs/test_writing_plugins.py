@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
 import re
 import socket
@@ -12,6 +14,9 @@ from pathlib import Path
 
 import pytest
 from tests import wheels
+
+import chipwatch
+from chipwatch import check_collector, check_sink, gauge
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -134,22 +139,34 @@ def test_both_sinks_of_the_page_send_under_their_own_names(run, tmp_path):
     assert sorted(path.name for path in (tmp_path / "spool").glob("*.db")) == ["far.db", "near.db"]
 
 
-def test_the_checks_that_ship_find_no_fault_in_them(project, monkeypatch, tmp_path):
-    from chipwatch import Dimensions, check_collector, check_sink, gauge
+@pytest.mark.parametrize(("name", "names"), [
+    ("chipwatch_entropy", ["EntropyCollector"]), ("chipwatch_udp", ["UdpSink"]), ("memory_share", ["MemoryShare"]),
+])  # fmt: skip
+def test_the_test_on_each_page_passes(name, names, project, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(project / name)
+    module = importlib.import_module(name)
+    world = {"check_collector": check_collector, "check_sink": check_sink, "gauge": gauge, "socket": socket}
+    world |= {"USED": gauge("memory.used", "By", "A."), "BUSY": gauge("cpu.utilization", "%", "A.")}
+    world |= {word: getattr(module, word) for word in names}
+    code = next(block for block in shown(PAGES[name], "python") if block.startswith("def test_"))
+    exec(code, world)  # of our page
+    (test,) = [value for word, value in world.items() if word.startswith("test_")]
+    test(*[tmp_path] * test.__code__.co_argcount)
 
-    for name in PAGES:
-        monkeypatch.syspath_prepend(project / name)
-    import chipwatch_entropy
-    import chipwatch_udp
 
-    random = tmp_path / "sys/kernel/random"
-    random.mkdir(parents=True)
-    (random / "entropy_avail").write_text("256\n")
-    config = chipwatch_entropy.EntropyCollector.Config(proc=tmp_path)
-    assert {point.value for point in check_collector(chipwatch_entropy.EntropyCollector(config))} == {256}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
-        there.bind(("127.0.0.1", 0))
-        config = chipwatch_udp.UdpSink.Config(port=there.getsockname()[1])
-        point = gauge("a.b", "1", "A thing.").point(1, 2.5, Dimensions(c="d"))
-        assert check_sink(chipwatch_udp.UdpSink(config), [point]) == ()
-        assert there.recv(100) == b"a.b 2.5"
+def test_the_page_on_collectors_fits_one_screen():
+    text = re.sub(r"^```.*?^```$", "", (ROOT / PAGES["chipwatch_entropy"]).read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len([line for line in text.splitlines() if line]) <= 60
+
+
+def test_every_extension_is_explained_on_some_page():
+    pages = "".join((ROOT / page).read_text() for page in PAGES.values())
+    protocols = [name for name in chipwatch.__all__ if getattr(getattr(chipwatch, name), "_is_runtime_protocol", False)]
+    assert len(protocols) == 23
+    assert [name for name in protocols if f"`{name}`" not in pages] == []
+
+
+def test_the_page_on_sinks_has_every_field_of_a_point_and_of_the_limits():
+    page = (ROOT / PAGES["chipwatch_udp"]).read_text()
+    fields = {*chipwatch.Datapoint._fields, *(field.name for field in dataclasses.fields(chipwatch.Limits))}
+    assert {name for name in fields if f"`{name}`" not in page} == set()

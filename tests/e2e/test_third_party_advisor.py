@@ -26,10 +26,9 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(project, tmp_path_factory):
-    (sink, advisor), (pyproject, *_, entry_points) = shown("python"), shown("toml")
-    build = '\n[tool.hatch.build.targets.wheel]\ninclude = ["*.py"]\n'
+    (sink, _, advisor), (pyproject, *_, entry_points) = shown("python"), shown("toml")
     files = {"chipwatch_udp.py": sink, "chipwatch_udp_advisor.py": advisor}
-    files["pyproject.toml"] = f"{pyproject}\n{entry_points}{'' if 'hatch.build' in pyproject else build}"
+    files["pyproject.toml"] = f"{pyproject}\n{entry_points}"
     return wheels.install(files, project, tmp_path_factory.mktemp("site"))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/writing-a-processor.md").read_text()
-(SOURCE,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SOURCE, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (PYPROJECT,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 SHARE = "memory.per_busy_cpu"
 BROKEN = """

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.golden import helm, verdict
 from tests.golden.messages import messages, of_source
 from tests.golden.update import (
     DASHBOARDS,
     DOCUMENT,
-    GOLDEN,
+    DRAWN,
+    LEVELS,
     MESSAGES,
     OPERATIONS,
     OTEL_NAMES,
     dashboards,
     document,
-    golden,
+    generated,
     names,
     otel_names,
 )
 
 from chipwatch.advisor.catalogue import catalogue as declared
+from chipwatch.collectors.cpu import CpuCollector
+from chipwatch.datapoint import Level, gauge
 
 STALE = "if this change is meant, `make golden` writes it anew"
-
-
-def test_the_golden_file_is_what_the_collectors_declare():
-    assert golden().splitlines() == GOLDEN.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_the_messages_are_those_of_the_sources():
@@ -75,6 +75,28 @@ def test_the_dashboards_and_alarms_are_what_the_collectors_declare():
     assert {path.name: text for path, text in made.items()} == {
         path.name: path.read_text(encoding="utf-8") for path in DASHBOARDS.glob("*.json")
     }, STALE
+
+
+@pytest.fixture(scope="module")
+def before():
+    return generated()
+
+
+@pytest.mark.parametrize("level", [Level.ALL, Level.BASIC])
+def test_a_new_gauge_changes_one_generated_file_and_the_graphs_that_show_it(before, level, monkeypatch):
+    new = gauge("cpu.new", "W", "A new gauge.", level)
+    monkeypatch.setattr(CpuCollector, "metrics", (*CpuCollector.metrics, new))
+    after = generated()
+    changed = {path for path, text in after.items() if text != before[path]}
+    graphs = {path for path in changed if path.parts[-4:-2] == ("dashboards", "generated")}
+    assert changed - graphs == {DOCUMENT}
+    assert {path.parent.name for path in graphs} == {wanted for wanted in LEVELS if Level[wanted.upper()] >= level}
+    assert {path.name for path in graphs} <= {"host.json.tftpl"}
+
+
+def test_the_golden_dashboards_draw_every_metric_that_is_named_for_them():
+    boards = "".join(dashboards().values())
+    assert {name for name in DRAWN if name not in boards and name.replace(".", "_") not in boards} == set()
 
 
 def test_the_schema_of_the_chart_is_what_the_program_takes():

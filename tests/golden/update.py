@@ -1,4 +1,4 @@
-"""`make golden`: writes anew what is generated: the metrics, their page, messages, dimension names, dashboards."""
+"""`make golden`: writes the generated files: the page on metrics, messages, dimension names, dashboards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.golden.messages import messages
 
 from chipwatch.advisor.catalogue import catalogue, rows
 from chipwatch.advisor.dashboard.make import make
-from chipwatch.advisor.dashboard.options import Options
-from chipwatch.advisor.dashboard.sent import Found, find
+from chipwatch.advisor.dashboard.options import BoardOptions as Options
+from chipwatch.advisor.dashboard.sent import SentMetrics, find
 from chipwatch.config.load import load
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Kind
@@ -23,7 +23,6 @@ from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.rules import label_key, metric_type
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = ROOT / "tests/golden/metrics.txt"
 MESSAGES = ROOT / "tests/golden/messages.txt"
 DOCUMENT = ROOT / "docs/metrics.md"
 OTEL_NAMES = ROOT / "docs/otel-names.md"
@@ -31,6 +30,11 @@ OPERATIONS = ROOT / "docs/operations.md"
 NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- end of dimension names -->\n"
 DASHBOARDS = ROOT / "tests/golden/dashboards"
 FAMILIES = ("host", "gpu", "neuron", "tpu", "health", "fabric")
+DRAWN = (
+    "cpu.utilization", "memory.available", "disk.available", "disk.read", "network.sent", "memory.errors",
+    "gpu.utilization", "gpu.memory.utilization", "gpu.power", "gpu.xid", "rdma.received", "neuron.core.utilization",
+)  # fmt: skip
+"""Metrics of the dashboards in tests/golden: gauges, peaks, rates and increases, with alarms and without."""
 FLAGS = {"common_dims": ["instance_id", "instance_type"], "region": "us-east-1"}
 TERRAFORM_AWS = ROOT / "terraform/aws/modules"
 AWS_FAMILIES = {
@@ -91,12 +95,6 @@ reading, which is its start, and does not fall when a member goes. Units are UCU
 The level `basic` is sent unless more is asked for with `--level detailed` or `--level all`: every series costs money in
 a cloud. The dimensions named here are a metric's own; those of `--common-dims` and `--dim` come on top.
 """
-
-
-def golden() -> str:
-    """Return name, kind, unit, level and dimensions of every metric, sorted by name."""
-    table = sorted((name, kind, unit, level, dims or "-") for name, kind, unit, level, dims, _, _ in rows(catalogue()))
-    return "".join(f"{' '.join(row)}\n" for row in table)  # not aligned: a new name changes one line
 
 
 def document() -> str:
@@ -165,13 +163,15 @@ def names() -> str:
 
 
 def dashboards() -> dict[Path, str]:
-    """Return the dashboard and the alarms of each cloud, by file."""
+    """Return the dashboard and the alarms of each cloud, by file: graphs of a few metrics, so that a new one changes none."""
     made = {}
     for cloud in ("cloudwatch", "google", "grafana"):
         for alarms in (False, True):
             options = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
             path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
-            made[path] = f"{make(load(None, FLAGS, {}), options).text}\n"
+            sink = "prometheus" if cloud == "grafana" else cloud
+            flags = FLAGS if alarms else {**FLAGS, "sink": [sink], "sinks": {sink: {"include": DRAWN}}}
+            made[path] = f"{make(load(None, flags, {}), options).text}\n"
     return made
 
 
@@ -209,10 +209,12 @@ def terraform_google() -> dict[Path, str]:
     return made
 
 
-def _named_by(policies: str, found: Found) -> dict[str, dict[str, object]]:
+def _named_by(policies: str, found: SentMetrics) -> dict[str, dict[str, object]]:
     """Return the descriptors of the metrics that alert policies name, by the end of their type."""
     prefix = GoogleSink.Config().prefix
-    named = {metric_type("", one.name): one for one in found.sent if f'{metric_type(prefix, one.name)}\\"' in policies}
+    named = {
+        metric_type("", one.name): one for one in found.metrics if f'{metric_type(prefix, one.name)}\\"' in policies
+    }
     return {
         name: {
             "kind": "GAUGE" if one.metric.kind is Kind.GAUGE else "CUMULATIVE",
@@ -236,20 +238,28 @@ def installer_on_google() -> dict[Path, str]:
     return {**made, folder / "install.sh.tftpl": text}
 
 
-def main() -> None:
-    """Write all files."""
-    listings = {
-        GOLDEN: golden(),
-        MESSAGES: messages(),
+def generated() -> dict[Path, str]:
+    """Return the content of every file that the catalogue of metrics may change."""
+    return {
         DOCUMENT: document(),
         OPERATIONS: names(),
         OTEL_NAMES: otel_names(),
         helm.SCHEMA: helm.schema(),
+        **dashboards(),
+        **terraform_aws(),
+        **terraform_google(),
+    }
+
+
+def main() -> None:
+    """Write all files."""
+    others = {
+        MESSAGES: messages(),
         verdict.PAGE: verdict.page(),
         verdict.situations.TABLE: verdict.table(),
-        **dashboards(),
+        **installer_on_google(),
     }
-    for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():
+    for path, text in {**generated(), **others}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 

@@ -9,7 +9,7 @@ import pytest
 from tests.proof.scraping import LONG, Prometheus, free_port, start
 
 from chipwatch.advisor.dashboard.make import make
-from chipwatch.advisor.dashboard.options import Options
+from chipwatch.advisor.dashboard.options import BoardOptions as Options
 from chipwatch.config.load import load
 
 pytestmark = pytest.mark.proof

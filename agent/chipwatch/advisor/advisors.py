@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from chipwatch.advice import Advisor, Terms
+from chipwatch.advice import Advisor, Tariff, Terms
 from chipwatch.config import plugins
 from chipwatch.config.load import plugin_config, sink_type
 from chipwatch.config.options import Config
@@ -20,13 +20,15 @@ def advisor_of(name: str, config: Config, terms: Terms = Terms()) -> Advisor | N
         sink = plugins.load(plugins.SINKS, kind)
     own = plugin_config(sink, "sinks", name, config)
     with asked(name):
-        made: Advisor = plugins.load(plugins.ADVISORS, kind)(own, terms)
-    return made
+        advisor: Advisor = plugins.load(plugins.ADVISORS, kind)(own, terms)
+        if not isinstance(advisor.tariff, Tariff):
+            raise TypeError(f"tariff: expected Tariff, got {advisor.tariff!r:.80}")
+    return advisor
 
 
 @contextlib.contextmanager
 def asked(name: str) -> Iterator[None]:
-    """Raise ConfigError for whatever the code of an advisor raises: what it refuses in its own words."""
+    """Raise ConfigError for all that an advisor raises; a Refused keeps its words."""
     try:
         with plugins.blamed(plugins.ADVISORS, name, "it fails", (Refused,)):
             yield

@@ -25,10 +25,10 @@ Row = tuple[str, ...]
 
 def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]]:
     """Iterate over plugins, or `only` the one: name, class and "", or name, None and why it cannot be loaded."""
-    known = plugins.installed(f"chipwatch.{group}")
-    for name in known if only is None else known.keys() & {only}:
+    entries = plugins.installed(f"chipwatch.{group}")
+    for name in entries if only is None else entries.keys() & {only}:
         try:
-            plugins.check(f"chipwatch.{group}", name, cls := plugins.load(f"chipwatch.{group}", name, known))
+            plugins.check(f"chipwatch.{group}", name, cls := plugins.load(f"chipwatch.{group}", name, entries))
             yield name, cls, ""
         except (ImportError, ConfigError) as problem:
             yield name, None, f"it cannot be loaded: {one_line(str(problem))}"
@@ -36,22 +36,22 @@ def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]
 
 def catalogue() -> dict[str, list[Metric]]:
     """Return the metrics of every installed collector and processor by its name, with or without the hardware."""
-    found: dict[str, list[Metric]] = {}
+    metrics: dict[str, list[Metric]] = {}
     for group in ("collectors", "processors"):
         for name, cls, problem in loaded(group):
             if cls is None:
                 log.warning("%s.%s is left out: %s", group, name, problem)
             else:
-                found[name] = [*found.get(name, ()), *cls.metrics]
-    return {**found, "agent": list(AgentCollector.metrics)}
+                metrics[name] = [*metrics.get(name, ()), *cls.metrics]
+    return {**metrics, "agent": list(AgentCollector.metrics)}
 
 
 def rows(metrics: Mapping[str, Iterable[Metric]]) -> list[Row]:
     """Return name, kind, unit, level, dimensions, collector and help of each metric, as text."""
     return [
         (m.name, m.kind.value, m.unit, m.level.name.lower(), ",".join(m.dims), collector, m.help)
-        for collector, of in metrics.items()
-        for m in of
+        for collector, ours in metrics.items()
+        for m in ours
     ]
 
 
@@ -75,11 +75,11 @@ def listing(
     family = plugins.FAMILIES.get(word or "", (word,))
     table = rows({
         name: [
-            metric for metric in of
+            metric for metric in ours
             if metric.level <= Level[level.upper()] and (names is None or metric.name in names)
             and (not word or word in metric.name or name in family)
         ]
-        for name, of in metrics.items()
+        for name, ours in metrics.items()
     })  # fmt: skip
     if not table:
         raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; `agent list` prints all")
@@ -98,7 +98,7 @@ def _found_here(metrics: Mapping[str, list[Metric]]) -> tuple[dict[str, list[Met
 
     machine = discover(load(None, {}), {})
     return (
-        {name: of for name, of in metrics.items() if name not in machine.absent},
+        {name: ours for name, ours in metrics.items() if name not in machine.absent},
         {point.metric.name for point in machine.points},
     )
 

@@ -1,11 +1,11 @@
-"""Finds the series of this machine by reading twice, or those of machines that are only described."""
+"""Finds the series of this machine by reading twice, or of machines that are only described."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Final, NamedTuple
 
 from chipwatch.advisor.dashboard.charts import LISTS, TABLES
@@ -79,10 +79,10 @@ def _idle_route(name: str, sink: Sink) -> Route:
 
 def of_machines(config: Config, words: Sequence[str]) -> Config:
     """Return `config` with the collectors and families of --for as its collectors; raise ConfigError."""
-    known = {*plugins.FAMILIES, *plugins.installed(plugins.COLLECTORS), "all"}
+    choices = {*plugins.FAMILIES, *plugins.installed(plugins.COLLECTORS), "all"}
     for word in words:
-        if word not in known:
-            raise ConfigError(f"--for {word}: no such collector or family{nearest(word, known)}")
+        if word not in choices:
+            raise ConfigError(f"--for {word}: no such collector or family{nearest(word, choices)}")
     return dataclasses.replace(config, collector=tuple(words) or config.collector)
 
 
@@ -91,13 +91,15 @@ def assumed(config: Config, devices: int, names: Sequence[str] | None = None) ->
     names = chosen("collectors", config) if names is None else names
     metrics = {name: list(build_plugin(plugins.COLLECTORS, name, config).metrics) for name in names}
     if "process" not in names and config.pid is None:
-        metrics = {name: [m for m in of if not m.name.startswith("gpu.process.")] for name, of in metrics.items()}
-    devices_of = {key for of in metrics.values() for metric in of for key in metric.dims if key in DEVICES}
-    for name, one in build_processors(config).items() if devices_of else ():
-        fitting = [metric for metric in one.metrics if devices_of.issuperset({*metric.dims}.intersection(DEVICES))]
+        metrics = {name: [m for m in own if not m.name.startswith("gpu.process.")] for name, own in metrics.items()}
+    devices_of = {key for metric in chain(*metrics.values()) for key in metric.dims if key in DEVICES}
+    for name, processor in build_processors(config).items() if devices_of else ():
+        fitting = [
+            metric for metric in processor.metrics if devices_of.issuperset({*metric.dims}.intersection(DEVICES))
+        ]
         metrics[name] = [*metrics.get(name, ()), *fitting]
     metrics["agent"] = list(AgentCollector.metrics)
-    return {name: [point for metric in of for point in _stand_ins(metric, devices)] for name, of in metrics.items()}
+    return {name: [point for metric in ours for point in _stand_ins(metric, devices)] for name, ours in metrics.items()}
 
 
 def _stand_ins(metric: Metric, devices: int) -> Iterator[Datapoint]:

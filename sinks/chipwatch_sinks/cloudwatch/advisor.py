@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from chipwatch.advice import MONTH, Alarm, Chart, Load, Quota, Scope, Sent, Statistic
+from chipwatch.advice import MONTH, Alarm, Board, Chart, Load, Quota, Scope, SentMetric, Statistic
 from chipwatch.errors import Refused
 from chipwatch_sinks.common.advice import document, placed
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
@@ -45,42 +45,36 @@ STATISTICS: Final = {"mean": ("Average",), "peaks": ("Average", "p99"), "rate": 
 class CloudwatchAdvisor(CloudwatchPrices):
     """Graphs are searches, and alarms are queries of Metrics Insights: both find new machines."""
 
-    max_lines = MAX_SERIES
-    counts_hosts = True
+    board = Board(MAX_SERIES, counts_hosts=True)
 
     def quotas(self, load: Load) -> Iterable[Quota]:
-        """Return the requests per second."""
         limit, used = self.book.requests_per_second, load.requests / MONTH
         return (Quota("requests/s", limit, used, "an account has in a region", shared=True),)
 
-    def notes(self) -> Iterable[str]:
-        """Return the notes on prices, and what high resolution costs."""
-        return *super().notes(), "High resolution costs requests; a metric costs the same."
-
-    def alarm_notes(self, metrics: int) -> Iterable[str]:
-        """Return what alarms on queries cost: a query is billed by the metrics that it looks at."""
-        if metrics:
-            dollars = f"{metrics * ALARM_PRICE:,.2f} dollars a month more"
-            yield f"The alarms of `agent dashboard --alarms` look at {metrics:,} metrics: {dollars}, not counted above."
+    def notes(self, load: Load) -> Iterable[str]:
+        yield from super().notes(load)
+        yield "High resolution costs requests; a metric costs the same."
+        if load.watched:
+            dollars = f"{load.watched * ALARM_PRICE:,.2f} dollars a month more"
+            watched = f"{load.watched:,} metrics"
+            yield f"The alarms of `agent dashboard --alarms` look at {watched}: {dollars}, not counted above."
 
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
-        """Return the body of PutDashboard; raise Refused if CloudWatch would not accept it."""
         if not self.region:
             raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
         widgets: list[dict[str, Any]] = []
-        note = "" if scope.dims_as else " ".join(self.limits(charts))  # a template is a part of a dashboard
+        note = "" if scope.dims_as else " ".join(self.omissions(charts))  # a template is a part of a dashboard
         for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):
             if isinstance(what, str):
                 widget = {"type": "text", "x": 0, "y": y, "width": 3 * WIDTH, "height": 1}
-                widgets.append({**widget, "properties": {"markdown": what if what is note else f"## {what}"}})
+                widgets.append({**widget, "properties": {"markdown": what if what == note else f"## {what}"}})
             else:
                 widget = {"type": "metric", "x": x, "y": y, "width": WIDTH, "height": HEIGHT}
                 widgets.append({**widget, "properties": self._graph(what, scope)})
         return document({"start": "-PT3H", "periodOverride": "inherit", "widgets": widgets})
 
-    def limits(self, charts: Sequence[Chart]) -> Iterable[str]:
-        """Return what is not shown of a large fleet."""
-        each = sum(one.series * len(STATISTICS[one.drawn]) for chart in charts for one in chart.series)
+    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
+        each = sum(sent.series * len(STATISTICS[sent.drawn]) for chart in charts for sent in chart.series)
         hosts = MAX_SHOWN // each if each else 0
         fit = f"so all are shown of up to {hosts} hosts" if hosts else "so some of a single host are left out"
         yield (
@@ -89,8 +83,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         )
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
-        """Return the parameters of PutMetricAlarm, one for each alarm; raise Refused if it would not accept them."""
-        parts = "give each part of the fleet a namespace (-n) and alarms of its own"
+        parts = "give each part of the fleet a separate namespace (-n) and alarms"
         if scope.hosts > MAX_SERIES:
             raise Refused(f"--hosts {scope.hosts}: an alarm watches {MAX_SERIES} hosts at most; {parts}")
         for alarm in alarms:
@@ -101,13 +94,13 @@ class CloudwatchAdvisor(CloudwatchPrices):
 
     def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
         seconds = self._period(scope)
-        lines = [(one, statistic) for one in chart.series for statistic in STATISTICS[one.drawn]]
+        lines = [(sent, statistic) for sent in chart.series for statistic in STATISTICS[sent.drawn]]
         most = (MAX_SERIES - bool(chart.gauge)) // len(lines)
         metrics = []
-        for number, (one, statistic) in enumerate(lines, 1):
-            schema = ",".join([_quoted(self._config.namespace), *_keys(one, scope)])  # a search matches exactly these
-            search = f"SEARCH('{{{schema}}} MetricName={_quoted(one.name)}', '{statistic}', {seconds})"
-            if one.drawn == "rate":
+        for number, (sent, statistic) in enumerate(lines, 1):
+            schema = ",".join([_quoted(self._config.namespace), *_keys(sent, scope)])  # a search matches exactly these
+            search = f"SEARCH('{{{schema}}} MetricName={_quoted(sent.name)}', '{statistic}', {seconds})"
+            if sent.drawn == "rate":
                 search = f"{search} / {seconds}"
             line = {"expression": f"SLICE(SORT({search}, MAX, DESC), 0, {most})", "id": f"e{number}", "period": seconds}
             metrics.append([{**line, "label": statistic} if statistic.startswith("p") else line])
@@ -141,7 +134,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         Return an alarm on a query of Metrics Insights, which finds new machines too.
 
         Absence is watched over all series together, because a series that has ended leaves the query's result with its
-        state. Otherwise each host has a state of its own, with all its devices in one value, since a query returns 500
+        state. Otherwise each host has a state, with all its devices in one value, since a query returns 500
         series at most. This needs both GROUP BY and ORDER BY:
         https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Metrics_Insights_Alarm.html
         """
@@ -184,7 +177,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         order = "ASC" if alarm.rule.below else "DESC"
         return f"{query} GROUP BY {', '.join(groups)} ORDER BY {function}() {order}"
 
-    def _select(self, function: str, sent: Sent, scope: Scope) -> str:
+    def _select(self, function: str, sent: SentMetric, scope: Scope) -> str:
         """Return a query of Metrics Insights over all series of a metric."""
         schema = ", ".join([_quoted(self._config.namespace), *_keys(sent, scope)])
         return f"SELECT {function}({_quoted(sent.name)}) FROM SCHEMA({schema})"  # noqa: S608  # of our own names
@@ -208,7 +201,7 @@ def _minus_groups(metrics: list[dict[str, Any]], each: float, groups: Sequence[s
     return [{**query, "ReturnData": False}, *in_service, watched]
 
 
-def _keys(sent: Sent, scope: Scope) -> list[str]:
+def _keys(sent: SentMetric, scope: Scope) -> list[str]:
     """Return the dimensions, quoted: the metric's own, then the machine's or their placeholder."""
     return [*map(_quoted, sent.dims), *([scope.dims_as] if scope.dims_as else map(_quoted, scope.machine))]
 

@@ -1,4 +1,4 @@
-"""What advisors share: price tiers, and the layout of a dashboard."""
+"""Shared by advisors: price tiers, and the layout of a dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CloudWatch charges for metrics, requests and logs: the list prices of cloudwatch_prices.toml, or the user's."""
+"""CloudWatch's prices of metrics, requests and logs: the list prices of cloudwatch_prices.toml, or the user's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from chipwatch.advice import Advisor, Cost, Load, Terms
+from chipwatch.advice import Advisor, Cost, Load, Tariff, Terms
 from chipwatch_sinks.common.advice import tiers
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class RegionPrices:
     """The known prices of one region, in dollars."""
 
     date: dt.date
@@ -28,7 +28,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class PriceBook:
     """The content of cloudwatch_prices.toml."""
 
     service: str
@@ -38,37 +38,36 @@ class Book:
     free_metrics: int
     free_requests: int
     requests_per_second: int
-    regions: Mapping[str, Region]
+    regions: Mapping[str, RegionPrices]
 
 
-def read_book() -> Book:
+def read_book() -> PriceBook:
     """Read cloudwatch_prices.toml."""
-    return msgspec.convert(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")), Book)
+    return msgspec.convert(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")), PriceBook)
 
 
 class CloudwatchPrices(Advisor):
     """Prices of the region of `config` or the environment; of the default region if none are known."""
 
     def __init__(self, config: Any, terms: Terms) -> None:
-        """Take the sink's Config; select the prices."""
         self._config = config
         book = self.book = read_book()
         region = config.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         home = book.regions[book.region]
         here = book.regions.get(region or book.region, home)
-        known = f"the first {book.tiers[0]:,} metrics" + ("" if here.logs is None else " and for logs")
+        priced = f"the first {book.tiers[0]:,} metrics" + ("" if here.logs is None else " and for logs")
         part = None in (here.requests, here.logs) or len(here.metrics) < len(home.metrics)
         notes = {
             f"No region is set (--region, AWS_REGION): {book.region} is assumed.": not region,
-            f"No prices are known for {region}: those of {book.region} are used.": bool(region)
+            f"No prices are known for {region}: prices of {book.region} are used.": bool(region)
             and region not in book.regions,
-            f"Only the price for {known} is of this region; the others are {book.region}'s of {home.date}.": part,
+            f"Only the price for {priced} is of this region; the others are {book.region}'s of {home.date}.": part,
             "The price of a metric is yours: --price-per-metric.": terms.price_per_metric is not None,
             "The price of requests is yours: --price-per-1000-requests.": terms.price_per_1000_requests is not None,
         }
         self._notes = [note for note, applies in notes.items() if applies]
         self.region = region
-        self.service = f"{book.service}, {region or book.region}"
+        self.tariff = Tariff(f"{book.service}, {region or book.region}")
         self.as_of = f"{here.date}, {here.source}; {book.page} has today's"
         prices = (*here.metrics, *home.metrics[len(here.metrics) :])
         self.tiers = tuple(zip((*book.tiers, None), prices, strict=True))
@@ -81,7 +80,6 @@ class CloudwatchPrices(Advisor):
         self._free = terms.free_tier
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        """Yield metrics, by price tier, then GB of logs if bytes are counted, else requests."""
         metrics = max(0, load.series - self.book.free_metrics * self._free)
         yield from tiers("metrics", metrics, self.tiers, as_of=self.as_of)
         if load.bytes is not None:
@@ -90,8 +88,8 @@ class CloudwatchPrices(Advisor):
             requests = max(0.0, load.requests - self.book.free_requests * self._free)
             yield Cost("requests, each thousand", requests, self.requests, per=1000, as_of=self.as_of)
 
-    def notes(self) -> Iterable[str]:
-        """Return which prices were assumed, and the free tier."""
+    def notes(self, load: Load) -> Iterable[str]:
+        del load
         yield from self._notes
         free = f"{self.book.free_metrics} metrics and {self.book.free_requests:,} requests a month"
         yield (

@@ -8,7 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.advice import MONTH, Advisor, Alarm, Chart, Cost, Drawn, Load, Quota, Scope, Sent, Statistic, Terms
+from chipwatch.advice import (
+    MONTH,
+    Advisor,
+    Alarm,
+    Board,
+    Chart,
+    Cost,
+    Drawn,
+    Load,
+    Quota,
+    Scope,
+    SentMetric,
+    Statistic,
+    Tariff,
+    Terms,
+)
 from chipwatch.errors import Refused
 from chipwatch_sinks.common.advice import document, placed, tiers
 from chipwatch_sinks.google.rules import label_key, metric_type
@@ -37,20 +52,19 @@ AUTO_CLOSE_ABSENT: Final = 7 * 86400
 class GoogleAdvisor(Advisor):
     """A filter finds every series of a name, and the absence of a single series can be watched."""
 
-    charges_for = "points"
-    apart = "each host writes to a monitored resource of its own, whatever the dimensions are"
-    ended = "cost nothing, and count as active for a day"
-    max_lines = 50  # lines of a graph that are still readable
-    by_name = True
+    board = Board(50, by_name=True)  # lines of a graph that are still readable
 
     def __init__(self, config: Any, terms: Terms) -> None:
-        """Take the Config of GoogleSink; read the prices."""
         self._config, self._terms = config, terms
         self.book = tomllib.loads(Path(__file__).with_name("prices.toml").read_text(encoding="utf-8"))
-        self.service = self.book["service"]
+        self.tariff = Tariff(
+            service=self.book["service"],
+            charges_for="points",
+            apart="each host writes to a separate monitored resource, whatever the dimensions are",
+            ended="cost nothing, and count as active for a day",
+        )
 
     def costs(self, load: Load) -> Iterator[Cost]:
-        """Yield the MiB that the points count as, by price tier; what is free is part of the first tier."""
         book, (first, *more) = self.book, zip((*self.book["tiers"], None), self.book["mebibytes"], strict=True)
         free = book["free_mebibytes"]
         cut = ((free, 0.0), (first[0] - free, first[1])) if self._terms.free_tier else (first,)
@@ -60,7 +74,6 @@ class GoogleAdvisor(Advisor):
         )
 
     def quotas(self, load: Load) -> Iterable[Quota]:
-        """Return series of a resource, names of a project, and requests."""
         limits = self.book
         rate, requests = limits["requests_per_minute"] / 60, load.requests / MONTH
         return (
@@ -69,8 +82,8 @@ class GoogleAdvisor(Advisor):
             Quota("requests/s", rate, requests, "a project has by default", shared=True),
         )
 
-    def notes(self) -> Iterable[str]:
-        """Return the size of a point, and what the bill leaves out."""
+    def notes(self, load: Load) -> Iterable[str]:
+        del load
         if (self._terms.price_per_metric, self._terms.price_per_1000_requests) != (None, None):
             yield "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."
         yield (
@@ -80,7 +93,6 @@ class GoogleAdvisor(Advisor):
         )
 
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
-        """Return a Dashboard; raise Refused if Google would not accept it."""
         tiles: list[dict[str, Any]] = []
         for what, x, y in placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS):
             if isinstance(what, str):
@@ -92,13 +104,11 @@ class GoogleAdvisor(Advisor):
             tiles.append({"xPos": x, "yPos": y, **size, "widget": widget})
         return document({"displayName": scope.prefix, "mosaicLayout": {"columns": 3 * WIDTH, "tiles": tiles}})
 
-    def limits(self, charts: Sequence[Chart]) -> Iterable[str]:
-        """Return how many widgets there are."""
+    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
         widgets = len(placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS))
         yield f"The dashboard has {widgets} widgets; Google allows {MAX_WIDGETS}."
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
-        """Return an AlertPolicy for each alarm; raise Refused if Google would not accept one."""
         if scope.groups:
             raise Refused("--autoscaling-group: only CloudWatch has these groups; use --hosts")
         return document([self._policy(alarm, scope) for alarm in alarms])
@@ -110,8 +120,8 @@ class GoogleAdvisor(Advisor):
         limits = [{"label": title, "value": value} for title, value in chart.limits]
         return {**graph, "thresholds": limits} if limits else graph
 
-    def _lines(self, sent: Sent, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
-        """Yield a line for every series of the metric, and those of the fleet: its mean, and for peaks a percentile."""
+    def _lines(self, sent: SentMetric, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
+        """Yield a line for every series of the metric, and for the fleet: its mean, and for peaks a percentile."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
         each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
         kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'

@@ -1,4 +1,4 @@
-"""What a run's system metrics weigh; nothing is charged for them here."""
+"""The rows that a run's system metrics take; nothing is charged for them here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ class MlflowAdvisor(Advisor):
     """Counts the rows that a run of a month would have."""
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        """Return nothing: the server is the user's own, or charged by the hour."""
         del load
-        return ()
+        return ()  # the server is the user's, or charged by the hour
 
-    def notes(self) -> Iterable[str]:
-        """Say what is stored."""
+    def notes(self, load: Load) -> Iterable[str]:
+        del load
         yield "The tracking server stores a row for each point, only while the run runs: --window makes fewer of them."

@@ -1,4 +1,4 @@
-"""What OTLP costs: Google charges samples, CloudWatch bytes; another receiver has prices of its own."""
+"""The cost of OTLP: Google charges samples, CloudWatch bytes; the prices of other receivers are not known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from chipwatch.advice import MONTH, Advisor, Cost, Load, Quota, Terms
+from chipwatch.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
 from chipwatch.datapoint import Datapoint
 from chipwatch_sinks.common.advice import tiers
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
@@ -16,25 +16,24 @@ from chipwatch_sinks.otlp.resource import resource_of
 
 
 class OtlpAdvisor(Advisor):
-    """The flavour decides."""
-
-    apart = "each host is a resource of its own, whatever the dimensions are"
-    ended = "cost nothing"
+    """Prices of the flavour of the receiver."""
 
     def __init__(self, config: Any, terms: Terms) -> None:
-        """Take the Config of OtlpSink; read the prices."""
         self._config, self._terms = config, terms
         book = tomllib.loads(Path(__file__).with_name("prices.toml").read_text(encoding="utf-8"))
         self._book = book.get(config.flavour, {})
-        self.service = self._book.get("service", "a receiver whose prices are not known")
-        self.charges_for = "bytes" if config.flavour == "cloudwatch" else "points"
+        self.tariff = Tariff(
+            service=self._book.get("service", "a receiver whose prices are not known"),
+            charges_for="bytes" if config.flavour == "cloudwatch" else "points",
+            apart="each host is a separate resource, whatever the dimensions are",
+            ended="cost nothing",
+        )
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
-        """Return the bytes of a window as CloudWatch counts them; None for Google, which counts samples."""
         return None if self._config.flavour == "google" else sum(map(self._size, window))
 
     def _size(self, point: Datapoint) -> int:
-        """Return the bytes of a point's name, its attributes and those of its resource, and 16 for time and value."""
+        """Return the bytes of a point's name, its attributes, its resource's attributes, and 16 for time and value."""
         metric, dims = point.metric, point.dims
         machine = [pair for pair in dims.items_sorted if pair[0] not in metric.dims]
         pairs = [
@@ -47,7 +46,6 @@ class OtlpAdvisor(Advisor):
         return 3 * size if self._config.gauges == "mean-min-max" else size + 48 + 2 * len(point.summary.values)
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        """Return Google's price tiers, or CloudWatch's GB; the prices of another receiver are not known."""
         book = self._book
         if self._config.flavour == "cloudwatch":
             price = self._terms.price_per_gb
@@ -61,28 +59,26 @@ class OtlpAdvisor(Advisor):
             yield Cost("million points", load.points / 1e6, None, unit="million")
 
     def quotas(self, load: Load) -> Iterable[Quota]:
-        """Return the requests."""
         book, requests = self._book, load.requests / MONTH
         if limit := book.get("requests_per_second"):
             yield Quota("requests/s", limit, requests, "an account has in a region", shared=True)
         elif limit := book.get("requests_per_minute"):
             yield Quota("requests/s", limit / 60, requests, "a project has in a region by default", shared=True)
 
-    def notes(self) -> Iterable[str]:
-        """Return what the prices leave out."""
+    def notes(self, load: Load) -> Iterable[str]:
         if self._config.flavour == "plain":
             yield "Bytes are without compression; with gzip about a tenth of them is sent."
         elif self._config.flavour == "cloudwatch":
-            yield "A point's bytes are its name, its attributes, those of the resource, time and value."
+            yield "A point's bytes are its name, its attributes, its resource's attributes, time and value."
             if self._terms.price_per_gb is None:
                 yield "The price of a GB is not known here; give it with --price-per-gb."
         if self._config.flavour == "google" and self._config.gauges == "histogram":
             yield "A histogram counts as several samples, which is not reckoned here."
+        if self._config.flavour == "cloudwatch":
+            yield from self._compared(load)
 
-    def compared(self, load: Load) -> Iterable[str]:
-        """Say what CloudWatch charges for the same series by PutMetricData."""
-        if self._config.flavour != "cloudwatch":
-            return
+    def _compared(self, load: Load) -> Iterable[str]:
+        """Compare with CloudWatch's charges for the same series by PutMetricData."""
         bill = [*CloudwatchPrices(self._config, self._terms).costs(load._replace(bytes=None))]
         dollars = sum(line.dollars or 0.0 for line in bill)
         yield f"The same series by PutMetricData (--sink cloudwatch): {dollars:,.2f} dollars a month."

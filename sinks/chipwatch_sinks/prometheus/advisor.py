@@ -1,11 +1,11 @@
-"""What a scrape of the endpoint weighs, and how it is drawn and watched; nothing is charged for it here."""
+"""The bytes of a scrape, and Grafana's dashboards and Prometheus' alarms; nothing is charged here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from chipwatch.advice import Advisor, Alarm, Chart, Cost, Load, Scope, Terms
+from chipwatch.advice import Advisor, Alarm, Board, Chart, Cost, Load, Scope, Terms
 from chipwatch.datapoint import Datapoint
 from chipwatch_sinks.common.advice import document
 from chipwatch_sinks.prometheus import grafana
@@ -15,37 +15,34 @@ from chipwatch_sinks.prometheus.page import Format, Page
 class PrometheusAdvisor(Advisor):
     """Writes the page of one tick and counts its bytes; a query finds every series of a name."""
 
-    board = "grafana"
-    max_lines = 50  # lines of a graph that are still readable
-    by_name = True
+    board = Board(50, program="grafana", by_name=True)  # lines of a graph that are still readable
 
     def __init__(self, config: Any, terms: Terms) -> None:
-        """Take the Config of PrometheusSink."""
         del terms
         self._config = config
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
-        """Return the bytes of the page, in text and without gzip."""
         page = Page(machine_labels=self._config.machine_labels, timestamps=self._config.timestamps)
         page.take(window)
         return len(page.body(Format.TEXT, zipped=False))
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        """Return nothing: who scrapes pays for the samples that it stores."""
         del load
-        return ()
+        return ()  # the scraper pays for the samples that it stores
 
-    def notes(self) -> Iterable[str]:
-        """Say what decides how much is stored."""
+    def notes(self, load: Load) -> Iterable[str]:
+        del load
         yield (
             "A scrape has the bytes of one tick, about a tenth of them with gzip. Prometheus stores a sample of each"
             " series for each scrape: its scrape_interval decides, not the interval of the agent."
         )
 
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
-        """Return a dashboard of Grafana."""
         return document(grafana.dashboard(charts, scope))
 
+    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
+        del charts
+        return ()
+
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
-        """Return a file of Prometheus' alerting rules."""
         return document(grafana.rules(alarms, scope))

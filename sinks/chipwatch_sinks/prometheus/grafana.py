@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from chipwatch.advice import Alarm, Chart, Scope, Sent, Statistic
+from chipwatch.advice import Alarm, Chart, Scope, SentMetric, Statistic
 from chipwatch.errors import Refused
 from chipwatch_sinks.common.advice import placed
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
@@ -106,7 +106,7 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     }
 
 
-def _lines(sent: Sent, *, several: bool, mean: bool) -> Iterator[dict[str, Any]]:
+def _lines(sent: SentMetric, *, several: bool, mean: bool) -> Iterator[dict[str, Any]]:
     """Yield a query for every series of the metric, and of all: with `mean` their mean, for peaks a percentile."""
     series = f'{_family(sent).name}{{instance=~"$instance"}}'
     over = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}.get(sent.drawn, "{}")
@@ -165,7 +165,7 @@ def _condition(alarm: Alarm, scope: Scope) -> str:
     return f"({silent}) or ({told} and on (job, instance) up == 0)"
 
 
-def _family(sent: Sent) -> Family:
+def _family(sent: SentMetric) -> Family:
     return family_of(replace(sent.metric, name=sent.name, unit=sent.unit))
 
 
@@ -178,6 +178,6 @@ def _number(value: float) -> str:
     return repr(int(value) if value == int(value) else value)
 
 
-def _who(sent: Sent, label: str) -> str:
+def _who(sent: SentMetric, label: str) -> str:
     """Return a text with the labels of a series, each written as `label`."""
     return " ".join([label.format("instance"), *(f"{key} {label.format(label_name(key))}" for key in sent.dims)])

@@ -14,11 +14,9 @@ class StdoutAdvisor(CloudwatchPrices):
     """Counts the bytes of the lines that CloudWatch's agent would read."""
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
-        """Return the bytes of the log events."""
         if self._config.format != "emf":
             return None
         return len(events(self._config.namespace, 1 if self._config.high_resolution else 60, window, []).encode())
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        """Return metrics and logs, or nothing."""
         return super().costs(load) if self._config.format == "emf" else ()

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 from tests.agent.processors.jobs.machine import Machine, job
-from tests.golden.update import GOLDEN
 
+from chipwatch.advisor.catalogue import catalogue
 from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
@@ -69,7 +69,7 @@ def table(summary, command):
 
 
 def test_every_metric_that_it_takes_is_one_that_a_collector_declares():
-    declared = {line.split()[0] for line in GOLDEN.read_text(encoding="utf-8").splitlines()}
+    declared = {metric.name for metrics in catalogue().values() for metric in metrics}
     assert declared >= TAKEN
     assert declared >= ROLES.keys()
 

@@ -57,11 +57,11 @@ def test_each_region_says_when_and_from_where_its_prices_are_and_more_costs_less
 
 def test_a_region_that_is_known_in_part_is_filled_up_and_says_so():
     found = prices("us-west-1")
-    assert found.service == "Amazon CloudWatch, us-west-1"
+    assert found.tariff.service == "Amazon CloudWatch, us-west-1"
     assert found.tiers[:2] == ((10_000, 0.30), (240_000, 0.10))
     assert (found.requests, found.logs) == (0.01, 0.67)
     assert found.as_of == "2026-09-29, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's"
-    message = next(iter(found.notes()))
+    message = next(iter(found.notes(Load())))
     assert (
         "Only the price for the first 10,000 metrics and for logs is of this region; the others are us-east" in message
     )
@@ -82,7 +82,7 @@ def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkey
     book = replace(BOOK, regions={BOOK.region: home, "mars-1": replace(own, **lacks)})
     monkeypatch.setattr(cloudwatch_prices, "read_book", lambda: book)
     found = prices("mars-1")
-    message = [note for note in found.notes() if note.startswith("Only the price")]
+    message = [note for note in found.notes(Load()) if note.startswith("Only the price")]
     assert [f"Only the price for {known} is of this region;" in note for note in message] == [True] * bool(known)
     assert found.requests == (home.requests if "requests" in lacks else 0.7)
     assert found.logs == (home.logs if "logs" in lacks else 0.9)
@@ -92,14 +92,14 @@ def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkey
 def test_an_unknown_region_has_another_ones_prices_and_says_so():
     found = prices("mars-north-1")
     assert found.tiers == PRICES.tiers
-    assert found.service == "Amazon CloudWatch, mars-north-1"
-    assert next(iter(found.notes())) == "No prices are known for mars-north-1: those of us-east-1 are used."
+    assert found.tariff.service == "Amazon CloudWatch, mars-north-1"
+    assert next(iter(found.notes(Load()))) == "No prices are known for mars-north-1: prices of us-east-1 are used."
 
 
 def test_where_no_region_is_given_one_is_assumed_and_said():
     found = prices(None)
-    assert found.service == "Amazon CloudWatch, us-east-1"
-    assert next(iter(found.notes())) == "No region is set (--region, AWS_REGION): us-east-1 is assumed."
+    assert found.tariff.service == "Amazon CloudWatch, us-east-1"
+    assert next(iter(found.notes(Load()))) == "No region is set (--region, AWS_REGION): us-east-1 is assumed."
 
 
 def test_the_flags_prices_come_before_the_list():

@@ -41,7 +41,7 @@ def test_the_list_is_dated_and_more_costs_less():
 
 
 def test_the_prices_say_when_and_where_they_were_read():
-    assert GOOGLE.service == "Google Cloud Monitoring"
+    assert GOOGLE.tariff.service == "Google Cloud Monitoring"
     page = "https://cloud.google.com/products/observability/pricing"
     assert {line.as_of for line in bill(1.0)} == {f"2026-08-29, Google's price list; {page} has today's"}
 
@@ -51,7 +51,7 @@ def test_a_price_of_metrics_says_nothing_of_bytes_and_that_is_said(terms):
     found = advisor(**terms)
     assert bill(1e9, found) == bill(1e9)
     note = "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."
-    assert (next(iter(found.notes())), note in GOOGLE.notes()) == (note, False)
+    assert (next(iter(found.notes(Load()))), note in GOOGLE.notes(Load())) == (note, False)
 
 
 @pytest.mark.parametrize(

@@ -31,17 +31,17 @@ def test_google_charges_a_million_samples():
 def test_cloudwatchs_price_is_the_users_or_not_known():
     (line,) = advisor("cloudwatch").costs(Load(bytes=5e9))
     assert (line.amount, line.unit, line.dollars) == (5.0, "GB", None)
-    assert any("--price-per-gb" in note for note in advisor("cloudwatch").notes())
+    assert any("--price-per-gb" in note for note in advisor("cloudwatch").notes(Load()))
     assert bill(advisor("cloudwatch", Terms(price_per_gb=0.3)), Load(bytes=5e9)) == pytest.approx(1.5)
 
 
 def test_beside_it_stands_what_putmetricdata_costs():
     load, config = Load(series=720, requests=438_000, bytes=3e9, points=31e6), OtlpSink.Config(region="us-east-1")
     same = sum(line.dollars for line in CloudwatchPrices(config, Terms()).costs(load._replace(bytes=None)))
-    said = " ".join(advisor("cloudwatch", region="us-east-1").compared(load))
+    said = " ".join(advisor("cloudwatch", region="us-east-1").notes(load))
     assert f"PutMetricData (--sink cloudwatch): {same:,.2f} dollars" in said
     assert f"{same / 3:,.2f} dollars a GB" in said
-    assert [*advisor("google").compared(load)] == []
+    assert [*advisor("google").notes(load)] == []
 
 
 def test_the_bytes_of_a_point_are_its_name_attributes_resource_time_and_value():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.advice import Chart, Drawn, Sent
+from chipwatch.advice import Chart, Drawn, SentMetric
 from chipwatch.datapoint import Kind, Metric
 
 TABLES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -29,12 +29,13 @@ SHORT: Final[Mapping[str, str]] = {
 }
 
 
-def charts(sent: Iterable[Sent], most: int) -> list[Chart]:
+def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
     """Return the graphs by section, level and title, each with at most `most` lines."""
-    groups: dict[tuple[str, str], list[Sent]] = {}
-    for one in sent:
-        title = TITLES.get(one.metric.name) or title_of(one.metric.name)
-        groups.setdefault((_section(one.metric.name), title), []).append(one._replace(drawn=_drawn(one.metric)))
+    groups: dict[tuple[str, str], list[SentMetric]] = {}
+    for metric in sent:
+        name = metric.metric.name
+        title = TITLES.get(name) or title_of(name)
+        groups.setdefault((_section(name), title), []).append(metric._replace(drawn=_drawn(metric.metric)))
     whole = [_chart(section, title, group) for (section, title), group in groups.items()]
     return [part for chart in sorted(whole, key=_place) for part in _parts(chart, most)]
 
@@ -47,7 +48,7 @@ def _section(name: str) -> str:
 
 def _parts(chart: Chart, most: int) -> list[Chart]:
     """Split a graph with more than `most` lines; a metric with peaks has two lines."""
-    step = max(1, most // (2 if any(one.drawn == "peaks" for one in chart.series) else 1))
+    step = max(1, most // (2 if any(line.drawn == "peaks" for line in chart.series) else 1))
     if len(chart.series) <= step:
         return [chart]
     cuts = [chart.series[at : at + step] for at in range(0, len(chart.series), step)]
@@ -55,9 +56,9 @@ def _parts(chart: Chart, most: int) -> list[Chart]:
 
 
 def _place(chart: Chart) -> tuple[int, str, int, str]:
-    *known, last = TABLES["sections"]
-    rank = known.index(chart.section) if chart.section in known else len(known) + (chart.section == last)
-    return rank, chart.section, min(one.metric.level for one in chart.series), chart.title
+    *sections, last = TABLES["sections"]
+    rank = sections.index(chart.section) if chart.section in sections else len(sections) + (chart.section == last)
+    return rank, chart.section, min(line.metric.level for line in chart.series), chart.title
 
 
 def title_of(name: str) -> str:
@@ -72,7 +73,7 @@ def _drawn(metric: Metric) -> Drawn:
     return "peaks" if metric.name in LISTS["peaks"] else "mean"
 
 
-def _chart(section: str, title: str, series: list[Sent]) -> Chart:
+def _chart(section: str, title: str, series: list[SentMetric]) -> Chart:
     sent, metric = series[0], series[0].metric
     is_counter = metric.kind is Kind.COUNTER
     thing = f"{sent.unit.strip('{}')}s" if sent.unit.startswith("{") else sent.unit

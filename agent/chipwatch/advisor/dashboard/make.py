@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from chipwatch.advice import Advisor
+from chipwatch.advice import Board, DrawsBoards
 from chipwatch.advisor.advisors import advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import alarms, with_limits
 from chipwatch.advisor.dashboard.charts import charts
-from chipwatch.advisor.dashboard.options import Options
+from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.dashboard.sent import find
 from chipwatch.config import plugins
 from chipwatch.config.load import sink_type
@@ -18,16 +18,16 @@ from chipwatch.config.options import Config
 from chipwatch.errors import ConfigError
 
 
-class Made(NamedTuple):
+class Documents(NamedTuple):
     """The output of `agent dashboard`."""
 
     text: str
     """The documents of a dashboard or of alarms, the same for the same input."""
     notes: tuple[str, ...]
-    """What is left out, and why."""
+    """Omissions, with their reasons."""
 
 
-def make(config: Config, options: Options) -> Made:
+def make(config: Config, options: BoardOptions) -> Documents:
     """Return the dashboard or the alarms for what `config` sends, without network; raise ConfigError or NotLoaded."""
     named = {*config.sinks, *config.sink}
     cloud = (
@@ -36,25 +36,26 @@ def make(config: Config, options: Options) -> Made:
     fit = [name for name in config.sink if sink_type(name, config) == cloud]
     name = fit[0] if fit and cloud not in named else cloud
     advisor = advisor_of(name, config)
-    if advisor is None or not advisor.max_lines:
-        able = [one.board or name for name, one in _advisors() if one.max_lines]
+    if not isinstance(advisor, DrawsBoards):
+        able = [board.program or sink for sink, board in _boards()]
         raise ConfigError(f"--cloud: no dashboards for {name!r}; choose from: {', '.join(able)}")
-    found = find(config, name, options, by_name=advisor.by_name)
-    scope = replace(options, machine=found.machine, window=found.window)
+    sent = find(config, name, options, by_name=advisor.board.by_name)
+    scope = replace(options, machine=sent.machine, window=sent.window)
     if not options.alarms:
         with asked(name):
-            drawn = [with_limits(chart, options) for chart in charts(found.sent, advisor.max_lines)]
-            return Made("\n".join(advisor.dashboard(drawn, scope)), (*found.notes, *advisor.limits(drawn)))
-    wanted, missing = alarms(found.sent, options, count=advisor.counts_hosts)
+            drawn = [with_limits(chart, options) for chart in charts(sent.metrics, advisor.board.max_lines)]
+            return Documents("\n".join(advisor.dashboard(drawn, scope)), (*sent.notes, *advisor.omissions(drawn)))
+    wanted, missing = alarms(sent.metrics, options, count=advisor.board.counts_hosts)
     with asked(name):
-        return Made("\n".join(advisor.alarms(wanted, scope)), (*found.notes, *missing))
+        return Documents("\n".join(advisor.alarms(wanted, scope)), (*sent.notes, *missing))
 
 
-def _advisors() -> Iterator[tuple[str, type[Advisor]]]:
+def _boards() -> Iterator[tuple[str, Board]]:
     for name in plugins.installed(plugins.ADVISORS):
-        yield name, plugins.load(plugins.ADVISORS, name)
+        if board := getattr(plugins.load(plugins.ADVISORS, name), "board", None):
+            yield name, board
 
 
-def _drawn_by(board: str) -> str:
-    """Return the sink whose dashboards the program `board` draws, `board` itself if there is none."""
-    return next((name for name, advisor in _advisors() if advisor.board == board), board)
+def _drawn_by(program: str) -> str:
+    """Return the sink whose dashboards `program` draws, `program` itself if there is none."""
+    return next((name for name, board in _boards() if board.program == program), program)

@@ -10,7 +10,7 @@ from chipwatch.advice import Scope
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Scope):
+class BoardOptions(Scope):
     """The flags; the other fields of Scope come from the configuration."""
 
     cloud: str
@@ -27,9 +27,9 @@ class Options(Scope):
     """Alarm -> minutes that it waits, if not the default."""
 
 
-def options(given: argparse.Namespace) -> Options:
+def options(given: argparse.Namespace) -> BoardOptions:
     """Return the options of the command line."""
-    found = {one.name: getattr(given, one.name) for one in fields(Options) if hasattr(given, one.name)}
-    found |= {key: tuple(found[key]) for key in ("notify", "groups", "resources") if key in found}
-    found |= {key: dict(found[key]) for key in ("thresholds", "minutes") if key in found}
-    return Options(**found | {"window": Options.window})  # of the sink, not of --window
+    flags = {key: getattr(given, key) for key in (field.name for field in fields(BoardOptions)) if hasattr(given, key)}
+    flags |= {key: tuple(flags[key]) for key in ("notify", "groups", "resources") if key in flags}
+    flags |= {key: dict(flags[key]) for key in ("thresholds", "minutes") if key in flags}
+    return BoardOptions(**flags | {"window": BoardOptions.window})  # of the sink, not of --window

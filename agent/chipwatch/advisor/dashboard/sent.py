@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from chipwatch.advice import Sent
-from chipwatch.advisor.dashboard.options import Options
+from chipwatch.advice import SentMetric
+from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.discovery import SOME_TIME, UNKNOWN, assumed, discover, of_machines
 from chipwatch.config import plugins
 from chipwatch.config.load import chosen, plugin_config, sink_options, sink_type
@@ -21,19 +21,19 @@ from chipwatch.naming.rename import renamer
 from chipwatch.pipeline.build import build_filter
 
 
-class Found(NamedTuple):
+class SentMetrics(NamedTuple):
     """All metrics that are sent."""
 
-    sent: tuple[Sent, ...]
+    metrics: tuple[SentMetric, ...]
     machine: tuple[str, ...]
     """The keys of the machine's dimensions, as they are sent, sorted."""
     window: float
     """Seconds of one point of a series."""
     notes: tuple[str, ...]
-    """What is left out, and why."""
+    """Omissions, with their reasons."""
 
 
-def find(config: Config, name: str, options: Options, *, by_name: bool = False) -> Found:
+def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = False) -> SentMetrics:
     """
     Return what `config` sends to the sink `name`; raise ConfigError or NotLoaded.
 
@@ -54,25 +54,26 @@ def find(config: Config, name: str, options: Options, *, by_name: bool = False) 
     wanted = (point for point in points if filtered.wants(point.metric))
     sent = sorted(_renamed(wanted, config, Dimensions(dict.fromkeys(words, "x")), machine, notes), key=_order)
     assert config.interval is not None
-    return Found(tuple(_merged(sent) if by_name else sent), machine, max(window, config.interval), tuple(notes))
+    return SentMetrics(tuple(_merged(sent) if by_name else sent), machine, max(window, config.interval), tuple(notes))
 
 
-def _assumed(config: Config, options: Options) -> Iterable[Datapoint]:
-    """Yield the points of machines, those of jobs also with the dimension that only one scheduler gives to its jobs."""
+def _assumed(config: Config, options: BoardOptions) -> Iterable[Datapoint]:
+    """Yield the points of machines, points of jobs also with the dimension that only one scheduler has."""
     for point in chain(*assumed(config, options.devices).values()):
         yield point
         if "job" in point.dims:
             yield from (point._replace(dims=point.dims | {key: UNKNOWN}) for key in ("partition", "namespace"))
 
 
-def _merged(sent: Iterable[Sent]) -> Iterable[Sent]:
+def _merged(sent: Iterable[SentMetric]) -> Iterable[SentMetric]:
     """Return each name once, with all its dimensions."""
-    merged: dict[tuple[str, str], Sent] = {}
-    for one in sent:
-        first = merged.setdefault((one.metric.name, one.name), one)
-        dims = tuple(sorted({*first.dims, *one.dims}))
-        count = one.series if first is one else first.series + one.series
-        merged[one.metric.name, one.name] = first._replace(dims=dims, held=_common(first.held, one.held), series=count)
+    merged: dict[tuple[str, str], SentMetric] = {}
+    for way in sent:
+        first = merged.setdefault((way.metric.name, way.name), way)
+        dims = tuple(sorted({*first.dims, *way.dims}))
+        count = way.series if first is way else first.series + way.series
+        in_name = _common(first.in_name, way.in_name)
+        merged[way.metric.name, way.name] = first._replace(dims=dims, in_name=in_name, series=count)
     return merged.values()
 
 
@@ -80,11 +81,11 @@ def _common(first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]])
     return tuple(pair for pair in first if pair in second)
 
 
-def _order(sent: Sent) -> tuple[str, str, tuple[str, ...]]:
+def _order(sent: SentMetric) -> tuple[str, str, tuple[str, ...]]:
     return sent.metric.name, sent.name, sent.dims
 
 
-def _here(config: Config, options: Options, notes: list[str]) -> Iterable[Datapoint]:
+def _here(config: Config, options: BoardOptions, notes: list[str]) -> Iterable[Datapoint]:
     """Return the points of this machine, and those that other configured collectors would yield."""
     machine = discover(config, {})
     notes += [f"{name} is left out, it failed: {why}" for name, why in machine.failed.items()]
@@ -94,13 +95,13 @@ def _here(config: Config, options: Options, notes: list[str]) -> Iterable[Datapo
 
 def _renamed(
     points: Iterable[Datapoint], config: Config, common: Dimensions, machine: Sequence[str], notes: list[str]
-) -> Iterable[Sent]:
+) -> Iterable[SentMetric]:
     """Return each name and set of dimensions of the renamed points once."""
     try:
         rename = renamer(config.names)
     except LookupError as problem:
         raise ConfigError(str(problem)) from problem
-    found: dict[tuple[str, str, tuple[str, ...]], Sent] = {}
+    metrics: dict[tuple[str, str, tuple[str, ...]], SentMetric] = {}
     series: dict[tuple[str, str, tuple[str, ...]], set[Dimensions]] = {}
     unknown: set[str] = set()
     for point in points:
@@ -113,11 +114,11 @@ def _renamed(
             continue
         factor = new.value if new.metric.kind is Kind.GAUGE else new.increase
         dims = tuple(sorted(key for key in new.dims if key not in machine))
-        held = tuple((key, value) for key, value in point.dims.items_sorted if key not in dims)
-        sent = Sent(point.metric, new.metric.name, new.metric.unit, factor or 1.0, dims, held)
-        if before := found.get(_order(sent)):  # they differ in the values of a renamed dimension
-            sent = before._replace(held=_common(before.held, held))
-        found[_order(sent)] = sent
+        in_name = tuple((key, value) for key, value in point.dims.items_sorted if key not in dims)
+        sent = SentMetric(point.metric, new.metric.name, new.metric.unit, factor or 1.0, dims, in_name)
+        if before := metrics.get(_order(sent)):  # they differ in the values of a renamed dimension
+            sent = before._replace(in_name=_common(before.in_name, in_name))
+        metrics[_order(sent)] = sent
         series.setdefault(_order(sent), set()).add(point.dims)  # collectors of several makers yield the same ones
     notes += [f"{name} is left out: its name contains a value that only a machine knows" for name in sorted(unknown)]
-    return [sent._replace(series=len(series[key])) for key, sent in found.items()]
+    return [sent._replace(series=len(series[key])) for key, sent in metrics.items()]

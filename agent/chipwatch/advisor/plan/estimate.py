@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final, NamedTuple, get_args
 
-from chipwatch.advice import MONTH, Advisor, Cost, Load, Quota, Terms
+from chipwatch.advice import MONTH, Advisor, Cost, Load, MeasuresBytes, Quota, Tariff, Terms
 from chipwatch.advisor.advisors import advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import RULES
 from chipwatch.advisor.discovery import SOME_TIME, Discovery, assumed, discover, of_machines
@@ -82,16 +82,16 @@ def make(
 
 def _assumed(config: Config, devices: int) -> Discovery:
     """Return what such machines would give, each series once; a metric that may be split further is taken whole."""
-    found = assumed(config, devices)
-    points = sorted(chain(*found.values()), key=lambda point: (len(point.dims), -point.metric.level))
+    points_of = assumed(config, devices)
+    points = sorted(chain(*points_of.values()), key=lambda point: (len(point.dims), -point.metric.level))
     least: dict[str, int] = {}
     series = {
         (point.metric.name, point.dims): point
         for point in points
         if least.setdefault(point.metric.name, len(point.dims)) == len(point.dims)
     }
-    once = [*series.values()]
-    return Discovery(once, once, {name: len(of) for name, of in found.items()}, {}, {})
+    sent = [*series.values()]
+    return Discovery(sent, sent, {name: len(points) for name, points in points_of.items()}, {}, {})
 
 
 class _Planner:
@@ -101,6 +101,7 @@ class _Planner:
         self, name: str, sink: Sink, config: Config, advisor: Advisor | None, machine: Discovery, *, hosts: int
     ) -> None:
         self._name, self._sink, self._config, self._advisor = name, sink, config, advisor
+        self._tariff = advisor.tariff if advisor else Tariff()
         self._machine, self._hosts = machine, hosts
         self._options = sink_options(name, config)
         self._level: LevelName = self._options.level or config.level
@@ -119,8 +120,13 @@ class _Planner:
         now = self._choice("as configured", now=True)
         kind = "unknown" if advisor is None else "priced" if now.bill else "free"
         metrics = Counter(point.metric.name for point in wanted)
-        held = Counter(point.metric.name for point in self._wanted(self._level, moved=True)) - metrics
-        load = Load(now.series, len(metrics), now.points, now.requests, now.bytes, self._hosts)
+        unmoved = Counter(point.metric.name for point in self._wanted(self._level, moved=True)) - metrics
+        watched = self._watched(metrics, now)
+        load = Load(now.series, len(metrics), now.points, now.requests, now.bytes, self._hosts, watched)
+        notes: list[str] = []
+        if advisor:
+            with asked(self._name):
+                notes += advisor.notes(load)
         return SinkPlan(
             sink=self._name,
             kind=kind,
@@ -131,24 +137,19 @@ class _Planner:
             max_points=limits.max_points,
             max_series=self._max_series or None,
             metrics=dict(sorted(metrics.items())),
-            held=dict(sorted(held.items())),
+            held=dict(sorted(unmoved.items())),
             series=self._admitted(wanted),
             rejected=rejected,
             words=self._words,
             requests_per_period=self._requests(wanted, self._cadence),
-            service=advisor.service if advisor else "",
-            charges_for=advisor.charges_for if advisor else Advisor.charges_for,
-            apart=advisor.apart if advisor else "",
-            ended=advisor.ended if advisor else Advisor.ended,
-            notes=(*advisor.notes(), *advisor.compared(load), *advisor.alarm_notes(self._watched(metrics, now)))
-            if advisor
-            else (),
+            **self._tariff._asdict(),
+            notes=tuple(notes),
             now=now,
             choices=tuple(self._choices()) if kind != "free" else (),
         )
 
     def _watched(self, metrics: Mapping[str, int], now: Choice) -> int:
-        """Return how many metrics of all hosts the alarms look at; one that counts hosts looks at a metric of each."""
+        """Return the series of all hosts that the alarms look at; one that counts hosts looks at a series of each."""
         own = sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)
         return own * now.series // max(1, self._admitted(self._wanted(self._level)))
 
@@ -158,8 +159,8 @@ class _Planner:
             yield self._choice("every counter above 0", moved=True)
         for level in get_args(LevelName):
             yield self._choice(f"--level {level}", level=level, now=level == self._level)
-        c, spacing, advisor = self._cadence, self._sink.limits.spacing, self._advisor
-        twice = [2 * c.window] if advisor and advisor.charges_for != "series" else []
+        c, spacing = self._cadence, self._sink.limits.spacing
+        twice = [2 * c.window] if self._tariff.charges_for != "series" else []
         for window in sorted({*WINDOWS, c.window, *twice} - {0.0}):
             if window >= max(c.interval, spacing):
                 yield self._choice(f"--window {window:g}", cadence=c._replace(window=window), now=window == c.window)
@@ -170,13 +171,13 @@ class _Planner:
                 flush = build_plugin(plugins.SINKS, self._name, quick).limits.flush
             cadence = Cadence(1.0, 1.0, flush)
             yield self._choice("--high-resolution-metrics", cadence=cadence, now=cadence == c)
-        if advisor and advisor.apart:
+        if self._tariff.apart:
             return
         of_host = [word for word, kind in self._words.items() if kind == "host"]
         for word in self._config.common_dims:
-            yield self._choice(f"--common-dims without {word}", apart=any(other != word for other in of_host))
+            yield self._choice(f"--common-dims without {word}", separate=any(other != word for other in of_host))
         if not of_host:
-            yield self._choice("--common-dims ...,instance_id", apart=True)
+            yield self._choice("--common-dims ...,instance_id", separate=True)
 
     def _wanted(self, level: LevelName, *, moved: bool = False) -> list[Datapoint]:
         """Return a point of each series that is sent, with `moved` as if each counter had moved."""
@@ -195,28 +196,28 @@ class _Planner:
         *,
         level: LevelName | None = None,
         cadence: Cadence | None = None,
-        apart: bool | None = None,
+        separate: bool | None = None,
         moved: bool = False,
         now: bool = False,
     ) -> Choice:
-        """Return the effect of another level or cadence, of dimensions that keep hosts apart or not, or of events."""
+        """Return the effect of another level or cadence, of `separate` series for each host, or of events."""
         wanted, c = self._wanted(level or self._level, moved=moved), cadence or self._cadence
-        apart = "host" in self._words.values() if apart is None else apart
+        separate = "host" in self._words.values() if separate is None else separate
         hosts, one_host, advisor = self._hosts, self._admitted(wanted), self._advisor
         sends = hosts * self._requests(wanted, c)
-        series = one_host * (hosts if apart or (advisor and advisor.apart) else 1)
+        series = one_host * (hosts if separate or self._tariff.apart else 1)
         names = len({point.metric.name for point in wanted})
         load = Load(series, names, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, hosts=hosts)
         bill: list[Cost] = []
         quotas: list[Quota] = []
         if advisor:
             with asked(self._name):
-                if advisor.measure(()) is not None:
+                if isinstance(advisor, MeasuresBytes) and advisor.measure(()) is not None:
                     size = advisor.measure(self._windowed(wanted, c)) or 0
                     load = load._replace(bytes=hosts * size * MONTH / c.step)
                 bill, quotas = [*advisor.costs(load)], [*advisor.quotas(load)]
         unit = next((line.unit for line in bill if line.unit), "")
-        known = [line.dollars for line in bill if line.dollars is not None]
+        dollars = [line.dollars for line in bill if line.dollars is not None]
         return Choice(
             flags=flags,
             now=now,
@@ -229,7 +230,7 @@ class _Planner:
             unit=unit,
             bill=tuple(bill),
             quotas=tuple(quotas),
-            dollars=round(sum(known), 2) if advisor and len(known) == len(bill) else None,
+            dollars=round(sum(dollars), 2) if advisor and len(dollars) == len(bill) else None,
         )
 
     def _requests(self, wanted: Sequence[Datapoint], c: Cadence) -> int:

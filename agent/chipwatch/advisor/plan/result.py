@@ -1,4 +1,4 @@
-"""What a plan says: amounts and costs of each sink, as configured and in other ways."""
+"""A plan: amounts and costs of each sink, as configured and in other ways."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What goes to one sink."""
+    """The part of a plan for one sink."""
 
     sink: str
     kind: str
@@ -64,7 +64,7 @@ class SinkPlan:
     apart: str
     """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
     ended: str
-    """What happens to series that have ended."""
+    """Fate of series that have ended."""
     notes: tuple[str, ...]
     now: Choice
     choices: tuple[Choice, ...]
@@ -72,7 +72,7 @@ class SinkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What each sink gets, from this many hosts like this one."""
+    """The load and cost of each sink, for `hosts` machines like this one."""
 
     hosts: int
     month_seconds: int
@@ -81,6 +81,6 @@ class Plan:
     failed: dict[str, str]
     sinks: tuple[SinkPlan, ...]
     families: tuple[str, ...] = ()
-    """What the machines are assumed to have; nothing was read if this is set."""
+    """Collectors that the machines are assumed to have; nothing was read if this is set."""
     devices: int = 0
     """Accelerators that each is assumed to have."""

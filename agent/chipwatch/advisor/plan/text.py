@@ -199,7 +199,7 @@ def _point_hints(sink: SinkPlan) -> Iterator[str]:
     """Yield what would halve the bill."""
     step = max(sink.window, sink.interval)
     is_points = sink.charges_for == "points"
-    charged = "Points are charged, dimensions are not" if is_points else "Bytes are charged, those of dimensions too"
+    charged = "Points are charged, dimensions are not" if is_points else "Bytes are charged, also of dimensions"
     yield from _wrap(
         f"{charged}: half the points cost half as much. A window twice as long halves them"
         f" (--window {2 * step:g}); so does half the series: a lower level, include and exclude of [sinks.{sink.sink}]."

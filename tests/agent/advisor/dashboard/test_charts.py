@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.agent.advisor.dashboard.strict import check_cloudwatch
 
-from chipwatch.advice import Sent
+from chipwatch.advice import SentMetric
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.charts import LISTS, SECTIONS, TABLES, charts, title_of
 from chipwatch.datapoint import Kind, gauge
@@ -34,7 +34,7 @@ def test_every_metric_has_a_section():
 
 def test_the_longest_beginning_of_a_name_says_its_section():
     names = ("disk.used", "disk.nvme.state", "cpu.throttled", "cpu.load", "memory.used", "memory.errors")
-    made = charts([Sent(METRICS[name], name, METRICS[name].unit, 1.0, (), ()) for name in names], 9)
+    made = charts([SentMetric(METRICS[name], name, METRICS[name].unit, 1.0, (), ()) for name in names], 9)
     assert {one.metric.name: chart.section for chart in made for one in chart.series} == {
         "disk.used": "Host", "cpu.load": "Host", "memory.used": "Host",
         "disk.nvme.state": "Health", "cpu.throttled": "Health", "memory.errors": "Health",
@@ -42,9 +42,10 @@ def test_the_longest_beginning_of_a_name_says_its_section():
 
 
 def test_metrics_of_others_stand_in_a_section_of_their_own_before_the_agent():
-    theirs = Sent(gauge("vllm.queue", "1", "A."), "vllm.queue", "1", 1.0, (), ())
+    theirs = SentMetric(gauge("vllm.queue", "1", "A."), "vllm.queue", "1", 1.0, (), ())
     ours = [
-        Sent(METRICS[name], name, METRICS[name].unit, 1.0, (), ()) for name in ("agent.cpu", "ipu.power", "cpu.load")
+        SentMetric(METRICS[name], name, METRICS[name].unit, 1.0, (), ())
+        for name in ("agent.cpu", "ipu.power", "cpu.load")
     ]
     assert [(chart.section, chart.title) for chart in charts([theirs, *ours], 9)] == [
         ("Host", "CPU load"),

@@ -601,7 +601,7 @@ fake.detailed       2
 
 One host: 62 series, 1 request (of at most 200 points) every 60 s = 43,800 requests and 2,715,600
   points a month.
-200 hosts: 62 x 200 = 12,400 series, since each host writes to a monitored resource of its own,
+200 hosts: 62 x 200 = 12,400 series, since each host writes to a separate monitored resource,
   whatever the dimensions are.
 62 active series of the 200,000 that a monitored resource may have.
 2 metrics of the 10,000 that a project may have.

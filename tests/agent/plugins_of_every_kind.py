@@ -1,0 +1,330 @@
+"""
+Plugins that derive from nothing and have every extension; test_public_types.py checks their types and runs them.
+
+Every name that `chipwatch` exports is used here, with its type asserted where mypy could take it for Any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_type
+
+from chipwatch import (
+    TRUSTED_CLOCK,
+    Advisor,
+    Alarm,
+    AlarmRule,
+    Allocation,
+    Answers,
+    BadBatch,
+    Board,
+    Chart,
+    Collector,
+    Cost,
+    Counters,
+    Datapoint,
+    Device,
+    DeviceActivity,
+    DeviceFacts,
+    DeviceProcess,
+    Dimensions,
+    DrawsBoards,
+    Follows,
+    FollowsIdle,
+    GroupUse,
+    HasActivity,
+    HasConsole,
+    HasDestination,
+    HasDevices,
+    HasEvidence,
+    HasFacts,
+    HasIdentity,
+    HasProcesses,
+    HasVerdictMetrics,
+    InputEnded,
+    IsScraped,
+    IsSized,
+    JobFacts,
+    KeepsFiles,
+    KeepsState,
+    Kind,
+    Level,
+    Limits,
+    Load,
+    MeasuresBytes,
+    Metric,
+    NeedsFacts,
+    Owner,
+    PartlyCollected,
+    Prepares,
+    Processor,
+    ProcessUse,
+    Quota,
+    ReadsByLevel,
+    Refused,
+    Refuses,
+    Rejected,
+    Retryable,
+    Scope,
+    SentMetric,
+    Sink,
+    SinkClosed,
+    Summary,
+    Tariff,
+    Terms,
+    Unavailable,
+    YieldsOtherNames,
+    check_collector,
+    check_sink,
+    counter,
+    gauge,
+)
+
+POWER = gauge("rich.power", "W", "Power of a device.", Level.BASIC, ("device",))
+ENERGY = counter("rich.energy", "J", "Energy of a device.", Level.DETAILED, ("device",))
+SENT = counter("rich.sent", "By", "Bytes sent by all ports.")
+LOAD = gauge("rich.load", "1", "Power of all devices, in watts, for each device.")
+DEVICE = Dimensions(device="0")
+
+
+class RichCollector:
+    """A collector of accelerators with all that a collector may have."""
+
+    metrics: Sequence[Metric] = (POWER, ENERGY, SENT)
+    dynamic = False
+    always = frozenset({"rich.energy"})
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Options."""
+
+        watts: float = 250.0
+        """Power of the device."""
+        clean: bool = True
+        """The input ends between two records."""
+        readings: int | None = None
+        """Readings after which the input ends."""
+
+    def __init__(self, config: Config) -> None:
+        self._config, self._counters, self._readings = config, Counters(), 0
+        self.level = Level.BASIC
+        self.state: Path | None = None
+
+    def open(self) -> None:
+        if self._config.watts < 0:
+            raise Unavailable("no device at /dev/rich", is_counted=True)
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        self._readings += 1
+        yield POWER.point(at, self._config.watts, DEVICE)
+        yield self._counters.total(SENT, at, {"0": 7, "1": 9})
+        if self.level >= Level.DETAILED:
+            yield assert_type(self._counters.point(ENERGY, at, 1.0, DEVICE), Datapoint)
+        if self._readings == self._config.readings:
+            raise InputEnded("the recording ends", clean=self._config.clean)
+        if self._config.watts > 1000:
+            raise PartlyCollected(["device 1: no answer"])
+
+    def describe(self) -> str:
+        return "1 device"
+
+    def close(self) -> None:
+        self._counters.restart()
+
+    def devices(self) -> Iterable[Device]:
+        return [assert_type(Device(DEVICE, model="Rich 1", ids=("0",)), Device)]
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        return [assert_type(DeviceProcess(DEVICE, 1, memory=2.0, utilization=50.0), DeviceProcess)]
+
+    def activity(self) -> Iterable[DeviceActivity]:
+        return [assert_type(DeviceActivity(DEVICE, active=0.5, basis="counter", energy=3.0), DeviceActivity)]
+
+    def facts(self) -> Iterable[object]:
+        owner = assert_type(Owner("slurm", "17", user="ada"), Owner)
+        uses = [assert_type(GroupUse(owner, cpu=1.0), GroupUse)]
+        allocations = [assert_type(Allocation("0", owner, "environment"), Allocation)]
+        processes = {1: assert_type(ProcessUse(1.0, {}), ProcessUse)}
+        return [assert_type(JobFacts(1, {1: owner}, allocations, uses, {}, frozenset(), {}, processes), JobFacts)]
+
+    def follow(self, pids: Collection[int]) -> None:
+        del pids
+
+    def follow_idle(self, pids: Collection[int]) -> None:
+        del pids
+
+    def identity(self) -> Mapping[str, str]:
+        return {}
+
+    def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
+        return {DEVICE: (1, "the log says so")}
+
+
+class RichProcessor:
+    """A processor with all that a processor may have."""
+
+    metrics: Sequence[Metric] = (LOAD,)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """No options."""
+
+    def __init__(self, config: Config) -> None:
+        del config
+        self.facts: Sequence[object] = ()
+        self._ticks = 0
+
+    def derive(self, tick: Sequence[Datapoint], at: int) -> Iterator[Datapoint]:
+        self._ticks += 1
+        names = {name for facts in self.facts if isinstance(facts, DeviceFacts) for name in facts.names}
+        watts = [point.value for point in tick if point.metric is POWER]
+        if names and watts:
+            yield LOAD.point(at, sum(watts) / len(names))
+
+    def describe(self) -> str:
+        return f"{self._ticks} ticks"
+
+    def answer(self) -> Mapping[str, int]:
+        return {"ticks": self._ticks}
+
+    def saved(self) -> bytes | None:
+        return str(self._ticks).encode()
+
+    def restore(self, saved: bytes) -> None:
+        self._ticks = int(saved)
+
+
+class RichSink:
+    """A sink with all that a sink may have: appends lines to a file."""
+
+    limits = Limits(max_points=100, max_bytes=10_000, window=0, flush=0, durable=False)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Options."""
+
+        path: Path
+        """The file."""
+        broken: str = ""
+        """The error that a write raises."""
+
+    def __init__(self, config: Config) -> None:
+        self._config, self._writes = config, 0
+
+    def open(self) -> None:
+        if not self._config.path.parent.is_dir():
+            raise Refused(f"{self._config.path.parent} is no folder")
+
+    def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+        errors: dict[str, Exception] = {
+            "wire": Retryable("no route", after=1.0),
+            "point": BadBatch("one of them"),
+            "reader": SinkClosed("gone"),
+        }
+        if self._config.broken:
+            raise errors[self._config.broken]
+        now = assert_type(TRUSTED_CLOCK(), int | None)
+        late = [point for point in batch if now is not None and point.at > now + 10**12]
+        with self._config.path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{self._line(point)}\n" for point in batch if point not in late)
+        return [assert_type(Rejected(point, "too late"), Rejected) for point in late]
+
+    def describe(self) -> str:
+        return f"appends to {self._config.path}"
+
+    def close(self) -> None:
+        self._writes = 0
+
+    def destination(self) -> Mapping[str, str]:
+        return {"path": str(self._config.path)}
+
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        return "no names with a space" if " " in metric.name or len(dims) > 50 else None
+
+    def size(self, point: Datapoint) -> int:
+        return len(self._line(point)) + 1
+
+    def prepare(self, points: Sequence[Datapoint]) -> bool:
+        self._writes += 1
+        return not points
+
+    def saved(self) -> bytes | None:
+        return str(self._writes).encode()
+
+    def restore(self, saved: bytes) -> None:
+        self._writes = int(saved)
+
+    def find(self, dims: Sequence[str]) -> str:
+        return f"cat {self._config.path}, where {', '.join(dims)} stand"
+
+    def status(self) -> str:
+        return f"{self._writes} writes"
+
+    def _line(self, point: Datapoint) -> str:
+        kind = assert_type(point.metric.kind, Kind)
+        summary = assert_type(point.summary, Summary | None)
+        return f"{point.metric.name} {kind} {summary.maximum if summary else point.value} {dict(point.dims)}"
+
+
+class RichAdvisor:
+    """An advisor with all that an advisor may have."""
+
+    tariff = Tariff("Rich Metrics", charges_for="bytes")
+    board = Board(max_lines=20, program="richboard", by_name=True)
+
+    def __init__(self, config: RichSink.Config, terms: Terms) -> None:
+        self._path, self._terms = config.path, terms
+
+    def costs(self, load: Load) -> Iterable[Cost]:
+        return [
+            assert_type(Cost("GB of lines", (load.bytes or 0) / 1e9, self._terms.price_per_gb or 0.5, unit="GB"), Cost)
+        ]
+
+    def quotas(self, load: Load) -> Iterable[Quota]:
+        return [assert_type(Quota("series", 1000, load.series, "a file may have", shared=True), Quota)]
+
+    def notes(self, load: Load) -> Iterable[str]:
+        return [f"The alarms look at {load.watched} series."]
+
+    def measure(self, window: Sequence[Datapoint]) -> int | None:
+        return sum(len(point.metric.name) for point in window)
+
+    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+        lines = [assert_type(sent, SentMetric).name for chart in charts for sent in chart.series]
+        return [f"{scope.prefix}: {' '.join(lines)}"]
+
+    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
+        return [f"{len(charts)} graphs"]
+
+    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
+        return [f"{scope.prefix} {assert_type(alarm.rule, AlarmRule).key} {alarm.threshold:g}" for alarm in alarms]
+
+
+def check_them(path: Path) -> list[str]:
+    """Return the contracts and extensions that these plugins do not have, by isinstance; mypy sees that they do."""
+    collector, processor = RichCollector(RichCollector.Config()), RichProcessor(RichProcessor.Config())
+    sink = RichSink(RichSink.Config(path))
+    advisor = RichAdvisor(RichSink.Config(path), Terms(price_per_gb=0.1))
+    contracts: tuple[Collector, Processor, Sink, Advisor] = (collector, processor, sink, advisor)
+    by_collector: tuple[
+        HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows, FollowsIdle,
+        HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles,
+    ] = (collector,) * 12  # fmt: skip
+    by_processor: tuple[NeedsFacts, Answers, KeepsState] = (processor,) * 3
+    by_sink: tuple[HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (sink,) * 7
+    by_advisor: tuple[MeasuresBytes, DrawsBoards] = (advisor,) * 2
+    del contracts, by_collector, by_processor, by_sink, by_advisor
+    points = assert_type(check_collector(collector), list[Datapoint])
+    assert not assert_type(check_sink(sink, points[:2]), Sequence[Rejected])
+    asked: list[tuple[object, tuple[type, ...]]] = [
+        (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
+        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles)),
+        (processor, (NeedsFacts, Answers, KeepsState)),
+        (sink, (HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
+        (advisor, (MeasuresBytes, DrawsBoards)),
+    ]
+    return [
+        protocol.__name__ for plugin, protocols in asked for protocol in protocols if not isinstance(plugin, protocol)
+    ]
