@@ -62,7 +62,7 @@ def test_the_table_of_what_the_verdict_judges_by_is_its_rules():
     assert verdict.page().splitlines() == verdict.PAGE.read_text(encoding="utf-8").splitlines(), STALE
     for name in {*verdict.TESTS.values(), verdict.EACH}:
         file, test = name.split("::")
-        (found,) = verdict.PAGE.parents[1].glob(f"tests/agent/*/**/{file}")
+        (found,) = verdict.PAGE.parents[1].glob(f"tests/agent/**/{file}")
         assert f"def {test}(" in found.read_text(encoding="utf-8"), name
 
 

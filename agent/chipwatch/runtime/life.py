@@ -21,7 +21,7 @@ from chipwatch.redaction import one_line
 from chipwatch.runtime.kept_state import KeptState
 from chipwatch.runtime.snapshot import snapshot
 from chipwatch.status import heartbeat, socket
-from chipwatch.verdict.history import History
+from chipwatch.verdict.history import EventHistory
 
 if TYPE_CHECKING:
     from chipwatch.status.server import Health
@@ -48,7 +48,7 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
         recent = Recent()
         logging.getLogger().addHandler(recent)
         open_now.callback(logging.getLogger().removeHandler, recent)
-        history = History(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
+        history = EventHistory(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
         pipeline.listeners.append(history.take)
         answers: dict[str, Callable[[], Mapping[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),
