@@ -219,7 +219,7 @@ def _top(config: Config, given: argparse.Namespace) -> int:
     asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:
         asked["interval"] = config.interval
-    return program.run(config, program.Options(**asked))
+    return program.run(config, program.TopOptions(**asked))
 
 
 def _plan(config: Config, given: argparse.Namespace) -> int:

@@ -113,7 +113,7 @@ def _run_command(
     this: _Run, command: Sequence[str], *, once: bool, duration: float | None, tell: Callable[[str], None]
 ) -> int:
     """Collect while `command` runs; return its exit code."""
-    from chipwatch.report.summary import Summary  # noqa: PLC0415  # these take 1 MB, only if there is a command
+    from chipwatch.report.summary import RunSummary  # noqa: PLC0415  # these take 1 MB, only if there is a command
     from chipwatch.runtime.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
 
     config, lines, early = this.config, [], list[int]()
@@ -123,7 +123,7 @@ def _run_command(
     for number in early:  # signals that came while it started
         watched.forward(number, None)
     logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
-    summary = Summary() if not config.quiet and is_first_rank(os.environ) else None
+    summary = RunSummary() if not config.quiet and is_first_rank(os.environ) else None
 
     def on_start(pipeline: Pipeline) -> None:
         if summary:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from chipwatch.logs.text import count, duration
+from chipwatch.report.table import TableColumn, table
 
 
 def as_text(answer: Mapping[str, Any]) -> str:
@@ -27,20 +28,23 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     )
     if answer["not_ready"]:
         yield f"not ready: {answer['not_ready']}"
-    sinks = answer["sinks"]
-    width = max([len(name) for name in (*sinks, *answer["collectors"], *answer["processors"])], default=0)
-    for name, sink in sinks.items():
-        counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
-        counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
-        last = sink["seconds_since_delivery"]
-        delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
-        words = sink.get("status") or "   ".join((*(f"{word} {n:,}" for word, n in counts.items()), delivery))
-        yield f"{name:<{width}}   {words}"
-        for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
-            yield f"{'':<{width}}   {n:,}: {reason}"
-        if sink["last_error"] and sink["kept"]:
-            yield f"{'':<{width}}   last error: {sink['last_error']}"
-    for name, one in (*answer["collectors"].items(), *answer["processors"].items()):
-        took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
-        error = f": {one['error']}" if one["error"] else ""
-        yield f"{name:<{width}}   {one['state']}, {count(one['points'])}{took}{error}"
+    rows = [row for name, sink in answer["sinks"].items() for row in _sink(name, sink)]
+    for name, source in (*answer["collectors"].items(), *answer["processors"].items()):
+        took = f", {1000 * source['seconds']:.1f} ms" if source["state"] == "ok" else ""
+        error = f": {source['error']}" if source["error"] else ""
+        rows.append((name, f"{source['state']}, {count(source['points'])}{took}{error}"))
+    yield from table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
+
+
+def _sink(name: str, sink: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows of a sink: its counts, the reasons of lost points, and the last error."""
+    counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
+    counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
+    last = sink["seconds_since_delivery"]
+    delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
+    words = sink.get("status") or "   ".join((*(f"{word} {n:,}" for word, n in counts.items()), delivery))
+    yield name, words
+    for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
+        yield "", f"{n:,}: {reason}"
+    if sink["last_error"] and sink["kept"]:
+        yield "", f"last error: {sink['last_error']}"

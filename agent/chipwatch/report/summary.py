@@ -19,7 +19,8 @@ from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.window import Window
 from chipwatch.redaction import one_line
 from chipwatch.report import amounts
-from chipwatch.report.accelerators import PART, ROLES, Accelerators, Place
+from chipwatch.report.accelerators import ROLES, Accelerators
+from chipwatch.report.devices import device_states
 from chipwatch.runtime.wrapped import WrappedCommand
 from chipwatch.spool.ledger import Ledger
 
@@ -30,7 +31,7 @@ LONGEST: Final = 80
 """Characters of the command that are shown."""
 
 
-class Summary:
+class RunSummary:
     """Listens to the datapoints of a run; `lines` tells at the end what the command used, and what was sent."""
 
     def __init__(self) -> None:
@@ -76,15 +77,11 @@ class Summary:
         for part in self._cpu(command), self._memory(command), self._bytes(command), self._accelerators.lines():
             yield from (f"  {line}" for line in part)
         if self._price is not None:
-            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, self._slices()))
+            parts = [device for one in self._processors for device in device_states(one.answer()) if device.key[1:]]
+            slices = {device.key: device.slices for device in parts}
+            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, slices))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
-
-    def _slices(self) -> dict[Place, float]:
-        """Return the share that each MIG instance has of its GPU."""
-        devices = (device for one in self._processors for device in one.answer().get("devices", ()))
-        return {("gpu", place["gpu"], place[PART]): device["slices"] for device in devices
-                if PART in (place := device["place"])}  # fmt: skip
 
     def _take_cpu(self, cpus: Datapoint, share: Datapoint | None) -> None:
         self._cpus = cpus.value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from chipwatch.top.draw import Line, Style, flow, level, padded, scaled, whole, width_of
-from chipwatch.top.machine import Machine
+from chipwatch.top.draw import Glyphs, Line, flow, level, padded, scaled, whole, width_of
+from chipwatch.top.machine import MachineState
 
 WIDE: Final = 100
 """Columns from which bars are wider."""
@@ -14,7 +14,7 @@ BUSY: Final = 90
 """Share of a host's resource (%) from which it is marked."""
 
 
-def strip(machine: Machine, width: int, style: Style) -> list[Line]:
+def strip(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
     """Return the strip of the host, for a machine with accelerators."""
     bar = 10 if width >= WIDE else 6
     cpu, used, total = (machine.of_host(name) for name in ("cpu.utilization", "memory.used", "memory.total"))
@@ -36,12 +36,12 @@ def strip(machine: Machine, width: int, style: Style) -> list[Line]:
     return flow(items, width)
 
 
-def _rates(machine: Machine, *names: tuple[str, str]) -> Line:
+def _rates(machine: MachineState, *names: tuple[str, str]) -> Line:
     texts = [f"{word} {'-' if (rate := machine.of_host(name)) is None else scaled(rate)}" for word, name in names]
     return [(" ".join(texts), "")]
 
 
-def _fullest(machine: Machine) -> Line:
+def _fullest(machine: MachineState) -> Line:
     """Return the file system with the largest share in use."""
     name = "disk.utilization "
     shares = [(machine.of_host(path) or 0, path.removeprefix(name)) for path in machine.host.names(name)]
@@ -51,7 +51,7 @@ def _fullest(machine: Machine) -> Line:
     return [(f"  {path[-20:]} {share:.0f} % full", level(share, BUSY, 97))]
 
 
-def rows(machine: Machine, width: int, style: Style) -> list[Line]:
+def rows(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
     """Return a row for each resource of the host, for a machine without accelerators."""
     found: list[Line] = [style.rule(width)]
     bar = max(10, width - 44)
@@ -76,12 +76,12 @@ def rows(machine: Machine, width: int, style: Style) -> list[Line]:
     return [*found, [("no accelerator was found on this machine", "dim")]]
 
 
-def _paths(machine: Machine) -> list[str]:
+def _paths(machine: MachineState) -> list[str]:
     name = "disk.utilization "
     return sorted(path.removeprefix(name) for path in machine.host.names(name))[:8]
 
 
-def cores(machine: Machine, width: int, style: Style, most: int) -> list[Line]:
+def cores(machine: MachineState, width: int, style: Glyphs, most: int) -> list[Line]:
     """Return the logical CPUs in at most `most` lines."""
     values = machine.cores()
     each = next((cells for cells in (14, 9, 5) if -(-len(values) // max(1, width // cells)) <= most), 5)
