@@ -229,19 +229,19 @@ def _plan(config: Config, given: argparse.Namespace) -> int:
     logging.disable(logging.WARNING)
     terms = Terms(**{key: getattr(given, key) for key in Terms._fields})
     machine = {key: getattr(given, key) for key in ("families", "devices") if hasattr(given, key)}
-    made = estimate.make(config, given.hosts, terms, **machine)
-    _print(text.as_json(made) if getattr(given, "format", None) == "json" else text.as_text(made))
-    return FAILED if made.failed or any(sink.rejected for sink in made.sinks) else OK
+    plan = estimate.make(config, given.hosts, terms, **machine)
+    _print(text.as_json(plan) if getattr(given, "format", None) == "json" else text.as_text(plan))
+    return FAILED if plan.failed or any(sink.rejected for sink in plan.sinks) else OK
 
 
 def _dashboard(config: Config, given: argparse.Namespace) -> int:
     from chipwatch.advisor.dashboard import make, options  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
-    made = make.make(config, options.options(given))
-    for note in made.notes:
+    dashboard = make.make(config, options.options(given))
+    for note in dashboard.notes:
         _report(note, OK)
-    return _print(made.text)
+    return _print(dashboard.text)
 
 
 def _check(config: Config, given: argparse.Namespace) -> int:

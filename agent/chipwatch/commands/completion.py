@@ -24,8 +24,8 @@ def script(shell: str) -> str:
         "log_format": ("text", "json"),
     }  # fmt: skip
     top = parser((*OPTIONS, *RUN))  # `run` may be left out
-    for made in (top, *top.commands.values()):
-        for action in made._actions:  # noqa: SLF001  # argparse has no public way to them
+    for command in (top, *top.commands.values()):
+        for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
             _complete(action, choices)
     text = str(shtab.complete(top, shell))
     for place in ("#compdef agent", "compdef _shtab_agent -N agent", "-F _shtab_agent agent"):

@@ -71,7 +71,7 @@ def _now(devices: Sequence[DeviceState], at: float) -> str:
 
 
 def _ranges(numbers: Iterable[str]) -> str:
-    """Return numbers as `0-3,5`; those of parts, such as 0.1, stay as they are."""
+    """Return numbers as `0-3,5`; numbers of parts, such as 0.1, stay as they are."""
     parts: list[list[str]] = []
     for number in numbers:
         last = parts[-1][-1] if parts else ""

@@ -43,7 +43,6 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
-"""File in the state folder with what is logged while a command has the terminal."""
 
 
 @dataclasses.dataclass
@@ -80,7 +79,7 @@ def run(
 
     With `once` or `duration` nothing is left on disk unless the configuration names a spool. At SIGHUP the
     configuration that `load` returns takes the place of the old one. Return the exit code: 0, that of `command`, or 1
-    where an input ended within a record, where the points of `once` were not delivered, or where those of `duration`
+    where an input ended within a record, where the points of `once` were not delivered, or where points of `duration`
     were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
 
     The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
@@ -171,7 +170,7 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
 
 
 def _is_for_script(config: Config) -> bool:
-    """Tell whether all points are printed, and not on a terminal."""
+    """Return whether all points are printed, and not on a terminal."""
     return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not (
         sys.stdout and sys.stdout.isatty()
     )
@@ -259,7 +258,7 @@ def _collect(
 
 
 def _owes(pipeline: Pipeline) -> bool:
-    """Tell whether some sink did not get all that it was to get."""
+    """Return whether some sink did not get all that it was to get."""
     return any(route.spool.is_due for route in pipeline.routes)
 
 
@@ -283,9 +282,9 @@ def identify(config: Config, acknowledge: float, *, wrapped: bool = False) -> Id
     """
     among = sources(os.environ, config.sys, owner_of_watched(config, wrapped=wrapped))
     among = (Records(), *among) if config.stdin else among
-    found = Identity(config.common_dims, config.dims, among, hints(config))
-    found.start()
-    if acknowledge and not found.wait(acknowledge):
-        found.close()
-        raise found.unknown()
-    return found
+    identity = Identity(config.common_dims, config.dims, among, hints(config))
+    identity.start()
+    if acknowledge and not identity.wait(acknowledge):
+        identity.close()
+        raise identity.unknown()
+    return identity

@@ -1,4 +1,4 @@
-"""What shows whether a run is alive and well: the heartbeat, the status socket, and the server for probes."""
+"""Shows that a run is alive and well: the heartbeat, the status socket, and the server for probes."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
         refused = {o.name: one_line(why) for o in routes if (why := o.worker.refused)}  # another thread sets it
         kept = {o.name: o.spool.ledger.spooled for o in routes}
         stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
-        known = common.known() is not None
-        good = healthy()[0] and not refused and not stuck and known
-        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": known}
+        identified = common.known() is not None
+        good = healthy()[0] and not refused and not stuck and identified
+        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": identified}
 
     try:
         health = Health(config.health, healthy, ready)

@@ -1,4 +1,4 @@
-"""What is shown of the host."""
+"""The host's part of the screen: a strip, rows of resources, logical CPUs."""
 
 from __future__ import annotations
 
@@ -53,27 +53,25 @@ def _fullest(machine: MachineState) -> Line:
 
 def rows(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
     """Return a row for each resource of the host, for a machine without accelerators."""
-    found: list[Line] = [style.rule(width)]
+    lines: list[Line] = [style.rule(width)]
     bar = max(10, width - 44)
-    for label, name, of in (
+    for label, name, total_name in (
         ("CPU", "cpu.utilization", ""), ("memory", "memory.utilization", "memory.total"),
         ("swap", "swap.utilization", ""), ("CPU pressure", "pressure.cpu some", ""),
         ("memory pressure", "pressure.memory some", ""), ("I/O pressure", "pressure.io some", ""),
         *((f"disk {path}", f"disk.utilization {path}", f"disk.used {path}") for path in _paths(machine)),
     ):  # fmt: skip
         if (value := machine.of_host(name)) is not None:
-            total = machine.of_host(of) if of else None
+            total = machine.of_host(total_name) if total_name else None
             text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
-            found.append([(f"{padded(label, 20)} ", "label"), *style.bar(value, bar), (text, level(value, BUSY, 97))])
+            lines.append([(f"{padded(label, 20)} ", "label"), *style.bar(value, bar), (text, level(value, BUSY, 97))])
     loads = [f"{window} {load:.2f}" for window in ("1m", "5m", "15m")
              if (load := machine.of_host(f"cpu.load {window}")) is not None]  # fmt: skip
-    found.append([(f"{'load':20} ", "label"), ("  ".join(loads) or "-", "")])
-    found.append(
-        [(f"{'disk, B/s':20} ", "label"), *_rates(machine, ("read", "disk.read"), ("written", "disk.written"))]
-    )
-    found.append([(f"{'network, B/s':20} ", "label"),
-                 *_rates(machine, ("received", "network.received"), ("sent", "network.sent"))])  # fmt: skip
-    return [*found, [("no accelerator was found on this machine", "dim")]]
+    disk = _rates(machine, ("read", "disk.read"), ("written", "disk.written"))
+    network = _rates(machine, ("received", "network.received"), ("sent", "network.sent"))
+    texts = (("load", [("  ".join(loads) or "-", "")]), ("disk, B/s", disk), ("network, B/s", network))
+    lines += [[(f"{label:20} ", "label"), *text] for label, text in texts]
+    return [*lines, [("no accelerator was found on this machine", "dim")]]
 
 
 def _paths(machine: MachineState) -> list[str]:

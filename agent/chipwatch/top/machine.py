@@ -27,7 +27,7 @@ LETTERS: Final = {
     "power": "P", "thermal": "T", "hardware": "H", "hw_thermal": "T", "power_brake": "H", "sw_thermal": "T",
     "sync_boost": "S", "board_limit": "B", "reliability": "R",
 }  # fmt: skip
-"""Reason of a throttle -> letter; an idle device's low clock is no throttle."""
+"""Reason of a throttle -> letter; an idle device's low clock is not one."""
 FRESH: Final = 30.0
 """Seconds for which a reading is shown; some are made every ten seconds only."""
 LARGEST: Final = 1e30
@@ -261,7 +261,7 @@ class MachineState:
 
     @property
     def devices(self) -> list[Accelerator]:
-        """The accelerators in the order of their numbers, without those of which only parts work."""
+        """The accelerators in the order of their numbers, without devices of which only parts work."""
         devices = self._devices.values()
         shown = (device for device in devices if not device.has_parts or device.readings.names("gpu.memory"))
         return sorted(shown, key=lambda device: order(device.key))

@@ -30,11 +30,11 @@ TRENDS: Final = (
     ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
     ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
 )  # fmt: skip
-"""Trend of the machine, title, its largest value (0: what was seen), unit."""
+"""Trend of the machine, title, its largest value (0: the largest one shown), unit."""
 
 
 class Notes(NamedTuple):
-    """What is shown beside the readings."""
+    """Texts beside the readings."""
 
     title: str
     """Name of the machine or of the recording."""
@@ -43,7 +43,7 @@ class Notes(NamedTuple):
     delivery: Sequence[Line] = ()
     """A part for each sink of the running agent."""
     troubles: Sequence[str] = ()
-    """What is wrong with collectors."""
+    """Faults of collectors."""
     jobs: Sequence[str] = ()
     """A line for each job of which no device is known."""
 
@@ -114,19 +114,18 @@ def _header(machine: MachineState, view: View, notes: Notes, width: int) -> list
 
 def _graphs(machine: MachineState, view: View, width: int, room: int, style: Glyphs) -> list[Line]:
     """Return the graphs in at most `room` lines, the time axis below them."""
-    found = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
-    if not found or room < 3 or not view.graphs:
+    shown = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
+    if not shown or room < 3 or not view.graphs:
         return []
-    rows = min((room - 2) // len(found), TALLEST)
+    rows = min((room - 2) // len(shown), TALLEST)
     label = 20
     cells = width - label
     count = cells * style.per_cell
     end = machine.now - int(view.back * 1e9)
     lines: list[Line] = [style.rule(width)]
-    for name, title, most, unit in found:
+    for name, title, most, unit in shown:
         values = machine.trends[name].means(end, view.step, count)
-        known = [value for value in values if value is not None]
-        peak = most or max([*known, 1e-9])
+        peak = most or max([*(value for value in values if value is not None), 1e-9])
         graph = style.graph(values, rows, peak)
         now = "-" if values[-1] is None else f"{values[-1]:.0f}" if most or unit == " W" else scaled(values[-1])
         texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", *[""] * rows]

@@ -20,7 +20,7 @@ STALE: Final = 120 * 10**9
 """Least age (ns) from which a series is stale: collectors read at least every 15 s."""
 MAX_SERIES: Final = 5000
 MAX_RISES: Final = 120
-"""Rises of a series that are kept; those of one minute are one."""
+"""Rises of a series that are kept; the rises of a minute count as one."""
 WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for metrics, _ in COUNTS.values())))
 
 

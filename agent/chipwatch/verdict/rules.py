@@ -65,8 +65,8 @@ class Rule(NamedTuple):
             value = 1.0 if seen.last else 0.0
         if not (value < self.limit if self.below else value > self.limit):
             return None
-        known = defaultdict[str, Any](lambda: "?", seen.dims, value=value)
-        about, says, do = (text.format_map(known) for text in (self.about, self.says, self.do))
+        words = defaultdict[str, Any](lambda: "?", seen.dims, value=value)
+        about, says, do = (text.format_map(words) for text in (self.about, self.says, self.do))
         return Reason(about, self.severity, says, do, seen)
 
 
@@ -131,7 +131,7 @@ RULES: Final = (
     Rule(GPU, "gpu.state", NOT_FIT, "gpu {gpu}", "is lost, fails most queries or needs a reset", RESET, limit=1,
          below=True, instead=RECOVERY),
     Rule(GPU, "gpu.ecc.uncorrected", NOT_FIT, "gpu {gpu}", "had memory errors that were not corrected", RESET),
-    # Severities, and limits per hour, are those of DCGM 4.6's health watches where it has one: failure, warning.
+    # Severities, and limits per hour, follow DCGM 4.6's health watches where it has one: failure, warning.
     _fault(GPU_MEMORY, "memory_unrepairable", NOT_FIT, "has memory that cannot be repaired", REPLACE),
     _fault(GPU_MEMORY, "rows_failed", NOT_FIT, "could not replace a faulty row of memory", REPLACE),
     _fault(GPU_MEMORY, "sram_threshold", NOT_FIT, "had more errors of its SRAM than it may", REPLACE),
