@@ -1,4 +1,4 @@
-"""Parses the command line, and explains a mistake in it."""
+"""Parses the command line, explains a mistake in it, and makes the script that completes it in a shell."""
 
 from __future__ import annotations
 
@@ -170,3 +170,40 @@ def flags(given: argparse.Namespace) -> dict[str, Any]:
             raise ConfigError(f"--dim {text}: {key} was given before as {dims[key]}; give it once")
         dims[key] = value
     return layer | ({"dims": dims} if dims else {})
+
+
+def completion(shell: str) -> str:
+    """Return the script with which `shell`, bash or zsh, completes commands, options and their values."""
+    import shtab  # noqa: PLC0415  # these are needed only here
+
+    from chipwatch.config import plugins  # noqa: PLC0415
+    from chipwatch.naming.profiles import PROFILES  # noqa: PLC0415
+
+    collectors, sinks = [*plugins.installed(plugins.COLLECTORS)], [*plugins.installed(plugins.SINKS)]
+    families = [*plugins.FAMILIES, *collectors]
+    choices = {
+        "sink": sinks, "cloud": sinks, "collector": families, "no_collector": families, "families": families,
+        "stdin": collectors, "name": sorted({*collectors, *sinks}), "common_dims": WORDS, "names": [*PROFILES],
+        "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
+        "log_format": ("text", "json"),
+    }  # fmt: skip
+    top = parser((*OPTIONS, *RUN))  # `run` may be left out
+    for command in (top, *top.commands.values()):
+        for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
+            _complete(action, choices)
+    text = str(shtab.complete(top, shell))
+    for place in ("#compdef agent", "compdef _shtab_agent -N agent", "-F _shtab_agent agent"):
+        text = text.replace(place, f"{place} chipwatch")
+    return text
+
+
+def _complete(action: Any, choices: dict[str, Any]) -> None:
+    """Set how the value of an option is completed: by its choices, as a file or as a folder."""
+    import shtab  # noqa: PLC0415
+
+    if action.nargs != 0:
+        action.choices = action.choices or choices.get(action.dest)
+    if action.metavar in ("FILE", "DIR"):
+        action.complete = shtab.FILE if action.metavar == "FILE" else shtab.DIRECTORY
+    if isinstance(action.metavar, str):
+        action.metavar = action.metavar.replace("[HOST:]", "")  # zsh takes a colon for the end of the text

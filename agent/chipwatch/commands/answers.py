@@ -1,11 +1,12 @@
-"""`agent jobs`: which job holds which accelerator, and what it did with it."""
+"""Prints answers of the running agent: `agent status`, and `agent jobs`, which job holds which accelerator."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from chipwatch.logs.text import count, duration
 from chipwatch.redaction import one_line
 from chipwatch.report import amounts
 from chipwatch.report.devices import DeviceState, device_states, label
@@ -22,8 +23,43 @@ LONGEST: Final = 40
 """Characters of a job's name that are shown."""
 
 
-def as_text(answer: Mapping[str, Any]) -> str:
-    """Return the answer as a table, with a row for the devices that no job holds, and what could not be known."""
+def status_text(answer: Mapping[str, Any]) -> str:
+    """Return the answer on the agent's state as text."""
+    return "\n".join(_status_lines(answer))
+
+
+def _status_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
+    yield (
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
+        f" {share:.1f} % of a core"
+    )
+    if answer["not_ready"]:
+        yield f"not ready: {answer['not_ready']}"
+    rows = [row for name, sink in answer["sinks"].items() for row in _sink(name, sink)]
+    for name, source in (*answer["collectors"].items(), *answer["processors"].items()):
+        took = f", {1000 * source['seconds']:.1f} ms" if source["state"] == "ok" else ""
+        error = f": {source['error']}" if source["error"] else ""
+        rows.append((name, f"{source['state']}, {count(source['points'])}{took}{error}"))
+    yield from table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
+
+
+def _sink(name: str, sink: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows of a sink: its counts, the reasons of lost points, and the last error."""
+    counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
+    counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
+    last = sink["seconds_since_delivery"]
+    delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
+    words = sink.get("status") or "   ".join((*(f"{word} {n:,}" for word, n in counts.items()), delivery))
+    yield name, words
+    for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
+        yield "", f"{n:,}: {reason}"
+    if sink["last_error"] and sink["kept"]:
+        yield "", f"last error: {sink['last_error']}"
+
+
+def jobs_text(answer: Mapping[str, Any]) -> str:
+    """Return the answer on jobs as a table, with a row for devices that no job holds, and what could not be known."""
     devices, at = device_states(answer), answer["at"]
     rows = [_row(job, devices, at) for job in sorted(answer["jobs"], key=lambda job: job["since"])]
     free = [device for device in devices if not device.jobs]
