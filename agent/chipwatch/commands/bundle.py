@@ -87,7 +87,7 @@ class NotPacked(CommandError):
 
 
 def check_new(file: Path) -> None:
-    """Raise ConfigError where `pack` could not make `file`, which a person is to hear before the check begins."""
+    """Raise ConfigError where `pack` could not make `file`, so that a person sees it before the check begins."""
     if file.exists() or file.is_symlink():
         raise ConfigError(f"--bundle {file}: it exists; name a new file")
     if not file.parent.is_dir():

@@ -118,7 +118,7 @@ def _add(to: Any, rows: Iterable[Row]) -> None:
 def _check_values(given: Sequence[str]) -> None:
     """Raise ConfigError for `--option=--`, which argparse would take for the end of the options."""
     if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
-        raise ConfigError(f"{odd[:-3]}: -- is no value of an option")
+        raise ConfigError(f"{odd[:-3]}: -- is not a value of an option")
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

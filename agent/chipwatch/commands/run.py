@@ -47,7 +47,7 @@ ONCE_PAUSE: Final = 1.0
 
 @dataclasses.dataclass
 class _Run:
-    """A configuration at work."""
+    """A configuration that runs, with its identity, pipeline and server of health."""
 
     config: Config
     common: Identity
@@ -146,7 +146,7 @@ def _run_command(
 
 
 def _check_command(config: Config) -> None:
-    """Raise ConfigError for what a command after `--` excludes, and for whatever else is wrong."""
+    """Raise ConfigError for options that a command after `--` excludes, and for any other fault."""
     if config.pid is not None:
         label = config.sources.get("pid", "pid")
         raise ConfigError(f"{label} {config.pid}: the command after -- is watched instead; leave one of them out")
@@ -263,7 +263,7 @@ def _owes(pipeline: Pipeline) -> bool:
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
-    """Say how it ended, where that is worth a word; tell whether an input that ended was whole and was sent."""
+    """Log how the inputs ended; return whether each that ended was whole and was sent."""
     ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
     for end in ends:
         log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))

@@ -48,7 +48,7 @@ def run(given: argparse.Namespace) -> tuple[str, int]:
 
 
 def as_text(verdict: Verdict, width: int = 100) -> str:
-    """Return a block for each severity, then what is fine and what is not known."""
+    """Return a block for each severity, then what is fine and what is unknown."""
     margin = max([10, *(len(reason.about) for reason in verdict.reasons)])
     lines = [] if verdict.word in (NOT_FIT, DEGRADED) else [verdict.word.upper()]
     for severity in (NOT_FIT, DEGRADED):
@@ -66,7 +66,7 @@ def as_text(verdict: Verdict, width: int = 100) -> str:
 
 
 def as_line(verdict: Verdict) -> str:
-    """Return one line: the verdict, then what decides it first: the worst reasons, or what is not known."""
+    """Return one line: the verdict, then what decides it first: the worst reasons, or what is unknown."""
     worst = sorted(verdict.reasons, key=lambda one: one.severity != NOT_FIT)
     parts = [f"{one.about}: {_sentence(one)}. {one.do}" for one in worst]
     if verdict.word == UNKNOWN:

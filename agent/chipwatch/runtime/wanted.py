@@ -86,7 +86,7 @@ class Wanted:
         """True once something was missing."""
 
     def look(self) -> None:
-        """Tell what is missing, and stop; call it after each tick."""
+        """Log what is missing, and stop; called after each tick."""
         for names in [*self._pending]:
             if why := absent(self._samplers, names):
                 log.error("%s", why)

@@ -33,7 +33,7 @@ class Column(NamedTuple):
     cell: Callable[[Accelerator], tuple[str, str]]
     """Returns the text and its role."""
     percent: Callable[[Accelerator], float | None] | None = None
-    """Returns what a bar shows."""
+    """Returns the percent of a bar."""
     left: bool = False
 
 

@@ -61,7 +61,7 @@ class ListedProcess(NamedTuple):
 
 @lru_cache(maxsize=20_000)
 def host_key(name: str, dims: Dimensions) -> str:
-    """Return a reading's name with what distinguishes it: `cpu.load 1m`."""
+    """Return a reading's name with the values that distinguish it: `cpu.load 1m`."""
     return " ".join((name, *(dims[key] for key in HOST_KEYS if key in dims)))
 
 
