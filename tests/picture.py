@@ -17,9 +17,10 @@ from rich.text import Text
 from tests.doubles.nvml.driver import VARIABLE, Loaded, build
 
 from chipwatch.config.load import load
-from chipwatch.top.draw import Style
+from chipwatch.report.devices import key_of
+from chipwatch.top.draw import Glyphs
 from chipwatch.top.live import Live
-from chipwatch.top.machine import Machine, device_of
+from chipwatch.top.machine import MachineState
 from chipwatch.top.palette import DARK
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.view import View
@@ -70,18 +71,18 @@ def record(path: Path, folder: Path, pids: list[int]) -> None:
     live = Live(load(None, {"collectors": {"nvidia": {"proc": str(folder)}}}), 1.0, lambda: None)
     live.start()
     live._stop.set()
-    machine, at = Machine(), time.time_ns() - TICKS * STEP * 10**9
+    machine, at = MachineState(), time.time_ns() - TICKS * STEP * 10**9
     live._watched["nvidia"]._inner._clock = lambda: at
     for tick in range(TICKS):
         tell(driver, tick, pids)
         points = live._window.add(live._pipeline.gather(at), at)
         for dims, model in live._models().items():
-            machine.device(device_of(dims)).model = model
+            machine.device(key_of(dims)).model = model
         machine.take(points, at, live._processes())
         at += STEP * 10**9
     live.close()
     console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    for line in compose(machine, View(), SIZE, Notes("node-7", "1 s", [DELIVERED]), Style()):
+    for line in compose(machine, View(), SIZE, Notes("node-7", "1 s", [DELIVERED]), Glyphs()):
         console.print(Text.assemble(*((text, DARK.get(role, "")) for text, role in line)), no_wrap=True, crop=True)
     svg = console.export_svg(title="agent top", unique_id="top")
     path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from chipwatch.commands.parser import flags, parse
+from chipwatch.commands.parser import completion, flags, parse
 from chipwatch.errors import CommandError, text_of
 from chipwatch.redaction import one_line
 from chipwatch.verdict.callers import code_of_failure
@@ -126,11 +126,16 @@ def _health(given: argparse.Namespace) -> int:
     return OK if good else FAILED
 
 
-def _status(given: argparse.Namespace) -> int:
-    from chipwatch.commands import health, status  # noqa: PLC0415
+def _answer(given: argparse.Namespace) -> int:
+    """Print the running agent's answer to `agent status` or `agent jobs`."""
+    import json  # noqa: PLC0415
 
-    answer = health.question(given, "status")
-    return _print(status.as_json(answer) if hasattr(given, "json") else status.as_text(answer))
+    from chipwatch.commands import answers, health  # noqa: PLC0415
+
+    answer = health.question(given, given.command)
+    if hasattr(given, "json"):
+        return _print(json.dumps(answer, indent=1))
+    return _print(answers.status_text(answer) if given.command == "status" else answers.jobs_text(answer))
 
 
 def _verdict(given: argparse.Namespace) -> int:
@@ -140,13 +145,6 @@ def _verdict(given: argparse.Namespace) -> int:
     text, code = verdict.run(given)
     _print(text)
     return code
-
-
-def _jobs(given: argparse.Namespace) -> int:
-    from chipwatch.commands import health, jobs, status  # noqa: PLC0415
-
-    answer = health.question(given, "jobs")
-    return _print(status.as_json(answer) if hasattr(given, "json") else jobs.as_text(answer))
 
 
 def _list(given: argparse.Namespace) -> int:
@@ -167,20 +165,14 @@ def _sample_config(given: argparse.Namespace) -> int:
     return _print(sample_config(getattr(given, "name", None)))
 
 
-def _completion(given: argparse.Namespace) -> int:
-    from chipwatch.commands.completion import script  # noqa: PLC0415
-
-    return _print(script(given.shell))
-
-
 COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "health": _health,
-    "status": _status,
+    "status": _answer,
     "verdict": _verdict,
-    "jobs": _jobs,
+    "jobs": _answer,
     "list": _list,
     "sample-config": _sample_config,
-    "completion": _completion,
+    "completion": lambda given: _print(completion(given.shell)),
     "version": lambda _: _print(f"chipwatch {__version__}"),
     "help": lambda given: _print(given.text),
 }
@@ -219,7 +211,7 @@ def _top(config: Config, given: argparse.Namespace) -> int:
     asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:
         asked["interval"] = config.interval
-    return program.run(config, program.Options(**asked))
+    return program.run(config, program.TopOptions(**asked))
 
 
 def _plan(config: Config, given: argparse.Namespace) -> int:
@@ -229,19 +221,19 @@ def _plan(config: Config, given: argparse.Namespace) -> int:
     logging.disable(logging.WARNING)
     terms = Terms(**{key: getattr(given, key) for key in Terms._fields})
     machine = {key: getattr(given, key) for key in ("families", "devices") if hasattr(given, key)}
-    made = estimate.make(config, given.hosts, terms, **machine)
-    _print(text.as_json(made) if getattr(given, "format", None) == "json" else text.as_text(made))
-    return FAILED if made.failed or any(sink.rejected for sink in made.sinks) else OK
+    plan = estimate.make(config, given.hosts, terms, **machine)
+    _print(text.as_json(plan) if getattr(given, "format", None) == "json" else text.as_text(plan))
+    return FAILED if plan.failed or any(sink.rejected for sink in plan.sinks) else OK
 
 
 def _dashboard(config: Config, given: argparse.Namespace) -> int:
     from chipwatch.advisor.dashboard import make, options  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
-    made = make.make(config, options.options(given))
-    for note in made.notes:
+    dashboard = make.make(config, options.options(given))
+    for note in dashboard.notes:
         _report(note, OK)
-    return _print(made.text)
+    return _print(dashboard.text)
 
 
 def _check(config: Config, given: argparse.Namespace) -> int:

@@ -97,7 +97,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["--level", "many"], "--level many: no such choice; choose from: basic, detailed, all"),
         (["--log-level", "x"], "--log-level x: no such choice; choose from: debug, info, warning, error"),
         (["--sink", "stdot"], "--sink stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),
-        (["--collector=--"], "--collector: -- is no value of an option"),
+        (["--collector=--"], "--collector: -- is not a value of an option"),
         (["--collector", "cpu,memroy"], "--collector memroy: no such collector; did you mean memory?"),
         (["--no-collector", "memroy"], "--no-collector memroy: no such collector; did you mean memory?"),
         (["--common-dims", "hostnam"], "--common-dims hostnam: no such dimension; did you mean hostname?"),

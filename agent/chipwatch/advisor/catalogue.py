@@ -12,6 +12,8 @@ from chipwatch.datapoint import Level, Metric
 from chipwatch.errors import ConfigError
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.redaction import one_line
+from chipwatch.report.table import TableColumn
+from chipwatch.report.table import table as aligned
 
 log = logging.getLogger(__name__)
 
@@ -112,8 +114,5 @@ def columns(table: Sequence[Row], width: int | None = None) -> str:
         if room < MIN_HELP and head in table[0]:
             shown.remove(table[0].index(head))
     room = max(1, (width or 10**6) - sum(widths[n] + 2 for n in shown[:-1]))
-    lines = []
-    for row in table:
-        last = row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…"
-        lines.append("  ".join([*(row[n].ljust(widths[n]) for n in shown[:-1]), last]).rstrip())
-    return "\n".join(lines)
+    last = [row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…" for row in table]
+    return "\n".join(aligned([*(TableColumn([row[n] for row in table]) for n in shown[:-1]), TableColumn(last)]))

@@ -1,1 +1,5 @@
-"""The commands of the command line: they parse and print."""
+"""
+The commands of the command line: they parse their options, and print.
+
+A state that lives on while the agent runs, or a judgement, belongs in a room below.
+"""

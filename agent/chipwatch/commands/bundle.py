@@ -79,7 +79,7 @@ PATTERNS: Final = (
     (re.compile(r"(?<![\w+=/-])(?=[^\s]{0,39}\d)(?=[^\s]{0,39}[A-Z])[\w+/]{40}(?![\w+=/-])"), "<secret>"),
     (re.compile(r"(?<![\w+=-])(?=[A-Za-z_+=-]*\d)[\w+=-]{32,}(?![\w+=-])"), "<long>"),
 )
-"""What a text is searched for beside secrets, in this order, and what takes its place."""
+"""Patterns that are replaced in every text after secrets and names, in this order."""
 
 
 class NotPacked(CommandError):
@@ -87,7 +87,7 @@ class NotPacked(CommandError):
 
 
 def check_new(file: Path) -> None:
-    """Raise ConfigError where `pack` could not make `file`, which a person is to hear before the check begins."""
+    """Raise ConfigError where `pack` could not make `file`, so that a person sees it before the check begins."""
     if file.exists() or file.is_symlink():
         raise ConfigError(f"--bundle {file}: it exists; name a new file")
     if not file.parent.is_dir():
@@ -159,13 +159,13 @@ def _names(config: Config) -> dict[str, str]:
     projects = {config.project or "", *(os.environ.get(variable, "") for variable in PROJECT_VARIABLES)}
     secrets = {*_secrets(dataclasses.asdict(config))}
     secrets |= {text for name, text in os.environ.items() if re.search(SENSITIVE, name, re.IGNORECASE)}
-    found = (
+    names = (
         dict.fromkeys(users - {"root", "chipwatch"}, "<user>")
         | dict.fromkeys(hosts | {host.partition(".")[0] for host in hosts}, "<host>")
         | dict.fromkeys(projects, "<project>")
         | dict.fromkeys((text for text in secrets if len(text) >= SHORTEST), "<secret>")
     )
-    return {name: instead for name, instead in found.items() if len(name) > 1 and name != "localhost"}
+    return {name: instead for name, instead in names.items() if len(name) > 1 and name != "localhost"}
 
 
 def _versions() -> str:
@@ -173,12 +173,12 @@ def _versions() -> str:
     wanted: set[str] = set()
     with suppress(metadata.PackageNotFoundError):
         wanted = {re.split(r"[^\w.-]", line)[0] for line in metadata.requires("chipwatch") or ()}
-    found = []
+    versions = []
     for name in sorted(wanted):
         with suppress(metadata.PackageNotFoundError):
-            found.append(f"{name} {metadata.version(name)}")
+            versions.append(f"{name} {metadata.version(name)}")
     variables = sorted(name for name in os.environ if name.startswith(PREFIX))
-    lines = [f"chipwatch {__version__}", f"python {platform.python_version()}", platform.platform(), "", *found]
+    lines = [f"chipwatch {__version__}", f"python {platform.python_version()}", platform.platform(), "", *versions]
     return "\n".join([*lines, "", "variables that are set:", *variables])
 
 

@@ -1,4 +1,4 @@
-"""What `agent check`, `agent list` and `agent sample-config` print."""
+"""`agent check`: reads each collector once, opens each sink, and yields a line for each."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from chipwatch.pipeline import preflight
 from chipwatch.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Derivation, Sampler
+from chipwatch.report.table import row
 from chipwatch.runtime.device_log import gpu_troubles
 from chipwatch.runtime.wanted import absent, check_places, owner_of_watched
 from chipwatch.sink import Sink
@@ -41,11 +42,18 @@ TIMEOUT: Final = 8.0
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
 CHECK: Final = gauge("agent.check", "1", "The test point of `agent check --send`; always 1.")
+CheckLine = tuple[bool, str]
+"""False if it is a fault, and the text."""
 
 
-def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Iterator[tuple[bool, str]]:
+def _line(kind: str, name: str, word: str, text: object, *, good: bool | None = None, width: int = 12) -> CheckLine:
+    """Return a line; one with the word FAILED is a fault unless `good` says otherwise."""
+    return (word != "FAILED" if good is None else good), row((kind, name, word, f"{text}"), (10, width, 8), " ")
+
+
+def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Iterator[CheckLine]:
     """
-    Read each collector once and open each sink; yield a line for each, and whether it can run.
+    Read each collector once and open each sink; yield a line for each.
 
     With `send` one test point goes through each sink. The dimensions of this machine are put into `machine`. Raise
     ConfigError.
@@ -66,73 +74,69 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
         yield _collector_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
     for reason in gpu_troubles(ticks[-1] if ticks else ()):
         word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
-        yield word != "FAILED", f"device     {reason.about:<12} {word:<8} {reason.says}. {reason.do}"
+        yield _line("device", reason.about, word, f"{reason.says}. {reason.do}")
     for derivation in derivations:
         yield _processor_line(derivation)
-    identity = Identity(
-        config.common_dims, config.dims, sources(os.environ, config.sys, owner_of_watched(config)), hints(config)
-    )
+    among = sources(os.environ, config.sys, owner_of_watched(config))
+    identity = Identity(config.common_dims, config.dims, among, hints(config))
     identity_lines = [*_identity_lines(identity, config)]
     machine.update(identity.known() or {})
     for name, sink in sinks.items():
         common = view(identity.known, sink, config, hints(config))() if send else None
-        spool = spool_path(name, sink, state_folder(config.spool, os.environ))
-        yield from _sink_lines(name, sink, spool, common)
+        yield from _sink_lines(name, sink, spool_path(name, sink, state_folder(config.spool, os.environ)), common)
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
         try:
             advisor_of(name, config)
         except ConfigError as problem:
-            yield False, f"sink       {name:<12} FAILED   {problem}"
+            yield _line("sink", name, "FAILED", problem)
     for name, text in duplicates(sinks, config, collectors):
-        yield True, f"sink       {name:<12} twice    {text}"
+        yield _line("sink", name, "twice", text)
     pipeline.close(0)
     yield from identity_lines
-    found = {word: machine[word] for word in config.common_dims if word in machine and word not in config.dims}
+    dims = {word: machine[word] for word in config.common_dims if word in machine and word not in config.dims}
     for name, sink in sinks.items():
-        yield from _fault_lines(name, preflight.dimension_faults(name, sink, found, "common_dims"))
+        yield from _fault_lines(name, preflight.dimension_faults(name, sink, dims, "common_dims"))
 
 
-def _fault_lines(name: str, found: Iterable[preflight.Fault]) -> Iterator[tuple[bool, str]]:
-    for fault in found:
-        yield False, f"sink       {name:<12} FAILED   {fault.text}"
+def _fault_lines(name: str, reported: Iterable[preflight.Fault]) -> Iterator[CheckLine]:
+    return (_line("sink", name, "FAILED", fault.text) for fault in reported)
 
 
-def _collector_line(sampler: Sampler, *, missing: bool, asked_for: bool) -> tuple[bool, str]:
-    """Return whether a collector can run, and its line; one that was asked for has to read all that it was told to."""
-    head = f"collector  {sampler.name:<12}"
+def _collector_line(sampler: Sampler, *, missing: bool, asked_for: bool) -> CheckLine:
+    """Return the line of a collector; one that was asked for must read all that its configuration names."""
+    kind, name = "collector", sampler.name
     if sampler.unavailable is not None:
-        return not missing, f"{head} {'MISSING ' if missing else 'absent  '} {sampler.unavailable}"
+        return _line(kind, name, "MISSING" if missing else "absent", sampler.unavailable, good=not missing)
     if not sampler.ok:
-        return False, f"{head} FAILED   {sampler.trouble or 'its reading does not return'}"
+        return _line(kind, name, "FAILED", sampler.trouble or "its reading does not return")
     try:
-        with plugins.blamed(plugins.COLLECTORS, sampler.name, "describe fails"):
-            found = f"{sampler.collector.describe()}"
+        with plugins.blamed(plugins.COLLECTORS, name, "describe fails"):
+            description = f"{sampler.collector.describe()}"
     except ConfigError as bug:
-        return False, f"{head} FAILED   {bug}"
+        return _line(kind, name, "FAILED", bug)
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
-    fit = not (trouble and asked_for)
+    good = not (trouble and asked_for)
     level = "" if sampler.yielded or trouble else " at this level"
-    text = f"{sampler.yielded} series{level}{f': {found}' if found else ''}{trouble}"
-    return fit, f"{head} {'ok      ' if fit else 'IN PART '} {text}"
+    text = f"{sampler.yielded} series{level}{f': {description}' if description else ''}{trouble}"
+    return _line(kind, name, "ok" if good else "IN PART", text, good=good)
 
 
-def _processor_line(derivation: Derivation) -> tuple[bool, str]:
-    head = f"processor  {derivation.name:<12}"
+def _processor_line(derivation: Derivation) -> CheckLine:
+    kind, name = "processor", derivation.name
     if not derivation.ok:
-        return False, f"{head} FAILED   {derivation.trouble or 'it was not called'}"
+        return _line(kind, name, "FAILED", derivation.trouble or "it was not called")
     try:
-        with plugins.blamed(plugins.PROCESSORS, derivation.name, "describe fails"):
-            found = f"{derivation.processor.describe()}"
+        with plugins.blamed(plugins.PROCESSORS, name, "describe fails"):
+            description = f"{derivation.processor.describe()}"
     except ConfigError as bug:
-        return False, f"{head} FAILED   {bug}"
+        return _line(kind, name, "FAILED", bug)
     trouble = f"; in part: {derivation.trouble}" if derivation.trouble else ""
-    return True, f"{head} ok       {derivation.yielded} series{f': {found}' if found else ''}{trouble}"
+    return _line(kind, name, "ok", f"{derivation.yielded} series{f': {description}' if description else ''}{trouble}")
 
 
-def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[tuple[bool, str]]:
+def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[CheckLine]:
     """Open a sink, and send a test point with the dimensions `common` unless that is None; then look at its spool."""
-    head = f"sink       {name:<12}"
     destination: Mapping[str, str] = {}
     try:
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
@@ -141,24 +145,22 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
             destination = destination_of(sink)
             text = f"{sink.describe()}" or ", ".join(f"{key} {value}" for key, value in destination.items() if value)
             contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
+            rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)]) if common is not None else []
             if common is not None:
-                rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)])
                 contact = f"; {CHECK.name}: {f'rejected: {rejected[0].reason}' if rejected else 'accepted'}"
-        yield "rejected" not in contact, f"{head} {'FAILED  ' if 'rejected' in contact else 'ok      '} {text}{contact}"
+        yield _line("sink", name, "FAILED" if rejected else "ok", f"{text}{contact}")
     except (Retryable, Refused, BadBatch, ConfigError) as problem:
-        yield False, f"{head} FAILED   {problem}"
+        yield _line("sink", name, "FAILED", problem)
     try:
         with plugins.blamed(plugins.SINKS, name, "close fails"):
             sink.close()
     except ConfigError as problem:
-        yield False, f"{head} FAILED   {problem}"
+        yield _line("sink", name, "FAILED", problem)
     if spool is None:
         return
     if fault := _spool_fault(spool):
-        yield (
-            False,
-            f"spool      {name:<12} FAILED   {fault}; points would be kept in memory only: choose another --spool",
-        )
+        text = f"{fault}; points would be kept in memory only: choose another --spool"
+        yield _line("spool", name, "FAILED", text)
     elif spool.exists():
         yield from _spool_lines(name, spool, destination)
 
@@ -171,35 +173,33 @@ def _spool_fault(path: Path) -> str | None:
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(file.lstat().st_mode):
                     return f"{file} is not a regular file"
-        there = next(of for of in (path, *path.absolute().parents) if os.path.lexists(of))
+        there = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
         folder = path.parent if there == path else there
-        return next((f"{of} is not writable" for of in (there, folder) if not os.access(of, os.W_OK)), None)
+        return next((f"{place} is not writable" for place in (there, folder) if not os.access(place, os.W_OK)), None)
     except OSError as problem:
         return f"{problem.filename or path}: {problem.strerror or problem}"
 
 
-def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
+def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[CheckLine]:
     """Check the ledger's balance of a spool that a running agent may use; nothing is written or locked."""
-    head = f"spool      {name:<12}"
-    ledger = Ledger()
-    apart: Counter[bytes] = Counter()
+    ledger, by_label = Ledger(), Counter[bytes]()
     try:
         refuse_links(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
             ledger.add(dict(db.execute("SELECT entry, points FROM ledger")))
             ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
-            found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
-            apart.update({label: points for text, points in found if (label := verified(text)) is not None})
+            rows = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
+            by_label.update({label: points for text, points in rows if (label := verified(text)) is not None})
     except (OSError, sqlite3.Error) as problem:
-        yield False, f"{head} FAILED   {path}: {problem}"
+        yield _line("spool", name, "FAILED", f"{path}: {problem}")
         return
-    yield ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
-    for label, points in apart.items():
+    yield _line("spool", name, "FAILED" if ledger.balance() else "ok", f"{path}: {ledger}")
+    for label, points in by_label.items():
         if not fits(label, destination):
-            yield True, f"{head} apart    {count(points, 'wait')} for another destination: {shown(label)}"
+            yield _line("spool", name, "apart", f"{count(points, 'wait')} for another destination: {shown(label)}")
 
 
-def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:
+def _identity_lines(identity: Identity, config: Config) -> Iterator[CheckLine]:
     """Yield a line for each dimension with its origin, then all of them, or what is missing and why."""
     problem: UnknownIdentity | None = None
     try:
@@ -209,14 +209,14 @@ def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, 
     except UnknownIdentity as unknown:
         problem = unknown
     identity.close()
-    known = identity.known()
+    dims = identity.known()
     for word, value, remark in identity.entries():
         if value is not None:
-            yield True, f"identity   {word:<18} ok       {value}, from {remark}"
-        elif known is not None:
-            yield True, f"identity   {word:<18} absent   left out until it is known: {remark}"
-    if known is None:
+            yield _line("identity", word, "ok", f"{value}, from {remark}", width=18)
+        elif dims is not None:
+            yield _line("identity", word, "absent", f"left out until it is known: {remark}", width=18)
+    if dims is None:
         yield False, f"identity   FAILED   {problem}"
     else:
-        common = {key: known[key] for key in known if key in {*config.common_dims, *config.dims}}
-        yield True, f"identity   {', '.join(f'{k}={v}' for k, v in common.items()) or 'no common dimensions asked for'}"
+        common = (f"{key}={dims[key]}" for key in dims if key in {*config.common_dims, *config.dims})
+        yield True, f"identity   {', '.join(common) or 'no common dimensions asked for'}"

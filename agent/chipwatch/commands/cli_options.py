@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "help": "print this text, or the options of a command",
 }
 Row = tuple[str, str, str] | tuple[str, str, str, Mapping[str, Any]]
-"""Flags, the value (none: a switch; NAME,...: a list, which may be repeated), help, and what argparse is to know."""
+"""Flags, the value (none: a switch; NAME,...: a list, which may be repeated), help, other arguments of argparse."""
 EVERYDAY: Final[Sequence[Row]] = (
     ("--sink", "NAME,...", "where to send (stdout; none with -- COMMAND)"),
     ("--collector", "NAME,...", "what to read: collectors, or the families host and gpu (all that find something)"),

@@ -53,7 +53,7 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
 
 
 def question(given: argparse.Namespace, word: str, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return what the running agent answers; raise NoAnswer, ConfigError."""
+    """Return the answer of the running agent; raise NoAnswer, ConfigError."""
     from chipwatch.status.socket import ask  # noqa: PLC0415  # `health` goes without
 
     return ask(_place(given, env)[0], word)

@@ -1,4 +1,4 @@
-"""Parses the command line, and says what is wrong with what was typed."""
+"""Parses the command line, explains a mistake in it, and makes the script that completes it in a shell."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ class Parser(argparse.ArgumentParser):
 
     def _reworded(self, message: str) -> str:
         """Return argparse's message in our words, since its own differ between Python versions."""
-        if found := re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL):
-            return self._unknown(found[1].partition("=")[0] if found[1].startswith("-") else found[1])
-        if found := re.fullmatch(r"the following arguments are required: (.*)", message):
-            return f"{found[1]} is missing"
-        if not (found := re.fullmatch(r"argument (.*?): (.*)", message, re.DOTALL)):
+        if match := re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL):
+            return self._unknown(match[1].partition("=")[0] if match[1].startswith("-") else match[1])
+        if match := re.fullmatch(r"the following arguments are required: (.*)", message):
+            return f"{match[1]} is missing"
+        if not (match := re.fullmatch(r"argument (.*?): (.*)", message, re.DOTALL)):
             return message
-        name, fault = found[1].rpartition("/")[2], found[2]
+        name, fault = match[1].rpartition("/")[2], match[2]
         if word := re.match(r"invalid choice: ['\"](.*?)['\"](?: \(|, )", fault, re.DOTALL):
             if name == "COMMAND":
                 return f"{word[1]}: no such command{_nearest(word[1], COMMANDS)}"
-            choices = next(one.choices for one in self._actions if name in (one.metavar, *one.option_strings)) or ()
+            choices = next(act.choices for act in self._actions if name in (act.metavar, *act.option_strings)) or ()
             return f"{name} {word[1]}: no such choice; choose from: {', '.join(choices)}"
         plain = {"expected one argument": ": needs a value", "ignored explicit argument": ": takes no value"}
         return name + next((ours for theirs, ours in plain.items() if fault.startswith(theirs)), f" {fault}")
@@ -92,13 +92,13 @@ def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
     commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="agent")
     top.commands = commands.choices
     for name, text in COMMANDS.items():
-        made = commands.add_parser(
+        command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=Help
         )
         if name in CONFIGURED:
-            made.usage, made.epilog = f"agent {name} [OPTION ...]", f"Names of --common-dims: {', '.join(WORDS)}."
-            _add(made, OPTIONS)
-        _add(made, OWN.get(name, ()))
+            command.usage, command.epilog = f"agent {name} [OPTION ...]", f"Names of --common-dims: {', '.join(WORDS)}."
+            _add(command, OPTIONS)
+        _add(command, OWN.get(name, ()))
     shown = top.add_argument_group("everyday options of `run`")
     _add(shown, (*at_top, ("-h --help", "", "print this text", {"action": "help"})))
     _add(shown, [("-V --version", "", "print the version")])
@@ -118,7 +118,7 @@ def _add(to: Any, rows: Iterable[Row]) -> None:
 def _check_values(given: Sequence[str]) -> None:
     """Raise ConfigError for `--option=--`, which argparse would take for the end of the options."""
     if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
-        raise ConfigError(f"{odd[:-3]}: -- is no value of an option")
+        raise ConfigError(f"{odd[:-3]}: -- is not a value of an option")
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -141,14 +141,14 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         given.insert(0, "run")
     top = parser()
     try:
-        found, unknown = top.parse_known_args(given)
+        parsed, unknown = top.parse_known_args(given)
         if unknown:
-            top.commands[found.command].error(f"unrecognized arguments: {unknown[0]}")
+            top.commands[parsed.command].error(f"unrecognized arguments: {unknown[0]}")
     except HelpAsked as asked:
         return argparse.Namespace(command="help", text=str(asked)), []
-    if command and found.command != "run":
-        raise ConfigError(f"{found.command}: takes no command after --; only run does")
-    return found, command
+    if command and parsed.command != "run":
+        raise ConfigError(f"{parsed.command}: takes no command after --; only run does")
+    return parsed, command
 
 
 def flags(given: argparse.Namespace) -> dict[str, Any]:
@@ -170,3 +170,40 @@ def flags(given: argparse.Namespace) -> dict[str, Any]:
             raise ConfigError(f"--dim {text}: {key} was given before as {dims[key]}; give it once")
         dims[key] = value
     return layer | ({"dims": dims} if dims else {})
+
+
+def completion(shell: str) -> str:
+    """Return the script with which `shell`, bash or zsh, completes commands, options and their values."""
+    import shtab  # noqa: PLC0415  # these are needed only here
+
+    from chipwatch.config import plugins  # noqa: PLC0415
+    from chipwatch.naming.profiles import PROFILES  # noqa: PLC0415
+
+    collectors, sinks = [*plugins.installed(plugins.COLLECTORS)], [*plugins.installed(plugins.SINKS)]
+    families = [*plugins.FAMILIES, *collectors]
+    choices = {
+        "sink": sinks, "cloud": sinks, "collector": families, "no_collector": families, "families": families,
+        "stdin": collectors, "name": sorted({*collectors, *sinks}), "common_dims": WORDS, "names": [*PROFILES],
+        "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
+        "log_format": ("text", "json"),
+    }  # fmt: skip
+    top = parser((*OPTIONS, *RUN))  # `run` may be left out
+    for command in (top, *top.commands.values()):
+        for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
+            _complete(action, choices)
+    text = str(shtab.complete(top, shell))
+    for place in ("#compdef agent", "compdef _shtab_agent -N agent", "-F _shtab_agent agent"):
+        text = text.replace(place, f"{place} chipwatch")
+    return text
+
+
+def _complete(action: Any, choices: dict[str, Any]) -> None:
+    """Set how the value of an option is completed: by its choices, as a file or as a folder."""
+    import shtab  # noqa: PLC0415
+
+    if action.nargs != 0:
+        action.choices = action.choices or choices.get(action.dest)
+    if action.metavar in ("FILE", "DIR"):
+        action.complete = shtab.FILE if action.metavar == "FILE" else shtab.DIRECTORY
+    if isinstance(action.metavar, str):
+        action.metavar = action.metavar.replace("[HOST:]", "")  # zsh takes a colon for the end of the text

@@ -43,12 +43,11 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
-"""File in the state folder with what is logged while a command has the terminal."""
 
 
 @dataclasses.dataclass
 class _Run:
-    """A configuration at work."""
+    """A configuration that runs, with its identity, pipeline and server of health."""
 
     config: Config
     common: Identity
@@ -80,7 +79,7 @@ def run(
 
     With `once` or `duration` nothing is left on disk unless the configuration names a spool. At SIGHUP the
     configuration that `load` returns takes the place of the old one. Return the exit code: 0, that of `command`, or 1
-    where an input ended within a record, where the points of `once` were not delivered, or where those of `duration`
+    where an input ended within a record, where the points of `once` were not delivered, or where points of `duration`
     were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
 
     The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
@@ -113,7 +112,7 @@ def _run_command(
     this: _Run, command: Sequence[str], *, once: bool, duration: float | None, tell: Callable[[str], None]
 ) -> int:
     """Collect while `command` runs; return its exit code."""
-    from chipwatch.report.summary import Summary  # noqa: PLC0415  # these take 1 MB, only if there is a command
+    from chipwatch.report.summary import RunSummary  # noqa: PLC0415  # these take 1 MB, only if there is a command
     from chipwatch.runtime.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
 
     config, lines, early = this.config, [], list[int]()
@@ -123,7 +122,7 @@ def _run_command(
     for number in early:  # signals that came while it started
         watched.forward(number, None)
     logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
-    summary = Summary() if not config.quiet and is_first_rank(os.environ) else None
+    summary = RunSummary() if not config.quiet and is_first_rank(os.environ) else None
 
     def on_start(pipeline: Pipeline) -> None:
         if summary:
@@ -147,7 +146,7 @@ def _run_command(
 
 
 def _check_command(config: Config) -> None:
-    """Raise ConfigError for what a command after `--` excludes, and for whatever else is wrong."""
+    """Raise ConfigError for options that a command after `--` excludes, and for any other fault."""
     if config.pid is not None:
         label = config.sources.get("pid", "pid")
         raise ConfigError(f"{label} {config.pid}: the command after -- is watched instead; leave one of them out")
@@ -171,7 +170,7 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
 
 
 def _is_for_script(config: Config) -> bool:
-    """Tell whether all points are printed, and not on a terminal."""
+    """Return whether all points are printed, and not on a terminal."""
     return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not (
         sys.stdout and sys.stdout.isatty()
     )
@@ -259,12 +258,12 @@ def _collect(
 
 
 def _owes(pipeline: Pipeline) -> bool:
-    """Tell whether some sink did not get all that it was to get."""
+    """Return whether some sink did not get all that it was to get."""
     return any(route.spool.is_due for route in pipeline.routes)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
-    """Say how it ended, where that is worth a word; tell whether an input that ended was whole and was sent."""
+    """Log how the inputs ended; return whether each that ended was whole and was sent."""
     ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
     for end in ends:
         log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
@@ -283,9 +282,9 @@ def identify(config: Config, acknowledge: float, *, wrapped: bool = False) -> Id
     """
     among = sources(os.environ, config.sys, owner_of_watched(config, wrapped=wrapped))
     among = (Records(), *among) if config.stdin else among
-    found = Identity(config.common_dims, config.dims, among, hints(config))
-    found.start()
-    if acknowledge and not found.wait(acknowledge):
-        found.close()
-        raise found.unknown()
-    return found
+    identity = Identity(config.common_dims, config.dims, among, hints(config))
+    identity.start()
+    if acknowledge and not identity.wait(acknowledge):
+        identity.close()
+        raise identity.unknown()
+    return identity

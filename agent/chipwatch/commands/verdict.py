@@ -1,173 +1,121 @@
-"""Reaches the verdict: asks the running agent, else reads this machine, in less than two seconds."""
+"""`agent verdict`: parses its options, and prints the verdict as text for people, a line for programs, or JSON."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import queue
-import select
-import signal
-import sys
-import threading
+import textwrap
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
 
-from chipwatch.collector import Collector
 from chipwatch.commands.parser import flags
-from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
-from chipwatch.config.options import Config
-from chipwatch.datapoint import NO_DIMENSIONS, Level
 from chipwatch.errors import ConfigError
-from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
-from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.sampler import Reading, Sampler
+from chipwatch.redaction import one_line
 from chipwatch.runtime.wanted import check_places
-from chipwatch.status.heartbeat import state_folder
-from chipwatch.status.socket import NoAnswer, ask
-from chipwatch.verdict import expect, report, rules
-from chipwatch.verdict.callers import STARTED, code_of
-from chipwatch.verdict.history import WATCHED, History
-from chipwatch.verdict.instances import INSTANCES
+from chipwatch.verdict import expect
+from chipwatch.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of
+from chipwatch.verdict.judge import Unknown, Verdict, judge
+from chipwatch.verdict.reading import expected_by_type, readings
+from chipwatch.verdict.rules import Reason
 
 TIMEOUT: Final = 2.0
 """Seconds from the start of this program to its end."""
-AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.75, 0.85
-"""
-Share of that time after which the agent has answered, collectors have, their process has, and all is known.
-
-The process is left behind then: a call in a driver may not even end by a signal.
-"""
-MIN_WAIT: Final = 0.05
-MAX_ANSWER: Final = 8 << 20
+MAX_EVIDENCE: Final = 200
+"""Characters of a message of the kernel."""
+MAX_LINE: Final = 600
+"""Characters of the one line; a drain reason of Slurm or a condition of Kubernetes is not longer."""
 
 
 def run(given: argparse.Namespace) -> tuple[str, int]:
     """Return what to print, and the exit code; raise ConfigError."""
-    caller = given.caller
-    asked = [getattr(given, "expect", None), getattr(given, "expect_from", None)]
-    if all(asked):
+    caller, words = given.caller, getattr(given, "expect", None)
+    by_type = hasattr(given, "expect_from")
+    if words and by_type:
         raise ConfigError("--expect, --expect-from: give one of them")
-    expected = expect.parse(asked[0]) if asked[0] is not None else []
+    expected = expect.parse(words) if words is not None else []
     config, timeout = load(getattr(given, "config", None), flags(given)), getattr(given, "timeout", TIMEOUT)
     check_places(config)
-    answer, source = _readings(config, timeout)
-    unknown: list[report.Unknown] = []
-    if asked[1]:
-        expected = _expected_of(config, unknown, _left(LAST_SHARE * timeout))
+    answer, source = readings(config, timeout)
+    unknown: list[Unknown] = []
+    if by_type:
+        expected = expected_by_type(config, unknown, timeout)
     verdict = judge(answer, expected, config.sys, unknown, source)
     code = code_of(verdict.word, caller)
     if hasattr(given, "json"):
-        return report.as_json(verdict, code), code
-    return (report.as_text(verdict) if caller == "person" else report.as_line(verdict)), code
+        return as_json(verdict, code), code
+    return (as_text(verdict) if caller == "person" else as_line(verdict)), code
 
 
-def judge(
-    answer: Mapping[str, Any], expected: list[expect.Expected], sys: Path, unknown: list[report.Unknown], source: str
-) -> report.Verdict:
-    """Return the verdict on an answer of History."""
-    series, collectors = [rules.Seen(*one) for one in answer["series"]], answer["collectors"]
-    missing, open_questions = expect.compare(expected, series, collectors, sys)
-    wrong = [*missing, *rules.reasons(series)]
-    unknown += [report.Unknown(about, why, decides=True) for about, why in open_questions]
-    for name, of in collectors.items():
-        if of["state"] == "failing":
-            unknown.append(report.Unknown(name, of["error"], decides=True))
-        elif of["state"] == "absent" and name == "kernel":  # a right is missing, not a device
-            unknown.append(report.Unknown("kernel log", of["error"], decides=False))
-        elif of["error"] and of["state"] == "ok":
-            unknown.append(report.Unknown(name, of["error"], decides=False))
-    if any("gpu.fault" in of["metrics"] for of in collectors.values()):
-        unknown += [report.Unknown(about, why, decides=False) for about, why in rules.not_told(series)]
-    if not series and not any(of["state"] in ("ok", "failing") for of in collectors.values()):
-        unknown.append(report.Unknown("machine", "nothing was read yet", decides=True))
-    logged = [rules.KERNEL] if collectors.get("kernel", {}).get("state") == "ok" else []
-    return report.Verdict(wrong, [*rules.fine(series, wrong, logged)], unknown, source)
+def as_text(verdict: Verdict, width: int = 100) -> str:
+    """Return a block for each severity, then what is fine and what is unknown."""
+    margin = max([10, *(len(reason.about) for reason in verdict.reasons)])
+    lines = [] if verdict.word in (NOT_FIT, DEGRADED) else [verdict.word.upper()]
+    for severity in (NOT_FIT, DEGRADED):
+        if group := [reason for reason in verdict.reasons if reason.severity == severity]:
+            lines.append(severity.upper())
+        for reason in group:
+            lines += _row(f"  {reason.about:<{margin}} ", f"{_sentence(reason)}. {reason.do}", width)
+            if reason.shown_by and reason.shown_by.text:
+                lines += _row(f"  {'':<{margin}} ", one_line(reason.shown_by.text, MAX_EVIDENCE), width)
+    if verdict.fine:
+        lines += _row(f"{'FINE':<{margin + 2}} ", ", ".join(verdict.fine), width)
+    for unknown in verdict.unknown:
+        lines += _row(f"{'UNKNOWN':<{margin + 2}} ", one_line(f"{unknown.about} ({unknown.why})"), width)
+    return "\n".join(lines)
 
 
-def _left(seconds: float) -> float:
-    """Return how many seconds are left until so many after the start."""
-    return max(MIN_WAIT, STARTED + seconds - time.monotonic())
+def as_line(verdict: Verdict) -> str:
+    """Return one line: the verdict, then what decides it first: the worst reasons, or what is unknown."""
+    worst = sorted(verdict.reasons, key=lambda one: one.severity != NOT_FIT)
+    parts = [f"{one.about}: {_sentence(one)}. {one.do}" for one in worst]
+    if verdict.word == UNKNOWN:
+        parts = [f"{one.about}: {one.why}" for one in verdict.unknown if one.decides] + parts
+    text = "; ".join(parts) or ", ".join(verdict.fine)
+    return one_line(f"{verdict.word.upper()}{f': {text}' if text else ''}".replace("|", "/"), MAX_LINE)
 
 
-def _expected_of(config: Config, unknown: list[report.Unknown], wait: float) -> list[expect.Expected]:
-    """Return what a machine of this type has; where type or contents are not known, add that to `unknown`."""
-    identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
-
-    def find_out() -> None:
-        with contextlib.suppress(UnknownIdentity):
-            identity.start()
-
-    asking = threading.Thread(target=find_out, daemon=True)
-    asking.start()
-    asking.join(wait)
-    known = (identity.known() or NO_DIMENSIONS).get("instance_type")
-    if known in INSTANCES:
-        return expect.parse(INSTANCES[known])
-    why = f"no list of what a {known} has; use --expect" if known else "the type of this instance is not known"
-    unknown.append(report.Unknown("instance_type", why, decides=True))
-    return []
+def as_json(verdict: Verdict, code: int) -> str:
+    """Return one JSON object."""
+    return json.dumps(
+        {
+            "verdict": verdict.word,
+            "exit_code": code,
+            "source": verdict.source,
+            "reasons": [_object(reason) for reason in verdict.reasons],
+            "fine": [*verdict.fine],
+            "unknown": [one._asdict() for one in verdict.unknown],
+        },
+        indent=1,
+    )
 
 
-def _readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
-    """Return the answer of the running agent, else that of a reading here, and which of them it is."""
-    with contextlib.suppress(NoAnswer):
-        answer = ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout))
-        if answer["collectors"]:  # an agent that reads something else, such as one job, has nothing to say
-            return answer, "agent"
-    built = build_collectors(config)
-    wanted = {name: one for name, one in built.items() if WATCHED & {metric.name for metric in one.metrics}}
-    if hasattr(os, "fork") and sys.platform == "linux":
-        return _read_in_child(wanted, timeout), "reading"
-    return read(wanted, _left(READ_SHARE * timeout)), "reading"
+def _object(reason: Reason) -> dict[str, object]:
+    shown = reason.shown_by
+    evidence = None
+    if shown:
+        last = shown.last and datetime.fromtimestamp(shown.last / 1e9, UTC).isoformat(timespec="seconds")
+        evidence = {
+            "metric": shown.metric, "dims": dict(shown.dims), "value": shown.value, "last_hour": shown.rose,
+            "last": last, "message": shown.text or None,
+        }  # fmt: skip
+    return {**reason._asdict(), "shown_by": evidence}
 
 
-def read(collectors: Mapping[str, Collector], wait: float) -> dict[str, Any]:
-    """Return the answer of one reading by this process, with what comes within `wait` seconds."""
-    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    samplers = [Sampler(name, collector, Level.BASIC, readings) for name, collector in collectors.items()]
-    history, now = History(samplers, time.time_ns()), time.time_ns()  # stamps the one reading
-    pipeline = Pipeline(samplers, (), readings, interval=wait)
-    for sampler in samplers:
-        sampler.start()
-    history.take(pipeline.gather(now, wait), now)
-    return history.answer(watched=False)
+def _sentence(reason: Reason) -> str:
+    """Return what is wrong, how often, and when last."""
+    shown = reason.shown_by
+    if shown is None or (shown.last is None and not shown.rose):
+        return reason.says
+    often = f"{shown.rose:g} times in the last hour" if shown.rose and shown.rose > 1 else ""
+    when = "" if shown.last is None else f"at {time.strftime('%H:%M:%S', time.localtime(shown.last / 1e9))}"
+    return f"{reason.says} {', last '.join(filter(None, (often, when)))}"
 
 
-def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
-    """
-    Return the answer of a reading by a child process, which is not waited for.
-
-    A process with a thread that hangs in a driver cannot end, and whoever waits for it hangs, too.
-    """
-    receiver, sender = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            for standard in range(3):  # whoever reads our output would wait until this process, too, has closed it
-                os.dup2(os.open(os.devnull, os.O_RDWR), standard)
-            body = json.dumps(read(collectors, _left(READ_SHARE * timeout))).encode()
-            while body:
-                body = body[os.write(sender, body) :]
-        finally:
-            os._exit(0)
-    os.close(sender)
-    body = b""
-    while len(body) < MAX_ANSWER and select.select([receiver], [], [], _left(CHILD_SHARE * timeout))[0]:
-        if not (part := os.read(receiver, 1 << 16)):
-            break
-        body += part
-    os.close(receiver)
-    os.kill(child, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(child, os.WNOHANG)
-    try:
-        answer: Mapping[str, Any] = json.loads(body)
-    except ValueError:
-        why = f"the readings did not return in {timeout:g} s: a driver or a file server may hang"
-        return {"series": [], "collectors": {"machine": {"state": "failing", "error": why, "metrics": []}}}
-    return answer
+def _row(head: str, text: str, width: int) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text, max(width, len(head) + 40), initial_indent=head, subsequent_indent=" " * len(head),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,5 +1,5 @@
 """
-What is shown of accelerators and of a finished run, shared by the summary, `top`, `jobs` and `status`.
+Shows accelerators, tables and a finished run to people; shared by the summary, `top`, `jobs` and `status`.
 
-Nothing here reads a device or a file: it takes datapoints and answers.
+Nothing here reads a device or a file: it takes datapoints and answers, and returns text.
 """

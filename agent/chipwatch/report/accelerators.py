@@ -1,4 +1,4 @@
-"""What each accelerator did during a run, for the summary of a wrapped command."""
+"""Sums over the readings of each accelerator in a run, for the summary of a wrapped command."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.logs.text import duration
 from chipwatch.redaction import one_line
 from chipwatch.report import amounts
-from chipwatch.report.figures import FAMILIES, FIGURES
+from chipwatch.report.devices import FAMILIES, FIGURES, Key, key_of, order
+from chipwatch.report.table import TableColumn, table
 
-PART: Final = "mig"
-"""Dimension that numbers the parts of one accelerator."""
 UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
 ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle", "busy"
 ROLES: Final[Mapping[str, str]] = {
@@ -27,18 +26,14 @@ ROLES: Final[Mapping[str, str]] = {
     "gpu.process.memory.used": PROCESS,
     "gpu.process.utilization": PROCESS,
 }
-"""What a metric is to the summary."""
+"""Metric -> its role in the summary."""
 NOT_READ: Final = ("lost", "unknown")
-"""Causes of idle time that say nothing about the utilization."""
+"""Causes of idle time that do not count for the utilization."""
 LITTLE_TO_DO: Final = "low_utilization"
-"""The reason for low clocks that is no throttling."""
+"""Reason for low clocks that is not a throttle."""
 FIRST_COLUMN: Final = 8
 LONGEST: Final = 40
 """Characters of the number and model of an accelerator."""
-
-
-Place = tuple[str, str, str]
-"""Family, number, and part ("": the whole)."""
 
 
 class Utilization:
@@ -66,13 +61,13 @@ class Utilization:
         return next((n for n, seen in enumerate(accumulate(self._percents)) if seen >= rank), 100) if rank else None
 
 
-class Device:
+class DeviceUsage:
     """Sums over the readings of one accelerator, in the same memory for minutes and for weeks."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_used = False
-        """Whether the command was seen to use it."""
+        """True once a process of the command was seen on it."""
         self._points, self._spans = Utilization(), Utilization()
         self.memory: float | None = None
         """Largest reading in bytes."""
@@ -87,7 +82,7 @@ class Device:
 
     def take(self, at: int, points: Mapping[str, Sequence[Datapoint]]) -> None:
         """Take one reading by role; utilization is the mean of the device's cores, memory their sum."""
-        values = {role: [point.value for point in of] for role, of in points.items()}
+        values = {role: [point.value for point in read] for role, read in points.items()}
         if cores := values.get(UTILIZATION):
             self._points.take(fmean(cores))
         if memory := values.get(MEMORY):
@@ -105,19 +100,18 @@ class Device:
                 times[point.dims.get(key, "")] += round(1000 * (point.increase or 0))
         self.is_used |= PROCESS in points
         busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
-        known = busy + sum(
-            point.increase or 0 for point in points.get(IDLE, ()) if point.dims.get("cause") not in NOT_READ
-        )
-        if known > 0:
-            self._spans.take(100 * busy / known, known)
+        read = [point for point in points.get(IDLE, ()) if point.dims.get("cause") not in NOT_READ]
+        seconds = busy + sum(point.increase or 0 for point in read)
+        if seconds > 0:
+            self._spans.take(100 * busy / seconds, seconds)
 
     @property
     def utilization(self) -> Utilization:
-        """Utilization by the time that was busy and idle; where that is not known, by the readings of a moment."""
+        """Utilization by busy and idle time; where that is unknown, by single readings."""
         return self._points if self._spans.mean is None else self._spans
 
 
-def _throttled(device: Device) -> str | None:
+def _throttled(device: DeviceUsage) -> str | None:
     """Return the time of the longest reason: the sum would count overlapping reasons twice."""
     reasons = Counter({reason: ms for reason, ms in device.throttled.items() if reason != LITTLE_TO_DO})
     for reason, ms in reasons.most_common(1):
@@ -125,7 +119,7 @@ def _throttled(device: Device) -> str | None:
     return None
 
 
-def _idle(device: Device) -> str | None:
+def _idle(device: DeviceUsage) -> str | None:
     """Return the time by cause, the longest first; causes of less than a second are left out."""
     causes = [f"{cause} {amounts.clock(ms / 1000)}" for cause, ms in device.idle.most_common() if ms >= 1000]
     return ", ".join(causes) or None
@@ -135,7 +129,7 @@ def _unless_none(text: Callable[[float], str], value: float | None) -> str | Non
     return None if value is None else text(value)
 
 
-COLUMNS: Final[Mapping[str, Callable[[Device], str | None]]] = {
+COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
     "util mean": lambda device: _unless_none("{:.0f} %".format, device.utilization.mean),
     "p95": lambda device: _unless_none("{:.0f} %".format, device.utilization.percentile(0.95)),
     "memory peak": lambda device: _unless_none(amounts.binary, device.memory),
@@ -147,69 +141,58 @@ COLUMNS: Final[Mapping[str, Callable[[Device], str | None]]] = {
 
 
 class Accelerators:
-    """The accelerators of this machine, of whatever make."""
+    """The accelerators of this machine, of any make; the cores of a Neuron device count as one device."""
 
     def __init__(self) -> None:
-        self._devices: dict[Place, Device] = {}
-        self._of_dims: dict[Dimensions, Device | None] = {}
+        self._devices: dict[Key, DeviceUsage] = {}
 
     def take(self, points: Iterable[Datapoint]) -> None:
         """Take the points of one tick, counters with their increase; a reading that came late has its own time."""
-        readings: dict[tuple[Device, int], dict[str, list[Datapoint]]] = defaultdict(lambda: defaultdict(list))
+        readings: dict[tuple[DeviceUsage, int], dict[str, list[Datapoint]]] = defaultdict(lambda: defaultdict(list))
         for point in points:
-            if (role := ROLES.get(point.metric.name)) and (device := self._device(point.dims)):
-                readings[device, point.at][role].append(point)
+            if (role := ROLES.get(point.metric.name)) and (key := key_of(point.dims)):
+                readings[self._device(key, point.dims), point.at][role].append(point)
         for (device, at), by_role in readings.items():
             device.take(at, by_role)
 
     def lines(self) -> Iterator[str]:
         """Yield a table for each family: the devices that the command used or, where none is known, all."""
         for family, title in FAMILIES.items():
-            devices = [device for place, device in sorted(self._devices.items(), key=_order) if place[0] == family]
+            devices = [self._devices[key] for key in sorted(self._devices, key=order) if key[0][0] == family]
             used = [device for device in devices if device.is_used]
             if devices:
                 yield from _table(title, used or devices)
             if used and (others := len(devices) - len(used)):
                 yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
 
-    def cost(self, seconds: float, dollars_per_hour: float, slices: Mapping[Place, float]) -> Iterator[str]:
+    def cost(self, seconds: float, dollars_per_hour: float, slices: Mapping[Key, float]) -> Iterator[str]:
         """
-        Yield what the devices that the command used, or all, cost in so many seconds, and what of it was idle.
+        Yield what the devices that the command used, or all, cost in so many seconds, and the idle part of it.
 
         `slices`: the share that a part has of its device, 1 unless it is known.
         """
-        used = [place for place, device in self._devices.items() if device.is_used] or [*self._devices]
-        cut = {place[:2] for place in used if place[2]}
-        counted = [place for place in used if place[2] or place[:2] not in cut]
+        used = [key for key, device in self._devices.items() if device.is_used] or [*self._devices]
+        cut = {key[:1] for key in used if key[1:]}
+        counted = [key for key in used if key not in cut]
         if counted:
-            number = sum(slices.get(place, 1.0) for place in counted)
-            total, idle = number * seconds, sum(self._devices[place].idle.total() for place in counted) / 1000
+            number = sum(slices.get(key, 1.0) for key in counted)
+            total, idle = number * seconds, sum(self._devices[key].idle.total() for key in counted) / 1000
             yield (
                 f"cost      {number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
                 f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
             )
 
-    def _device(self, dims: Dimensions) -> Device | None:
-        if dims not in self._of_dims:
-            found = None
-            if family := next((key for key in FAMILIES if key in dims), None):
-                number, part = dims[family], dims.get(PART, "")
-                words = (number, part and f"{PART.upper()} {part}", dims.get("model", ""))
-                name = one_line(" ".join(filter(None, words)), LONGEST)
-                found = self._devices.setdefault((family, number, part), Device(name))
-            self._of_dims[dims] = found
-        return self._of_dims[dims]
+    def _device(self, key: Key, dims: Dimensions) -> DeviceUsage:
+        """Return the device of `key`; `dims` has its model."""
+        key = key[:1] if key[0][0] == "neuron_device" else key
+        if (device := self._devices.get(key)) is None:
+            parts = (f"{dimension.upper()} {number}" for dimension, number in key[1:])
+            name = one_line(" ".join(filter(None, (key[0][1], *parts, dims.get("model", "")))), LONGEST)
+            device = self._devices[key] = DeviceUsage(name)
+        return device
 
 
-def _order(item: tuple[Place, Device]) -> list[tuple[int, str]]:
-    return [(len(number), number) for number in item[0][1:]]
-
-
-def _table(title: str, devices: Sequence[Device]) -> Iterator[str]:
-    columns = [[name, *(cell(device) or "-" for device in devices)] for name, cell in COLUMNS.items()]
-    columns = [column for column in columns if set(column[1:]) != {"-"}]
-    first = [title, *(f"  {device.name}" for device in devices)]
-    width = max(FIRST_COLUMN, *map(len, first))
-    widths = [max(map(len, column)) for column in columns]
-    for label, *cells in zip(first, *columns, strict=True):
-        yield "  ".join([f"{label:<{width}}", *(f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=True))])
+def _table(title: str, devices: Sequence[DeviceUsage]) -> Iterator[str]:
+    first = [f"{title:<{FIRST_COLUMN}}", *(f"  {device.name}" for device in devices)]
+    columns = ([name, *(cell(device) or "-" for device in devices)] for name, cell in COLUMNS.items())
+    yield from table([TableColumn(first), *(TableColumn(cells, right=True, empty=("-",)) for cells in columns)])

@@ -19,7 +19,8 @@ from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.window import Window
 from chipwatch.redaction import one_line
 from chipwatch.report import amounts
-from chipwatch.report.accelerators import PART, ROLES, Accelerators, Place
+from chipwatch.report.accelerators import ROLES, Accelerators
+from chipwatch.report.devices import device_states
 from chipwatch.runtime.wrapped import WrappedCommand
 from chipwatch.spool.ledger import Ledger
 
@@ -30,8 +31,8 @@ LONGEST: Final = 80
 """Characters of the command that are shown."""
 
 
-class Summary:
-    """Listens to the datapoints of a run; `lines` tells at the end what the command used, and what was sent."""
+class RunSummary:
+    """Listens to the datapoints of a run; `lines` yields at the end what the command used and sent."""
 
     def __init__(self) -> None:
         self._routes: list[tuple[Route, Ledger]] = []
@@ -42,15 +43,15 @@ class Summary:
         self._cpu_at: int | None = None
         self._processes = 0
         self._price: float | None = None
-        self._processors: list[Answers] = []
+        self._answering: list[Answers] = []
 
     def listen(self, pipeline: Pipeline) -> None:
         """Get the datapoints of each tick; note what was sent before, since a spool on disk counts over restarts."""
         self._routes = [(route, copy.deepcopy(route.spool.ledger)) for route in pipeline.routes]
-        processors = [derivation.processor for derivation in pipeline.derivations]
-        self._processors = [processor for processor in processors if isinstance(processor, Answers)]
-        answers = (one.answer() for one in self._processors)
-        self._price = next((price for one in answers if (price := one.get("dollars_per_hour")) is not None), None)
+        processors = (derivation.processor for derivation in pipeline.derivations)
+        self._answering = [processor for processor in processors if isinstance(processor, Answers)]
+        prices = (processor.answer().get("dollars_per_hour") for processor in self._answering)
+        self._price = next((price for price in prices if price is not None), None)
         pipeline.listeners.append(self.take)
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
@@ -76,15 +77,11 @@ class Summary:
         for part in self._cpu(command), self._memory(command), self._bytes(command), self._accelerators.lines():
             yield from (f"  {line}" for line in part)
         if self._price is not None:
-            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, self._slices()))
+            states = (state for processor in self._answering for state in device_states(processor.answer()))
+            slices = {state.key: state.slices for state in states if state.key[1:]}
+            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, slices))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
-
-    def _slices(self) -> dict[Place, float]:
-        """Return the share that each MIG instance has of its GPU."""
-        devices = (device for one in self._processors for device in one.answer().get("devices", ()))
-        return {("gpu", place["gpu"], place[PART]): device["slices"] for device in devices
-                if PART in (place := device["place"])}  # fmt: skip
 
     def _take_cpu(self, cpus: Datapoint, share: Datapoint | None) -> None:
         self._cpus = cpus.value
@@ -98,11 +95,8 @@ class Summary:
         # The system's count is whole but for orphans, which only the readings contain.
         if seconds := max(command.cpu_seconds(), self._cpu_seconds):
             mean = seconds / command.seconds
-            of = f" of {self._cpus:g}" if self._cpus else ""
-            yield (
-                f"CPU       mean {mean:.1f} cores, peak {max(mean, self._peak_cores):.1f}{of};"
-                f" {amounts.cpu_time(seconds)}"
-            )
+            peak = f"{max(mean, self._peak_cores):.1f}{f' of {self._cpus:g}' if self._cpus else ''}"
+            yield f"CPU       mean {mean:.1f} cores, peak {peak}; {amounts.cpu_time(seconds)}"
 
     def _memory(self, command: WrappedCommand) -> Iterator[str]:
         # A process may be larger between two readings; the system knows the largest.
@@ -136,19 +130,19 @@ def _listed(totals: Mapping[str, float], **names: str) -> str:
 
 
 def _signal(number: int) -> str:
-    """Return the name of a signal in brackets, or nothing where there is no such signal."""
+    """Return the name of a signal in brackets, or nothing if no signal has this number."""
     return f" ({signal.Signals(number).name})" if number in list(signal.Signals) else ""
 
 
 def _sent(route: Route, before: Ledger) -> str:
-    """Return what came of the points that the sink was owed in this run, without those for other destinations."""
-    now, apart = route.spool.ledger, route.spool.apart
-    sent, owed = now.sent - before.sent, before.spooled - apart + now.collected - before.collected
+    """Return the fate of the points that the sink was owed in this run, without points for other destinations."""
+    now, elsewhere = route.spool.ledger, route.spool.apart
+    sent, owed = now.sent - before.sent, before.spooled - elsewhere + now.collected - before.collected
     others = {
         "rejected": now.rejected.total() - before.rejected.total(),
         "dropped": now.dropped.total() - before.dropped.total(),
-        "kept": now.spooled - apart,
-        "kept for another destination": apart,
+        "kept": now.spooled - elsewhere,
+        "kept for another destination": elsewhere,
     }
     more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
     if others["kept"] and route.worker.last_error:

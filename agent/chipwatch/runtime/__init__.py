@@ -1,5 +1,5 @@
 """
-What lives beside the pipeline while the agent runs: its state on disk, the status snapshot, announcements, signals.
+Lives beside the pipeline while the agent runs: state on disk, status snapshot, announcements, signals.
 
 Nothing here parses options or prints a result.
 """

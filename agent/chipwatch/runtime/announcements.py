@@ -1,4 +1,4 @@
-"""What a run says at its start and at its end."""
+"""Logs the start and the end of a run: what it collects, where it sends, its ledger."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class DeviceLog:
         self._clock = clock
         self._loggers: dict[str, ThrottledLogger] = {}
         self._troubles: dict[tuple[str, str], Reason] = {}
-        """GPU and what it says -> what is not over."""
+        """GPU and text of the trouble -> troubles that go on."""
         self._xids: dict[Dimensions, float] = {}
 
     def take(self, points: Sequence[Datapoint], _: int) -> None:

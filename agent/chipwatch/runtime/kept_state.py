@@ -1,4 +1,4 @@
-"""What processors keep over a restart of the agent: a file for each in the state folder."""
+"""The state that processors keep over a restart of the agent: a file for each in the state folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class KeptState:
             self.save()
 
     def save(self) -> None:
-        """Write each file anew; a full disk costs only what the next restart would show."""
+        """Rewrite each file; a full disk loses only the state after the next restart."""
         self._due = time.monotonic() + INTERVAL
         for derivation, path in self._files.items():
             if (saved := derivation.save()) is None:

@@ -1,4 +1,4 @@
-"""What shows whether a run is alive and well: the heartbeat, the status socket, and the server for probes."""
+"""Shows that a run is alive and well: the heartbeat, the status socket, and the server for probes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chipwatch.redaction import one_line
 from chipwatch.runtime.kept_state import KeptState
 from chipwatch.runtime.snapshot import snapshot
 from chipwatch.status import heartbeat, socket
-from chipwatch.verdict.history import History
+from chipwatch.verdict.history import EventHistory
 
 if TYPE_CHECKING:
     from chipwatch.status.server import Health
@@ -48,7 +48,7 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
         recent = Recent()
         logging.getLogger().addHandler(recent)
         open_now.callback(logging.getLogger().removeHandler, recent)
-        history = History(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
+        history = EventHistory(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
         pipeline.listeners.append(history.take)
         answers: dict[str, Callable[[], Mapping[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),
@@ -101,9 +101,9 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
         refused = {o.name: one_line(why) for o in routes if (why := o.worker.refused)}  # another thread sets it
         kept = {o.name: o.spool.ledger.spooled for o in routes}
         stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
-        known = common.known() is not None
-        good = healthy()[0] and not refused and not stuck and known
-        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": known}
+        identified = common.known() is not None
+        good = healthy()[0] and not refused and not stuck and identified
+        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": identified}
 
     try:
         health = Health(config.health, healthy, ready)

@@ -1,4 +1,4 @@
-"""Signals of a run: SIGTERM and SIGINT stop it, SIGHUP reads the configuration anew."""
+"""Signals of a run: SIGTERM and SIGINT stop it, SIGHUP reloads the configuration."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def end_in_time(code: int = 1) -> None:
 
 
 def _tell_who_hangs() -> None:
-    names = [one.name for one in threading.enumerate()]
-    log.error("the stop takes over %g s and is cut short; still running: %s", LIMIT, ", ".join(names))
+    names = ", ".join(thread.name for thread in threading.enumerate())
+    log.error("the stop takes over %g s and is cut short; still running: %s", LIMIT, names)
 
 
 class Signals(Generic[T]):
@@ -86,7 +86,7 @@ class Signals(Generic[T]):
         is_hang_up = number == getattr(signal, "SIGHUP", None) and all(map(os.isatty, self._terminals))
         if is_hang_up and self._renew is not None:
             if self._is_asked:
-                return  # whoever waits for the lock reads what is there then
+                return  # the reload that waits for the lock reads the newest file
             self._is_asked = True
             threading.Thread(target=self._reload, args=(self._renew,), name="reload", daemon=True).start()
             return

@@ -41,13 +41,13 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
     }
 
 
-def _source(one: Source) -> dict[str, Any]:
-    absent = one.unavailable if isinstance(one, Sampler) else None
+def _source(source: Source) -> dict[str, Any]:
+    absent = source.unavailable if isinstance(source, Sampler) else None
     return {
-        "state": "absent" if absent else {True: "ok", False: "failing", None: "starting"}[one.ok],
-        "points": one.yielded,
-        "seconds": round(one.seconds, 6),
-        "error": absent or one.trouble,
+        "state": "absent" if absent else {True: "ok", False: "failing", None: "starting"}[source.ok],
+        "points": source.yielded,
+        "seconds": round(source.seconds, 6),
+        "error": absent or source.trouble,
     }
 
 
@@ -69,7 +69,7 @@ def _sink(route: Route) -> dict[str, Any]:
 
 
 def _own_words(name: str, sink: Sink) -> str:
-    """Return what the sink says of itself, nothing if that fails."""
+    """Return the status of a scraped sink in its words, nothing if that fails."""
     with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "status fails"):
         return one_line(sink.status()) if isinstance(sink, IsScraped) else ""
     return ""

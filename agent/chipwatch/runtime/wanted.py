@@ -1,4 +1,4 @@
-"""What was asked for and is not there: places, processes, collectors, deliveries."""
+"""Finds what was asked for and is missing: places, processes, collectors, deliveries."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def _is_there(pid: int, proc: Path) -> bool:
 
 def absent(samplers: Mapping[str, Sampler], names: tuple[str, ...]) -> str | None:
     """Return why none of the collectors `names` reads anything; None if one does, or has not answered yet."""
-    found = [samplers[name] for name in names if name in samplers]
-    if any(sampler.unavailable is None for sampler in found):
+    named = [samplers[name] for name in names if name in samplers]
+    if any(sampler.unavailable is None for sampler in named):
         return None
-    return "; ".join(f"{sampler.name}: {sampler.unavailable}" for sampler in found) or None
+    return "; ".join(f"{sampler.name}: {sampler.unavailable}" for sampler in named) or None
 
 
 class Wanted:
     """
     Stops a run at its first tick where something that was asked for is not there.
 
-    In a run that ends by itself that is each collector that was asked for, in another one only those with `required`:
+    Finite runs: every requested collector; other runs: only `required` ones, since
     a driver that is installed after the boot must not make a unit restart for ever.
     """
 
@@ -83,10 +83,10 @@ class Wanted:
             self._samplers[name].absence_level = logging.WARNING
         self._before = {route.name: route.spool.ledger.sent for route in pipeline.routes}
         self.missing = False
-        """Whether something was not there."""
+        """True once something was missing."""
 
     def look(self) -> None:
-        """Tell what is missing, and stop; call it after each tick."""
+        """Log what is missing, and stop; called after each tick."""
         for names in [*self._pending]:
             if why := absent(self._samplers, names):
                 log.error("%s", why)

@@ -29,7 +29,7 @@ BLOCK: Final = 512
 MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """Bytes of ru_maxrss."""
 LOCAL_RANKS: Final = ("SLURM_LOCALID", "LOCAL_RANK")
-"""The number of this process among those of its job on this machine, as Slurm's srun and PyTorch's torchrun set it."""
+"""Variables of Slurm's srun and PyTorch's torchrun with the rank of this process on this machine."""
 
 
 class NotStarted(CommandError):
@@ -66,7 +66,7 @@ class WrappedCommand:
         self.pid = self._child.pid
         self._waiting = threading.Lock()
         self.seconds = 0.0
-        """How long the command ran; set at its end."""
+        """Duration of the command; set at its end."""
         self._usage: Any = None
 
     def __enter__(self) -> Self:
@@ -91,7 +91,7 @@ class WrappedCommand:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the command has ended."""
+        """True once the command has ended."""
         return self._child.returncode is not None
 
     def on_end(self, call: Callable[[], None]) -> None:

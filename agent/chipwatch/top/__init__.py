@@ -1,1 +1,5 @@
-"""`agent top`: this machine on a full screen."""
+"""
+Shows this machine, or a recording, on a full screen: `agent top`.
+
+Nothing here sends or keeps a point; what other commands print too belongs in `report/`.
+"""

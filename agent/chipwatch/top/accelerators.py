@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from chipwatch.report.figures import FAMILIES
-from chipwatch.top.draw import Line, Style, level, padded, scaled, whole
-from chipwatch.top.machine import Device
+from chipwatch.report.devices import FAMILIES
+from chipwatch.top.draw import Glyphs, Line, level, padded, scaled, whole
+from chipwatch.top.machine import Accelerator
 from chipwatch.top.view import SORTS, View
 
 FULL: Final = 100
@@ -15,9 +15,9 @@ FULL: Final = 100
 COMPACT: Final = 80
 """Columns below which the least is shown."""
 WIDE: Final = 160
-"""Columns from which each accelerator has a graph of its own."""
+"""Columns from which each accelerator has a graph."""
 WARM, HOT = 75, 85
-"""Temperatures (°C) from which a chip is marked; our choice, since each model has limits of its own."""
+"""Temperatures (°C) from which a chip is marked; our choice: limits differ by model."""
 FULL_MEMORY: Final = 95
 """Share of an accelerator's memory (%) from which it is marked."""
 
@@ -30,14 +30,14 @@ class Column(NamedTuple):
     """Cells; 0: a bar, which gets its share of what is left."""
     columns: int
     """Columns of the screen from which it is shown."""
-    cell: Callable[[Device], tuple[str, str]]
+    cell: Callable[[Accelerator], tuple[str, str]]
     """Returns the text and its role."""
-    percent: Callable[[Device], float | None] | None = None
-    """Returns what a bar shows."""
+    percent: Callable[[Accelerator], float | None] | None = None
+    """Returns the percent of a bar."""
     left: bool = False
 
 
-def _memory(device: Device) -> tuple[str, str]:
+def _memory(device: Accelerator) -> tuple[str, str]:
     used, total, share = device.get("used"), device.total, device.memory
     role = "warn" if share is not None and share >= FULL_MEMORY else ""
     if used is None:
@@ -46,7 +46,7 @@ def _memory(device: Device) -> tuple[str, str]:
     return (f"{used / gib:.0f}/{total / gib:.0f}G" if total else f"{scaled(used, 1024)}"), role
 
 
-def _power(device: Device) -> tuple[str, str]:
+def _power(device: Accelerator) -> tuple[str, str]:
     power, limit, share = device.get("power"), device.get("limit"), device.power
     if power is None:
         return ("-" if share is None else f"{share:.0f} %"), ""
@@ -54,12 +54,12 @@ def _power(device: Device) -> tuple[str, str]:
     return f"{power:.0f}/{limit:.0f} W" if limit else f"{power:.0f} W", ""
 
 
-def _temperature(device: Device) -> tuple[str, str]:
+def _temperature(device: Accelerator) -> tuple[str, str]:
     value = device.get("temperature")
     return whole(value), level(value, WARM, HOT)
 
 
-def _model(device: Device) -> tuple[str, str]:
+def _model(device: Accelerator) -> tuple[str, str]:
     return device.model.removeprefix("NVIDIA ") or FAMILIES.get(device.key[0][0], ""), ""
 
 
@@ -83,7 +83,7 @@ FIGURE_CELLS: Final = {"utilization": 4, "memory": 8}
 """Cells of the number beside a bar."""
 
 
-def table(devices: Sequence[Device], width: int, style: Style) -> list[Line]:
+def table(devices: Sequence[Accelerator], width: int, style: Glyphs) -> list[Line]:
     """Return the title and the rows of the accelerators."""
     columns = [column for column in COLUMNS if width >= column.columns]
     columns = [column for column in columns if column.title not in IF_ANY or
@@ -118,26 +118,20 @@ def table(devices: Sequence[Device], width: int, style: Style) -> list[Line]:
 
 
 def _last(values: Sequence[float | None], count: int) -> list[float | None]:
-    known = [*values][-count:]
-    return [*([None] * (count - len(known))), *known]
+    latest = [*values][-count:]
+    return [*([None] * (count - len(latest))), *latest]
 
 
-def matches(word: str, device: Device) -> bool:
-    """Tell whether `word` is in a number, a model, a state, a job or a user of the device."""
-    texts = (
-        device.label,
-        device.model,
-        device.state[0],
-        device.job,
-        device.user,
-        *(p.user for p in device.processes or ()),
-    )
+def matches(word: str, device: Accelerator) -> bool:
+    """Return whether `word` is in a number, a model, a state, a job or a user of the device."""
+    users = (process.user for process in device.processes or ())
+    texts = (device.label, device.model, device.state[0], device.job, device.user, *users)
     return not word or any(word.lower() in text.lower() for text in texts)
 
 
-def ordered(devices: list[Device], view: View) -> list[Device]:
+def ordered(devices: list[Accelerator], view: View) -> list[Accelerator]:
     """Return the devices in the order of the view: numbers ascend, figures descend."""
-    what = SORTS[view.sort]
-    if what != "number":
-        devices = sorted(devices, key=lambda one: -(one.memory or 0) if what == "memory" else -(one.get(what) or 0))
+    figure = SORTS[view.sort]
+    if figure != "number":
+        devices = sorted(devices, key=lambda d: -((d.memory if figure == "memory" else d.get(figure)) or 0))
     return devices[::-1] if view.reverse else devices

@@ -1,4 +1,4 @@
-"""What the agent that runs on this machine has delivered, as its status socket tells."""
+"""The deliveries of the agent that runs on this machine, as its status socket answers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LONGEST: Final = 60
 
 
 class Delivery:
-    """Asks the agent on a thread of its own, since an agent that hangs answers late."""
+    """Asks the agent on a separate thread, since an agent that hangs answers late."""
 
     def __init__(self, folder: Path, wake: Callable[[], None]) -> None:
-        """Ask the agent whose state is in `folder`; call `wake` where the answer is another one."""
+        """Ask the agent whose state is in `folder`; call `wake` when the answer changes."""
         self._folder, self._wake = folder, wake
         self._stop = threading.Event()
         self.parts: list[Line] = []

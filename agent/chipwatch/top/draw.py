@@ -15,8 +15,8 @@ DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
 STEPS: Final = " ._-=+*#%@"
 
 
-class Style(NamedTuple):
-    """With which characters to draw."""
+class Glyphs(NamedTuple):
+    """The characters to draw with: of Unicode, or of ASCII alone."""
 
     ascii: bool = False
 
@@ -41,7 +41,7 @@ class Style(NamedTuple):
 
     @property
     def per_cell(self) -> int:
-        """How many values of a graph share a cell."""
+        """Number of values in a cell of a graph."""
         return 1 if self.ascii else 2
 
     def rule(self, width: int) -> Line:

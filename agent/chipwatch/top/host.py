@@ -1,12 +1,12 @@
-"""What is shown of the host."""
+"""The host's part of the screen: a strip, rows of resources, logical CPUs."""
 
 from __future__ import annotations
 
 from itertools import chain
 from typing import Final
 
-from chipwatch.top.draw import Line, Style, flow, level, padded, scaled, whole, width_of
-from chipwatch.top.machine import Machine
+from chipwatch.top.draw import Glyphs, Line, flow, level, padded, scaled, whole, width_of
+from chipwatch.top.machine import MachineState
 
 WIDE: Final = 100
 """Columns from which bars are wider."""
@@ -14,7 +14,7 @@ BUSY: Final = 90
 """Share of a host's resource (%) from which it is marked."""
 
 
-def strip(machine: Machine, width: int, style: Style) -> list[Line]:
+def strip(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
     """Return the strip of the host, for a machine with accelerators."""
     bar = 10 if width >= WIDE else 6
     cpu, used, total = (machine.of_host(name) for name in ("cpu.utilization", "memory.used", "memory.total"))
@@ -36,12 +36,12 @@ def strip(machine: Machine, width: int, style: Style) -> list[Line]:
     return flow(items, width)
 
 
-def _rates(machine: Machine, *names: tuple[str, str]) -> Line:
+def _rates(machine: MachineState, *names: tuple[str, str]) -> Line:
     texts = [f"{word} {'-' if (rate := machine.of_host(name)) is None else scaled(rate)}" for word, name in names]
     return [(" ".join(texts), "")]
 
 
-def _fullest(machine: Machine) -> Line:
+def _fullest(machine: MachineState) -> Line:
     """Return the file system with the largest share in use."""
     name = "disk.utilization "
     shares = [(machine.of_host(path) or 0, path.removeprefix(name)) for path in machine.host.names(name)]
@@ -51,37 +51,35 @@ def _fullest(machine: Machine) -> Line:
     return [(f"  {path[-20:]} {share:.0f} % full", level(share, BUSY, 97))]
 
 
-def rows(machine: Machine, width: int, style: Style) -> list[Line]:
+def rows(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
     """Return a row for each resource of the host, for a machine without accelerators."""
-    found: list[Line] = [style.rule(width)]
+    lines: list[Line] = [style.rule(width)]
     bar = max(10, width - 44)
-    for label, name, of in (
+    for label, name, total_name in (
         ("CPU", "cpu.utilization", ""), ("memory", "memory.utilization", "memory.total"),
         ("swap", "swap.utilization", ""), ("CPU pressure", "pressure.cpu some", ""),
         ("memory pressure", "pressure.memory some", ""), ("I/O pressure", "pressure.io some", ""),
         *((f"disk {path}", f"disk.utilization {path}", f"disk.used {path}") for path in _paths(machine)),
     ):  # fmt: skip
         if (value := machine.of_host(name)) is not None:
-            total = machine.of_host(of) if of else None
+            total = machine.of_host(total_name) if total_name else None
             text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
-            found.append([(f"{padded(label, 20)} ", "label"), *style.bar(value, bar), (text, level(value, BUSY, 97))])
+            lines.append([(f"{padded(label, 20)} ", "label"), *style.bar(value, bar), (text, level(value, BUSY, 97))])
     loads = [f"{window} {load:.2f}" for window in ("1m", "5m", "15m")
              if (load := machine.of_host(f"cpu.load {window}")) is not None]  # fmt: skip
-    found.append([(f"{'load':20} ", "label"), ("  ".join(loads) or "-", "")])
-    found.append(
-        [(f"{'disk, B/s':20} ", "label"), *_rates(machine, ("read", "disk.read"), ("written", "disk.written"))]
-    )
-    found.append([(f"{'network, B/s':20} ", "label"),
-                 *_rates(machine, ("received", "network.received"), ("sent", "network.sent"))])  # fmt: skip
-    return [*found, [("no accelerator was found on this machine", "dim")]]
+    disk = _rates(machine, ("read", "disk.read"), ("written", "disk.written"))
+    network = _rates(machine, ("received", "network.received"), ("sent", "network.sent"))
+    texts = (("load", [("  ".join(loads) or "-", "")]), ("disk, B/s", disk), ("network, B/s", network))
+    lines += [[(f"{label:20} ", "label"), *text] for label, text in texts]
+    return [*lines, [("no accelerator was found on this machine", "dim")]]
 
 
-def _paths(machine: Machine) -> list[str]:
+def _paths(machine: MachineState) -> list[str]:
     name = "disk.utilization "
     return sorted(path.removeprefix(name) for path in machine.host.names(name))[:8]
 
 
-def cores(machine: Machine, width: int, style: Style, most: int) -> list[Line]:
+def cores(machine: MachineState, width: int, style: Glyphs, most: int) -> list[Line]:
     """Return the logical CPUs in at most `most` lines."""
     values = machine.cores()
     each = next((cells for cells in (14, 9, 5) if -(-len(values) // max(1, width // cells)) <= most), 5)

@@ -1,4 +1,4 @@
-"""Samples this machine for the screen, by the collectors and samplers of `agent run`."""
+"""Samples this machine for the screen, with the collectors and samplers of `agent run`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.collector import Collector
 from chipwatch.config.instances import build_collectors, build_processors
@@ -31,7 +31,8 @@ from chipwatch.owner import JobFacts
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.window import Window
-from chipwatch.top.machine import Key, Process, device_of
+from chipwatch.report.devices import DeviceState, Key, device_states, key_of
+from chipwatch.top.machine import ListedProcess
 
 if TYPE_CHECKING:
     import psutil
@@ -49,14 +50,14 @@ class Frame(NamedTuple):
 
     at: int
     points: list[Datapoint]
-    processes: list[Process] | None = None
+    processes: list[ListedProcess] | None = None
     models: Mapping[Dimensions, str] = {}
     troubles: tuple[str, ...] = ()
-    holders: Mapping[Key, Mapping[str, Any]] = {}
+    holding: Mapping[Key, DeviceState] = {}
 
 
 class Watched(Collector):
-    """A collector that is asked for models and processes, too, on its own thread."""
+    """Wraps a collector to ask it for models and processes too, on the same thread."""
 
     level: Level = Level.ALL
 
@@ -66,50 +67,41 @@ class Watched(Collector):
         self.device_models: Mapping[Dimensions, str] = {}
 
     def open(self) -> None:
-        """Open the collector at this one's level."""
         if isinstance(self._inner, ReadsByLevel):
             self._inner.level = self.level
         self._inner.open()
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Ask for models and processes, and yield the readings."""
         self.device_models = {device.dims: device.model for device in self.devices() if device.model}
-        found = self._inner.processes() if isinstance(self._inner, HasProcesses) else None
-        self.device_processes = None if found is None else [*islice(found, MOST_PROCESSES)]
+        listed = self._inner.processes() if isinstance(self._inner, HasProcesses) else None
+        self.device_processes = None if listed is None else [*islice(listed, MOST_PROCESSES)]
         yield from self._inner.collect(at)
 
     def processes(self) -> Iterable[DeviceProcess] | None:
-        """Return the processes of this tick."""
         return self.device_processes
 
     def activity(self) -> Iterable[DeviceActivity]:
-        """Ask for the activity."""
         return self._inner.activity() if isinstance(self._inner, HasActivity) else ()
 
     def devices(self) -> Iterable[Device]:
-        """Ask for the devices."""
         return self._inner.devices() if isinstance(self._inner, HasDevices) else ()
 
     def facts(self) -> Iterable[object]:
-        """Ask for other facts."""
         return self._inner.facts() if isinstance(self._inner, HasFacts) else ()
 
     def close(self) -> None:
-        """Close the collector."""
         self.device_processes = None
         self._inner.close()
 
 
 class WatchedFollower(Watched):
-    """A watched collector that follows the processes of others."""
+    """Wraps a collector that follows the processes of others."""
 
     def follow(self, pids: Collection[int]) -> None:
-        """Pass on the pids that other collectors listed."""
         assert isinstance(self._inner, Follows)
         self._inner.follow(pids)
 
     def follow_idle(self, pids: Collection[int]) -> None:
-        """Pass on the pids on devices that had time without work."""
         if isinstance(self._inner, FollowsIdle):
             self._inner.follow_idle(pids)
 
@@ -122,23 +114,24 @@ class Users:
         self._proc = proc
         self._known: dict[int, tuple[psutil.Process, str, str]] = {}
 
-    def named(self, found: Iterable[DeviceProcess]) -> list[Process]:
-        """Return the processes with what the host tells of them; forget others."""
+    def named(self, processes: Iterable[DeviceProcess]) -> list[ListedProcess]:
+        """Return the processes with their users, commands and CPU usage; forget others."""
         import psutil  # noqa: PLC0415  # needed only for processes
 
         psutil.PROCFS_PATH = self._proc  # which only Linux reads
         rows, seen = [], {}
-        for one in found:
+        for listed in processes:
             user, command, cpu = "", "", None
             try:
-                known = self._known.get(one.pid) or self._of(one.pid)
-                seen[one.pid] = known
-                cpu, (_, user, command) = known[0].cpu_percent(), known
+                seen[listed.pid] = self._known.get(listed.pid) or self._of(listed.pid)
+                process, user, command = seen[listed.pid]
+                cpu = process.cpu_percent()
             except (psutil.NoSuchProcess, ValueError):  # a number below 0
-                command = "(not a process here: it has ended, or is of another container)"
+                user, command = "", "(not a process here: it has ended, or is of another container)"
             except psutil.Error:
-                command = "(not permitted)"
-            rows.append(Process(device_of(one.dims), one.pid, user, one.memory, one.utilization, cpu, command))
+                user, command = "", "(not permitted)"
+            key, pid, memory, share = key_of(listed.dims), listed.pid, listed.memory, listed.utilization
+            rows.append(ListedProcess(key, pid, user, memory, share, cpu, command))
         self._known = seen
         return rows
 
@@ -152,7 +145,7 @@ class Users:
 
 
 class Live:
-    """Reads all collectors each `interval` seconds on a thread of its own, and puts frames on a queue."""
+    """Reads all collectors each `interval` seconds on a separate thread, and puts frames on a queue."""
 
     rewound = False
 
@@ -209,32 +202,30 @@ class Live:
             at = time.time_ns()
             points = self._window.add(pipeline.gather(at), at)
             troubles = tuple(self._troubles(pipeline))
-            processes, holders = self._processes(pipeline), dict(self._holders(pipeline))
-            self.frames.put(Frame(at, points, processes, self._models(), troubles, holders))
+            processes, holding = self._processes(pipeline), self._holding(pipeline)
+            self.frames.put(Frame(at, points, processes, self._models(), troubles, holding))
             self._wake()
             due = max(due + pause, time.monotonic())
             pause = self._interval
             self._stop.wait(due - time.monotonic())
 
-    def _processes(self, pipeline: Pipeline) -> list[Process] | None:
-        lists = [one.device_processes for one in self._watched.values()]
-        known = [found for found in lists if found is not None]
-        if not known:
+    def _processes(self, pipeline: Pipeline) -> list[ListedProcess] | None:
+        lists = [watched.device_processes for watched in self._watched.values()]
+        if all(listed is None for listed in lists):
             return None
         processors = [derivation.processor for derivation in pipeline.derivations]
         facts = [fact for processor in processors if isinstance(processor, NeedsFacts) for fact in processor.facts]
         jobs = {pid: owner.job for fact in facts if isinstance(fact, JobFacts) for pid, owner in fact.owners.items()}
-        rows = self._users.named(one for found in known for one in found)
+        rows = self._users.named(process for listed in lists for process in listed or ())
         return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
 
-    def _holders(self, pipeline: Pipeline) -> Iterator[tuple[Key, Mapping[str, Any]]]:
-        for derivation in pipeline.derivations:
-            if isinstance(derivation.processor, Answers):
-                for device in derivation.processor.answer().get("devices", ()):
-                    yield tuple(device["place"].items()), device
+    def _holding(self, pipeline: Pipeline) -> dict[Key, DeviceState]:
+        processors = (derivation.processor for derivation in pipeline.derivations)
+        answers = (processor.answer() for processor in processors if isinstance(processor, Answers))
+        return {device.key: device for answer in answers for device in device_states(answer)}
 
     def _models(self) -> dict[Dimensions, str]:
-        return {dims: model for one in self._watched.values() for dims, model in one.device_models.items()}
+        return {dims: model for watched in self._watched.values() for dims, model in watched.device_models.items()}
 
     def _troubles(self, pipeline: Pipeline) -> Iterator[str]:
         for sampler in pipeline.samplers:
@@ -244,8 +235,3 @@ class Live:
                 yield f"{sampler.name}: {sampler.trouble or 'its last reading has not returned'}"
             elif sampler.trouble:
                 yield f"{sampler.name}: {sampler.trouble}"
-
-
-def snapshot_of(process: Process) -> dict[str, Any]:
-    """Return a process as a JSON object."""
-    return {**process._asdict(), "device": dict(process.device)}

@@ -1,4 +1,4 @@
-"""What the screen knows of a machine: its accelerators, its host, and their history."""
+"""The state of a machine for the screen: its accelerators, its host, and their history."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from statistics import fmean
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from chipwatch.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.logs.text import duration
-from chipwatch.report.figures import FIGURES
-from chipwatch.top.trend import Trend
+from chipwatch.report.devices import FIGURES, DeviceState, Key, key_of, label, order
 
-PARTS: Final = {"gpu": "mig", "neuron_device": "neuron_core", "ipu": "", "tpu": ""}
-"""Dimension that names a device -> dimension that names a part of it."""
 HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "direction", "mode")
 """Dimensions that distinguish readings of the host; others say which machine it is."""
 OF_THE_DEVICE: Final = {"temperature", "power", "limit", "power share", "clock", "state"}
-"""Figures of a part that are those of its device if it has none of its own."""
+"""Figures that a part takes from its device where it has no reading itself."""
 ANSWERS: Final = frozenset(metric for figure, names in FIGURES.items() if figure != "state" for metric in names)
 """Readings of a device that answers."""
 ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}
@@ -27,17 +24,10 @@ ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), 
 RECOVERY: Final = "gpu.recovery_action"
 THROTTLED: Final = "gpu.throttled"
 LETTERS: Final = {
-    "power": "P",
-    "thermal": "T",
-    "hardware": "H",
-    "hw_thermal": "T",
-    "power_brake": "H",
-    "sw_thermal": "T",
-    "sync_boost": "S",
-    "board_limit": "B",
-    "reliability": "R",
-}
-"""Reason of a throttle -> letter; an idle device's low clock is no throttle."""
+    "power": "P", "thermal": "T", "hardware": "H", "hw_thermal": "T", "power_brake": "H", "sw_thermal": "T",
+    "sync_boost": "S", "board_limit": "B", "reliability": "R",
+}  # fmt: skip
+"""Reason of a throttle -> letter; an idle device's low clock is not one."""
 FRESH: Final = 30.0
 """Seconds for which a reading is shown; some are made every ten seconds only."""
 LARGEST: Final = 1e30
@@ -49,10 +39,11 @@ SHORT_HISTORY: Final = 240
 HOST_TRENDS: Final = (
     "cpu.utilization", "memory.utilization", "network.received", "network.sent", "disk.read", "disk.written",
 )  # fmt: skip
-Key = tuple[tuple[str, str], ...]
+HISTORY: Final = 3600
+"""Samples of each history."""
 
 
-class Process(NamedTuple):
+class ListedProcess(NamedTuple):
     """A process that uses an accelerator."""
 
     device: Key
@@ -69,18 +60,36 @@ class Process(NamedTuple):
 
 
 @lru_cache(maxsize=20_000)
-def device_of(dims: Dimensions) -> Key:
-    """Return which device, and which part of it, these dimensions name; nothing for the host's."""
-    for device, part in PARTS.items():
-        if number := dims.get(device):
-            return ((device, number), *([(part, dims[part])] if part in dims else []))
-    return ()
-
-
-@lru_cache(maxsize=20_000)
 def host_key(name: str, dims: Dimensions) -> str:
-    """Return a reading's name with what distinguishes it: `cpu.load 1m`."""
+    """Return a reading's name with the values that distinguish it: `cpu.load 1m`."""
     return " ".join((name, *(dims[key] for key in HOST_KEYS if key in dims)))
+
+
+class Trend:
+    """A figure over the last hour, at a sample a second."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, float]] = deque(maxlen=HISTORY)
+
+    def put(self, at: int, value: float | None) -> None:
+        """Add a sample of the time `at` (ns)."""
+        if value is not None:
+            self._samples.append((at, value))
+
+    def __bool__(self) -> bool:
+        """Return whether there is a sample."""
+        return bool(self._samples)
+
+    def means(self, end: int, step: float, count: int) -> list[float | None]:
+        """Return the mean of each of the `count` intervals of `step` seconds up to that of `end` (ns)."""
+        intervals: list[list[float]] = [[] for _ in range(count)]
+        size = int(step * 1e9)
+        for at, value in reversed(self._samples):
+            if (back := end // size - at // size) >= count:
+                break
+            if back >= 0:
+                intervals[count - 1 - back].append(value)
+        return [fmean(values) if values else None for values in intervals]
 
 
 class Readings:
@@ -96,8 +105,9 @@ class Readings:
         value: float | None = point.value
         if point.metric.kind is Kind.COUNTER:
             start = point.window_start
-            known = point.increase is not None and start is not None and start < point.at
-            value = point.increase / (point.at - start) * 1e9 if known else None  # type: ignore[operator]
+            value = None
+            if point.increase is not None and start is not None and start < point.at:
+                value = point.increase / (point.at - start) * 1e9
         if value is not None and (not value or 1 / LARGEST < abs(value) < LARGEST):
             self._last[name] = value, point.at
 
@@ -111,30 +121,30 @@ class Readings:
         return [name for name in self._last if name.startswith(beginning)]
 
 
-class Device:
+class Accelerator:
     """One accelerator, or a part of one."""
 
-    def __init__(self, key: Key, whole: Device | None) -> None:
+    def __init__(self, key: Key, whole: Accelerator | None) -> None:
         """Take what names it, and the device that it is a part of."""
         self.key, self._whole = key, whole
-        self.label = ".".join(number for _, number in key)
+        self.label = label(key)
         self.model: str = whole.model if whole else ""
         self.readings = Readings()
         self.errors: dict[str, str] = {}
         self.recovery = 0, ""
-        """When its driver asked for a recovery last, and for which."""
+        """Time of its driver's last request for a recovery, and the recovery."""
         self.has_parts = False
-        self.processes: list[Process] | None = None
-        """Those that its driver lists; None if it lists none of any device."""
-        self.holder: Mapping[str, Any] = {}
-        """Who holds it, and what it does: a device of the answer of the processor `jobs`."""
+        self.processes: list[ListedProcess] | None = None
+        """Processes that its driver lists; None if it lists none of any device."""
+        self.holding = DeviceState()
+        """Its jobs and what it does for them, as the processor `jobs` answers."""
         self.history: deque[float | None] = deque(maxlen=SHORT_HISTORY)
         """Utilization."""
         self._throttles: dict[str, int] = {}
         self._summed: dict[str, int] = {}
         self._gap, self.seen = 0, 0
         self.answered = 0
-        """When it gave one of ANSWERS."""
+        """Time of its last reading of ANSWERS."""
         self.now = 0
 
     def take(self, point: Datapoint) -> None:
@@ -194,8 +204,9 @@ class Device:
     @property
     def flags(self) -> str:
         """A letter for each reason that holds the clocks down."""
-        held = [reason for reason, at in self._throttles.items() if at and self.now - at <= self.readings.fresh * 1e9]
-        return "".join(sorted({LETTERS.get(reason, "") for reason in held}))
+        age = self.readings.fresh * 1e9
+        reasons = (reason for reason, at in self._throttles.items() if at and self.now - at <= age)
+        return "".join(sorted({LETTERS.get(reason, "") for reason in reasons}))
 
     @property
     def silent(self) -> float:
@@ -205,7 +216,7 @@ class Device:
 
     @property
     def state(self) -> tuple[str, str]:
-        """What is wrong with it, or why it is idle; and how bad that is: bad, warn or dim."""
+        """Its fault, or the reason why it is idle; and the severity: bad, warn or dim."""
         errors = ", ".join(f"{word} {which}" for word, which in self.errors.items())
         whole = self._whole or self
         recovery = whole.recovery[1] if whole.recovery[0] == whole.seen else ""
@@ -219,29 +230,24 @@ class Device:
         if recovery:
             return recovery, "warn"
         if self.job:
-            return self._held()
+            since = self.holding.seconds_since_kernel
+            doing = self.holding.doing(f"held {duration(since, 1)}" if since else "held")
+            return doing, "warn" if self.holding.state == "held" else "dim"
         idle = self.processes == [] and not self.has_parts and not self.get("utilization")
         return ("no process" if idle else ""), "dim"
 
     @property
     def job(self) -> str:
         """The jobs that hold it."""
-        return ",".join(self.holder.get("jobs", ()))
+        return ",".join(self.holding.jobs)
 
     @property
     def user(self) -> str:
         """The users of these jobs."""
-        return ",".join(self.holder.get("users", ()))
-
-    def _held(self) -> tuple[str, str]:
-        """Return what the device does for its jobs, since when it is held for nothing, or why it is stalled."""
-        state, cause, since = (self.holder.get(key) for key in ("state", "cause", "seconds_since_kernel"))
-        if state == "held":
-            return f"held {duration(since, 1)}" if since else "held", "warn"
-        return f"{state}: {cause}" if state == "stalled" and cause not in ("", "other") else f"{state}", "dim"
+        return ",".join(self.holding.users)
 
 
-class Machine:
+class MachineState:
     """The state of a machine after the last tick."""
 
     def __init__(self) -> None:
@@ -251,44 +257,45 @@ class Machine:
         """Seconds between the last two ticks."""
         self.host = Readings()
         self.trends: dict[str, Trend] = {}
-        self._devices: dict[Key, Device] = {}
+        self._devices: dict[Key, Accelerator] = {}
 
     @property
-    def devices(self) -> list[Device]:
-        """The accelerators in the order of their numbers, without those of which only parts work."""
-        shown = [one for one in self._devices.values() if not one.has_parts or one.readings.names("gpu.memory")]
-        return sorted(shown, key=lambda one: [(kind, not n.isdecimal(), len(n), n) for kind, n in one.key])
+    def devices(self) -> list[Accelerator]:
+        """The accelerators in the order of their numbers, without devices of which only parts work."""
+        devices = self._devices.values()
+        shown = (device for device in devices if not device.has_parts or device.readings.names("gpu.memory"))
+        return sorted(shown, key=lambda device: order(device.key))
 
-    def device(self, key: Key) -> Device:
+    def device(self, key: Key) -> Accelerator:
         """Return the device that `key` names."""
-        if (known := self._devices.get(key)) is None:
+        if (device := self._devices.get(key)) is None:
             whole = self.device(key[:1]) if len(key) > 1 else None
             if whole:
                 whole.has_parts = True
-            known = self._devices[key] = Device(key, whole)
-        return known
+            device = self._devices[key] = Accelerator(key, whole)
+        return device
 
     def take(
         self,
         points: Iterable[Datapoint],
         at: int,
-        processes: Iterable[Process] | None = None,
-        holders: Mapping[Key, Mapping[str, Any]] = {},
+        processes: Iterable[ListedProcess] | None = None,
+        holding: Mapping[Key, DeviceState] = {},
     ) -> None:
-        """Take the readings of the tick at `at`, the processes of the accelerators if known, and who holds these."""
+        """Take the readings of the tick at `at`, the processes of the accelerators if known, and their jobs."""
         self.gap, self.now = (at - self.now) / 1e9 if self.now else self.gap, at
         for point in points:
-            if key := device_of(point.dims):
+            if key := key_of(point.dims):
                 self.device(key).take(point)
             else:
                 self.host.put(host_key(point.metric.name, point.dims), point)
         self.host.fresh = max(FRESH, 3 * self.gap)
-        by_device: dict[Key, list[Process]] = {}
+        by_device: dict[Key, list[ListedProcess]] = {}
         for process in processes or ():
             by_device.setdefault(process.device, []).append(process)
         for device in self._devices.values():
             device.processes = None if processes is None else by_device.get(device.key, [])
-            device.holder = holders.get(device.key, {})
+            device.holding = holding.get(device.key, DeviceState())
             device.end_tick(at, self.gap)
         self._remember(at)
 
@@ -304,15 +311,17 @@ class Machine:
     def _remember(self, at: int) -> None:
         """Add a sample to each trend."""
         devices = [device for device in self._devices.values() if not device.silent]
-        found = {"utilization": _mean(one.get("utilization") for one in devices)}
-        found["device memory"] = _mean(one.memory for one in devices)
-        power = [value for one in devices if len(one.key) == 1 and (value := one.get("power")) is not None]
-        found["power"] = math.fsum(power) if power else None
-        found |= {name: self.of_host(name) for name in HOST_TRENDS}
-        for name, value in found.items():
+        power = [watts for device in devices if len(device.key) == 1 and (watts := device.get("power")) is not None]
+        samples = {
+            "utilization": _mean(device.get("utilization") for device in devices),
+            "device memory": _mean(device.memory for device in devices),
+            "power": math.fsum(power) if power else None,
+            **{name: self.of_host(name) for name in HOST_TRENDS},
+        }
+        for name, value in samples.items():
             self.trends.setdefault(name, Trend()).put(at, value)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None

@@ -20,31 +20,30 @@ from chipwatch.config.options import Config
 from chipwatch.errors import ConfigError
 from chipwatch.recording.reader import Recording
 from chipwatch.redaction import one_line
-from chipwatch.report.figures import FIGURES
+from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.top import palette
 from chipwatch.top.delivery import Delivery
-from chipwatch.top.draw import Line, Style
-from chipwatch.top.live import Frame, Live, snapshot_of
-from chipwatch.top.machine import Machine, device_of
-from chipwatch.top.recorded_jobs import jobs
-from chipwatch.top.replay import Player
+from chipwatch.top.draw import Glyphs, Line
+from chipwatch.top.live import Frame, Live
+from chipwatch.top.machine import MachineState
+from chipwatch.top.replay import Player, jobs
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.terminal import Ended, Terminal, is_utf8, refused
 from chipwatch.top.view import View
 
 IDLE: Final = 60.0
-"""Seconds without a key after which the screen is drawn anew even if nothing happens."""
+"""Seconds after which the screen is redrawn even without a key."""
 REDRAW: Final = 0.05
 """Seconds between two drawings at least, so that a held key does not cost a core."""
 
 
 Source = Live | Player
-"""Where frames come from: `new` yields those that are to be shown now, `due` says when to ask again."""
+"""The origin of frames: `new` yields the frames that are due, `due` returns when to ask again."""
 
 
 @dataclass(frozen=True)
-class Options:
+class TopOptions:
     """The options of `agent top` that are not of the configuration."""
 
     interval: float = 1.0
@@ -53,7 +52,7 @@ class Options:
     replay: Path | None = None
 
 
-def run(config: Config, options: Options, env: Mapping[str, str] = os.environ) -> int:
+def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ) -> int:
     """Show this machine until the user ends it; return the exit code. Raise ConfigError or NotLoaded."""
     if why := refused(env):
         raise ConfigError(f"top: {why}; `agent --once --format table` prints one reading")
@@ -69,7 +68,7 @@ def run(config: Config, options: Options, env: Mapping[str, str] = os.environ) -
 
 
 def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
-    """Draw what `source` tells, until a key or a signal ends it."""
+    """Draw the frames of `source` until a key or a signal ends it."""
     colors = palette.color_system(env)
     bugs: list[threading.ExceptHookArgs] = []
 
@@ -106,25 +105,27 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
 
 
 class Top:
-    """What is shown: the machine, the view and the style."""
+    """The content of the screen: the machine, the view and the style."""
 
-    def __init__(self, title: str, options: Options, env: Mapping[str, str], delivery: Delivery | None = None) -> None:
-        self.machine, self.view = Machine(), View()
-        self.style = Style(ascii=options.ascii or not is_utf8())
+    def __init__(
+        self, title: str, options: TopOptions, env: Mapping[str, str], delivery: Delivery | None = None
+    ) -> None:
+        self.machine, self.view = MachineState(), View()
+        self.style = Glyphs(ascii=options.ascii or not is_utf8())
         self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
         self._title, self._delivery = title, delivery
         self._troubles: tuple[str, ...] = ()
         self._jobs: list[str] = []
         """The jobs of a recording."""
         self.bugs: list[str] = []
-        """What is said of threads that have ended by a bug."""
+        """Messages about threads that have ended by a bug."""
 
     def take(self, source: Source) -> None:
         """Take new frames unless paused, and carry out what keys have ordered."""
         if not self.view.paused:
             for frame in source.new():
                 if source.rewound:
-                    self.machine, source.rewound = Machine(), False
+                    self.machine, source.rewound = MachineState(), False
                     self._jobs = []
                 self._take(frame)
         orders, self.view.orders = self.view.orders, []
@@ -142,11 +143,11 @@ class Top:
 
     def _take(self, frame: Frame) -> None:
         for dims, model in frame.models.items():
-            if key := device_of(dims):
+            if key := key_of(dims):
                 self.machine.device(key).model = model
-        self.machine.take(frame.points, frame.at, frame.processes, frame.holders)
+        self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
         self._troubles = frame.troubles
-        if not frame.holders:  # which tell the job of each device
+        if not frame.holding:  # which has the jobs of each device
             self._jobs = jobs(frame.points) or self._jobs
 
     def _write(self) -> str:
@@ -161,16 +162,16 @@ class Top:
         return f"written: {path}"
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what is known now as a JSON object; what cannot be read is left out."""
+        """Return the current figures as a JSON object, without those that cannot be read."""
         machine = self.machine
         devices = []
-        for one in machine.devices:
-            figures = {name: value for name in FIGURES if (value := one.get(name)) is not None}
-            texts = {"model": one.model, "flags": one.flags, "state": one.state[0], "job": one.job, "user": one.user}
-            processes = [snapshot_of(process) for process in one.processes or ()]
-            devices.append(
-                {**dict(one.key), **{k: v for k, v in texts.items() if v}, **figures, "processes": processes}
-            )
+        for device in machine.devices:
+            figures = {name: value for name in FIGURES if (value := device.get(name)) is not None}
+            names = {"model": device.model, "flags": device.flags, "state": device.state[0]}
+            names |= {"job": device.job, "user": device.user}
+            texts = {name: text for name, text in names.items() if text}
+            processes = [{**process._asdict(), "device": dict(process.device)} for process in device.processes or ()]
+            devices.append({**dict(device.key), **texts, **figures, "processes": processes})
         host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
         time_ = datetime.fromtimestamp(machine.now / 1e9, UTC).isoformat().replace("+00:00", "Z")
         return {"time": time_, "machine": self._title, "accelerators": devices, "host": host}

@@ -1,12 +1,15 @@
-"""Plays a recording as if it happened now."""
+"""Plays a recording as if it happened now, and lists its jobs: its points do not say which devices these have."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from chipwatch.datapoint import Datapoint
 from chipwatch.recording.reader import Recording
+from chipwatch.redaction import one_line
 from chipwatch.top.live import Frame
 
 SEEKS: Final = {"left": -10.0, "right": 10.0, "[": -60.0, "]": 60.0}
@@ -16,10 +19,17 @@ LONGEST_PAUSE: Final = 5.0
 """Seconds that a gap in the recording lasts at most, at speed 1."""
 BEFORE: Final = 600.0
 """Seconds of the recording that are read before a place that is wound back to, for the graphs."""
+GPUS, GPU_TIME = "job.gpus", "job.gpu.time"
+MOST: Final = 5
+"""Jobs that are listed."""
+LONGEST: Final = 40
+"""Characters of a job's name that are shown."""
+Job = tuple[str, ...]
+"""Name, user, partition and namespace."""
 
 
 class Player:
-    """Gives the frames of a recording at their times, or faster, or from another place on."""
+    """Yields the frames of a recording at their times, faster or slower, or from another place."""
 
     def __init__(self, recording: Recording) -> None:
         """Read the first frame; raise NotARecording."""
@@ -32,7 +42,7 @@ class Player:
         self._at = 0
         self._skip_to: int | None = None
         self.rewound = False
-        """Whether the frames that come are older than those before; whoever takes them sets it back."""
+        """True where the next frames are older than the last ones; the reader of the frames sets it back."""
         self._advance()
 
     def start(self) -> None:
@@ -91,3 +101,30 @@ class Player:
             self._advance()
             to = max(to, self._index[0][0])
         self._skip_to = to
+
+
+def jobs(points: Iterable[Datapoint]) -> list[str]:
+    """Return a line for each job of a tick: its accelerators, and what they did since the tick before."""
+    gpus: defaultdict[Job, float] = defaultdict(float)
+    spent: defaultdict[Job, dict[str, float]] = defaultdict(dict)
+    for point in points:
+        if point.metric.name not in (GPUS, GPU_TIME) or "job" not in point.dims:
+            continue
+        job = tuple(point.dims.get(name, "") for name in ("job", "user", "partition", "namespace"))
+        if point.metric.name == GPUS:
+            gpus[job] += point.value
+        elif point.increase:
+            spent[job][point.dims.get("state", "")] = point.increase
+    order = sorted(gpus, key=lambda job: (-gpus[job], job))
+    more = [f"{len(order) - MOST} more jobs"] if len(order) > MOST else []
+    return [_line(job, gpus[job], spent[job]) for job in order[:MOST]] + more
+
+
+def _line(job: Job, gpus: float, spent: Mapping[str, float]) -> str:
+    name, *more = (one_line(word, LONGEST) for word in job if word)
+    total = sum(spent.values())
+    most = sorted(spent.items(), key=lambda item: -item[1])[:3]
+    states = "".join(f", {state} {100 * time / total:.0f} %" for state, time in most if total > 0)
+    owner = f" ({', '.join(more)})" if more else ""
+    number = f"{gpus:.2f}".rstrip("0").rstrip(".")
+    return f"job {name}{owner}: {number} accelerator{'' if number == '1' else 's'}{states}"

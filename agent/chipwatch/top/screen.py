@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from chipwatch.top import accelerators, host
-from chipwatch.top.draw import Line, Style, axis, fit, flow, padded, scaled, sides, whole, width_of
-from chipwatch.top.machine import Device, Machine, Process
+from chipwatch.top.draw import Glyphs, Line, axis, fit, flow, padded, scaled, sides, whole, width_of
+from chipwatch.top.machine import Accelerator, ListedProcess, MachineState
 from chipwatch.top.view import HELP, LETTERS, SORTS, View
 
 SMALLEST: Final = (40, 10)
@@ -18,8 +18,11 @@ KEYS: Final = (
     ("q", "quit"), ("?", "help"), ("/", "filter"), ("s", "sort"), ("r", "reverse"), ("p", "processes"), ("g", "graphs"),
     ("1", "CPUs"), ("space", "pause"), ("+-", "zoom"), ("w", "snapshot"),
 )  # fmt: skip
-
-
+PROCESS_COLUMNS: Final = (
+    ("#", 4, False), ("PID", 8, False), ("user", 10, True), ("job", 10, True), ("memory", 7, False),
+    ("share", 5, False), ("CPU", 5, False),
+)  # fmt: skip
+"""Title, cells, and whether the column is aligned at the left."""
 TRENDS: Final = (
     ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
     ("power", "power", 0.0, " W"),
@@ -27,11 +30,11 @@ TRENDS: Final = (
     ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
     ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
 )  # fmt: skip
-"""Trend of the machine, title, its largest value (0: what was seen), unit."""
+"""Trend of the machine, title, its largest value (0: the largest one shown), unit."""
 
 
 class Notes(NamedTuple):
-    """What is shown beside the readings."""
+    """Texts beside the readings."""
 
     title: str
     """Name of the machine or of the recording."""
@@ -40,12 +43,12 @@ class Notes(NamedTuple):
     delivery: Sequence[Line] = ()
     """A part for each sink of the running agent."""
     troubles: Sequence[str] = ()
-    """What is wrong with collectors."""
+    """Faults of collectors."""
     jobs: Sequence[str] = ()
     """A line for each job of which no device is known."""
 
 
-def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, style: Style) -> list[Line]:
+def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Notes, style: Glyphs) -> list[Line]:
     """Return the lines of a screen of `size` (columns, lines)."""
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
@@ -54,7 +57,7 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
         return _filled(_help(width), size)
     top = _header(machine, view, notes, width)[: max(2, height // 3)]
     every = machine.devices
-    devices = accelerators.ordered([one for one in every if accelerators.matches(view.filter, one)], view)
+    devices = accelerators.ordered([device for device in every if accelerators.matches(view.filter, device)], view)
     troubles: list[Line] = [[(f"! {text}", "warn")] for text in notes.troubles]
     if not machine.now:
         return _filled([*top, [("reading ...", "dim")], *troubles], size)
@@ -97,7 +100,7 @@ def _filled(lines: Sequence[Line], size: tuple[int, int]) -> list[Line]:
     return [fit(line, width) for line in (*lines, *([] for _ in range(height)))][:height]
 
 
-def _header(machine: Machine, view: View, notes: Notes, width: int) -> list[Line]:
+def _header(machine: MachineState, view: View, notes: Notes, width: int) -> list[Line]:
     at = datetime.fromtimestamp(machine.now / 1e9, UTC).astimezone() if machine.now else None
     left: Line = [("chipwatch top", "title"), (f"  {notes.title}", "head")]
     left += [(f"  {at:%H:%M:%S}" if at else "", ""), (f"  {notes.mode}", "dim")]
@@ -109,21 +112,20 @@ def _header(machine: Machine, view: View, notes: Notes, width: int) -> list[Line
     return [left, *flow(notes.delivery, width)]
 
 
-def _graphs(machine: Machine, view: View, width: int, room: int, style: Style) -> list[Line]:
+def _graphs(machine: MachineState, view: View, width: int, room: int, style: Glyphs) -> list[Line]:
     """Return the graphs in at most `room` lines, the time axis below them."""
-    found = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
-    if not found or room < 3 or not view.graphs:
+    shown = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
+    if not shown or room < 3 or not view.graphs:
         return []
-    rows = min((room - 2) // len(found), TALLEST)
+    rows = min((room - 2) // len(shown), TALLEST)
     label = 20
     cells = width - label
     count = cells * style.per_cell
     end = machine.now - int(view.back * 1e9)
     lines: list[Line] = [style.rule(width)]
-    for name, title, most, unit in found:
+    for name, title, most, unit in shown:
         values = machine.trends[name].means(end, view.step, count)
-        known = [value for value in values if value is not None]
-        peak = most or max([*known, 1e-9])
+        peak = most or max([*(value for value in values if value is not None), 1e-9])
         graph = style.graph(values, rows, peak)
         now = "-" if values[-1] is None else f"{values[-1]:.0f}" if most or unit == " W" else scaled(values[-1])
         texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", *[""] * rows]
@@ -133,35 +135,39 @@ def _graphs(machine: Machine, view: View, width: int, room: int, style: Style) -
     return [*lines, [(" " * label, ""), (axis(cells, count * view.step, view.back), "dim")]]
 
 
-def _processes(machine: Machine, view: View) -> list[Line]:
+def _processes(machine: MachineState, view: View) -> list[Line]:
     """Return the title and the rows of the processes of accelerators; nothing if no driver lists any."""
     if not view.processes:
         return []
     word = view.filter.lower()
-    found = [(device, one) for device in machine.devices for one in device.processes or ()
-             if word in " ".join((device.label, device.model, one.user, one.job, f"{one.pid}", one.command)).lower()
-             ]  # fmt: skip
-    if not found:
+    rows = [(device, process) for device in machine.devices for process in device.processes or ()
+            if word in _words(device, process).lower()]  # fmt: skip
+    if not rows:
         return []
     if SORTS[view.sort] != "number":
         by_memory = SORTS[view.sort] == "memory"
-        found.sort(key=lambda pair: -((pair[1].memory if by_memory else pair[1].share) or 0))
+        rows.sort(key=lambda row: -((row[1].memory if by_memory else row[1].share) or 0))
     if view.reverse:
-        found.reverse()
-    title = f"{'#':>4}  {'PID':>8}  {'user':10}  {'job':10}  {'memory':>7}  {'share':>5}  {'CPU':>5}  command"
-    lines: list[Line] = [[(title, "head")]]
-    lines += [_process(device, one) for device, one in found]
-    return lines
+        rows.reverse()
+    titles = _aligned([title for title, *_ in PROCESS_COLUMNS])
+    return [[(f"{titles}  command", "head")], *(_process(device, process) for device, process in rows)]
 
 
-def _process(device: Device, one: Process) -> Line:
-    memory = "-" if one.memory is None else scaled(one.memory, 1024)
-    owner = f"{padded(one.user, 10)}  {padded(one.job, 10)}"
-    figures = f"{memory:>7}  {whole(one.share):>5}  {whole(one.cpu):>5}"
-    return [
-        (padded(device.label, 4, left=False), "label"), (f"  {one.pid:8}  {owner}  {figures}  ", ""),
-        (one.command, ""),
-    ]  # fmt: skip
+def _words(device: Accelerator, process: ListedProcess) -> str:
+    return " ".join((device.label, device.model, process.user, process.job, f"{process.pid}", process.command))
+
+
+def _process(device: Accelerator, process: ListedProcess) -> Line:
+    memory = "-" if process.memory is None else scaled(process.memory, 1024)
+    number, user, job = f"{process.pid}", process.user, process.job
+    text = _aligned(["", number, user, job, memory, whole(process.share), whole(process.cpu)])
+    width = PROCESS_COLUMNS[0][1]
+    return [(padded(device.label, width, left=False), "label"), (f"{text[width:]}  ", ""), (process.command, "")]
+
+
+def _aligned(cells: Sequence[str]) -> str:
+    columns = zip(cells, PROCESS_COLUMNS, strict=True)
+    return "  ".join(padded(cell, width, left=left) for cell, (_, width, left) in columns)
 
 
 def _footer(view: View, width: int, hidden: int) -> Line:

@@ -43,12 +43,12 @@ class Ended(Exception):
 
 def keys(text: str) -> Iterator[str]:
     """Yield the keys of what a terminal sent: characters, and names of others; what has no name is left out."""
-    for found in SEQUENCE.finditer(text):
-        if found[1]:
-            if name := NAMED.get(found[1]):
+    for match in SEQUENCE.finditer(text):
+        if match[1]:
+            if name := NAMED.get(match[1]):
                 yield name
         else:
-            yield PLAIN.get(found[2], found[2])
+            yield PLAIN.get(match[2], match[2])
 
 
 def refused(env: Mapping[str, str]) -> str | None:
@@ -66,7 +66,7 @@ class Terminal:
     def __init__(self) -> None:
         self._drawn: list[str] = []
         self._stale = True
-        """Whether the terminal may show something else than what was drawn; handlers of signals set it."""
+        """True if the terminal may show something else than the last drawing; signal handlers set it."""
         self._before: Any = None
         self._handlers: dict[int, Any] = {}
         self._wake_read, self._wake_write = os.pipe()
@@ -77,7 +77,7 @@ class Terminal:
         """Take the terminal, and the signals that end, stop and resize."""
         self._before = termios.tcgetattr(0)
         self._handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
-        for number, handler in ((signal.SIGTSTP, self._suspend), *((one, _end) for one in ENDING)):
+        for number, handler in ((signal.SIGTSTP, self._suspend), *((ending, _end) for ending in ENDING)):
             self._handlers[number] = signal.signal(number, handler)
         self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: self._resized())
         try:
@@ -88,7 +88,7 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore all of it."""
+        """Restore the terminal and the handlers."""
         for number in self._handlers:
             signal.signal(number, signal.SIG_IGN)
         self._release()
@@ -172,11 +172,11 @@ class Terminal:
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     del frame
-    for one in ENDING:  # another one must not interrupt the restoration
-        signal.signal(one, signal.SIG_IGN)
+    for ending in ENDING:  # a second signal must not interrupt the restoration
+        signal.signal(ending, signal.SIG_IGN)
     raise Ended(number)
 
 
 def is_utf8() -> bool:
-    """Tell whether the terminal is said to show more than ASCII."""
+    """Return whether the terminal can show more than ASCII, by the encoding of standard output."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -1,4 +1,4 @@
-"""What the user has chosen to see, changed by keys."""
+"""The user's choices of what the screen shows, changed by keys."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class View:
     back: float = 0
     """Seconds from the end of the graphs to now."""
     message: str = ""
-    """What happened after the last key."""
+    """Result of the last key."""
     orders: list[str] = field(default_factory=list)
-    """What the program is to do: quit, snapshot, or a key of a player."""
+    """Orders to the program: quit, snapshot, or a key of a player."""
 
     @property
     def step(self) -> int:

@@ -1,4 +1,4 @@
-"""Who asks for a verdict, and the exit code by which each understands it."""
+"""The callers of a verdict, and the exit code by which each understands it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 from chipwatch.logs.text import similar
 
 STARTED: Final = time.monotonic()
-"""When this program began to load its modules, one of the first of which this is (monotonic seconds)."""
+"""Start of this program (monotonic seconds): this module is one of the first that it loads."""
 
 
 class Codes(NamedTuple):
-    """Exit codes; what could not be determined, wrong usage included, never has the code of `not_fit`."""
+    """Exit codes; unknown, which includes wrong usage, never has the code of `not_fit`."""
 
     fit: int
     degraded: int

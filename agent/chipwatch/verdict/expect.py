@@ -1,4 +1,4 @@
-"""What a machine should have (`--expect gpus=8,rdma=8x400`), and whether it has it."""
+"""Compares a machine with what it should have: `--expect gpus=8,rdma=8x400`, or what its type has."""
 
 from __future__ import annotations
 
@@ -19,17 +19,40 @@ COUNTS: Final = {
     "rdma": (("rdma.state", "rdma.rate"), ("device", "port")),
     "nvme": (("disk.nvme.state",), ("device",)),
 }
-"""What can be expected -> the metrics that show it, and the dimensions that tell one from another."""
+"""Thing that can be expected -> the metrics that show it, and the dimensions that identify each."""
 STATES: Final = frozenset({"gpu.state", "rdma.state", "disk.nvme.state"})
-"""Metrics that are 0 for what does not work."""
+"""Metrics that are 0 for a thing that does not work."""
 VENDORS: Final = ("0x10de", "0x1002", "0x1da3")
 """PCI vendors of GPUs that are counted on the bus: NVIDIA, AMD, Habana (https://pci-ids.ucw.cz)."""
 CLASSES: Final = ("0x03", "0x12")
 """PCI classes: display controllers, processing accelerators."""
 
+INSTANCES: Final = {
+    # AWS: accelerated-computing instances, https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html; their network
+    # cards, each an EFA device, https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html. Without a
+    # speed: EFA's driver reports 100 Gbit/s for any, and devices are there only as far as they were attached.
+    "p3.2xlarge": "gpus=1", "p3.8xlarge": "gpus=4", "p3.16xlarge": "gpus=8", "p3dn.24xlarge": "gpus=8",
+    "p4d.24xlarge": "gpus=8", "p4de.24xlarge": "gpus=8",
+    "p5.4xlarge": "gpus=1", "p5.48xlarge": "gpus=8", "p5e.48xlarge": "gpus=8", "p5en.48xlarge": "gpus=8",
+    "p6-b200.48xlarge": "gpus=8", "p6-b300.48xlarge": "gpus=8",
+    "g4dn.xlarge": "gpus=1", "g4dn.12xlarge": "gpus=4", "g4dn.metal": "gpus=8",
+    "g5.xlarge": "gpus=1", "g5.12xlarge": "gpus=4", "g5.24xlarge": "gpus=4", "g5.48xlarge": "gpus=8",
+    "g6.xlarge": "gpus=1", "g6.12xlarge": "gpus=4", "g6.24xlarge": "gpus=4", "g6.48xlarge": "gpus=8",
+    "g6e.xlarge": "gpus=1", "g6e.12xlarge": "gpus=4", "g6e.24xlarge": "gpus=4", "g6e.48xlarge": "gpus=8",
+    "trn1.2xlarge": "neuron=1", "trn1.32xlarge": "neuron=16", "trn1n.32xlarge": "neuron=16",
+    "trn2.48xlarge": "neuron=16",
+    "inf2.xlarge": "neuron=1", "inf2.8xlarge": "neuron=1", "inf2.24xlarge": "neuron=6", "inf2.48xlarge": "neuron=12",
+    # Google Cloud: https://cloud.google.com/compute/docs/gpus
+    "a2-highgpu-1g": "gpus=1", "a2-highgpu-2g": "gpus=2", "a2-highgpu-4g": "gpus=4", "a2-highgpu-8g": "gpus=8",
+    "a2-megagpu-16g": "gpus=16", "a2-ultragpu-8g": "gpus=8", "a3-highgpu-8g": "gpus=8", "a3-megagpu-8g": "gpus=8",
+    "a3-ultragpu-8g": "gpus=8,rdma=8x400", "a4-highgpu-8g": "gpus=8,rdma=8x400",
+    "g2-standard-4": "gpus=1", "g2-standard-24": "gpus=2", "g2-standard-48": "gpus=4", "g2-standard-96": "gpus=8",
+}  # fmt: skip
+"""Type of a machine -> the text of `--expect` for it."""
+
 
 class Expected(NamedTuple):
-    """So many things of a kind, each of at least a rate in Gbit/s, for what has one."""
+    """A number of things of one kind, each with at least `rate` Gbit/s where it has one."""
 
     thing: str
     number: int
@@ -37,8 +60,8 @@ class Expected(NamedTuple):
 
 
 def parse(text: str) -> list[Expected]:
-    """Return what `--expect` says; raise ConfigError."""
-    found = []
+    """Return the content of `--expect`; raise ConfigError."""
+    expected = []
     for word in filter(None, map(str.strip, text.split(","))):
         thing, _, amount = word.partition("=")
         if thing not in COUNTS:
@@ -47,14 +70,14 @@ def parse(text: str) -> list[Expected]:
         if not match or (match[2] and thing != "rdma"):
             form = "NUMBER, or NUMBERxGBIT such as 8x400" if thing == "rdma" else "NUMBER"
             raise ConfigError(f"--expect {word}: expected {thing}={form}")
-        found.append(Expected(thing, int(match[1]), float(match[2] or 0)))
-    if not found:
+        expected.append(Expected(thing, int(match[1]), float(match[2] or 0)))
+    if not expected:
         raise ConfigError(f"--expect: expected THING=NUMBER, ..., of: {', '.join(COUNTS)}")
-    return found
+    return expected
 
 
 def gpus_on_bus(sys: Path) -> tuple[int, int] | None:
-    """Return how many GPUs the PCI bus has, and how many of them a driver has; None if that cannot be read."""
+    """Return the number of GPUs on the PCI bus, and of those with a driver; None if that cannot be read."""
     try:
         devices = [*(sys / "bus/pci/devices").iterdir()]
         gpus = [
@@ -76,42 +99,46 @@ def compare(
     """
     reasons: list[Reason] = []
     unknown: list[tuple[str, str]] = []
-    for one in expected:
-        metrics, keys = COUNTS[one.thing]
-        sources = {name: of for name, of in collectors.items() if {*metrics} & {*of["metrics"]}}
+    for thing, number, rate in expected:
+        metrics, keys = COUNTS[thing]
+        sources = {name: source for name, source in collectors.items() if {*metrics} & {*source["metrics"]}}
         seen: dict[tuple[str | None, ...], dict[str, float]] = {}
-        for of in series:
-            if of.metric in metrics:
-                seen.setdefault(tuple(map(of.dims.get, keys)), {})[of.metric] = of.value
-        troubles = [f"{name}: {of['error']}" for name, of in sources.items() if of["state"] == "failing"]
-        absent = [f"{name}: {of['error']}" for name, of in sources.items() if of["state"] == "absent"]
-        bus = gpus_on_bus(sys) if one.thing == "gpus" and not seen else None
-        none = next((of["error"] for of in sources.values() if not seen and of.get("is_counted")), None)
-        if (bus and bus[1] < one.number) or (none and one.number):
+        for item in series:
+            if item.metric in metrics:
+                seen.setdefault(tuple(map(item.dims.get, keys)), {})[item.metric] = item.value
+        troubles, absent = (
+            [f"{name}: {source['error']}" for name, source in sources.items() if source["state"] == state]
+            for state in ("failing", "absent")
+        )
+        bus = gpus_on_bus(sys) if thing == "gpus" and not seen else None
+        none = next((source["error"] for source in sources.values() if not seen and source.get("is_counted")), None)
+        if (bus and bus[1] < number) or (none and number):
             shown = f"{bus[0]} on the PCI bus, {bus[1]} with a driver" if bus else None
-            says = f"{one.number} expected, {', '.join(filter(None, (shown, none)))}"
-            reasons.append(Reason(one.thing, NOT_FIT, says, "Drain this node; see dmesg for the driver's reason."))
+            says = f"{number} expected, {', '.join(filter(None, (shown, none)))}"
+            reasons.append(Reason(thing, NOT_FIT, says, "Drain this node; see dmesg for the driver's reason."))
         elif (troubles or not seen) and none is None:
             why = "; ".join(troubles or absent) or "nothing that is running reads them"
-            unknown.append((one.thing, f"{one.number} expected: {why}"))
+            unknown.append((thing, f"{number} expected: {why}"))
         else:
-            reasons += _missing(one, seen)
+            reasons += _missing(thing, number, rate, seen)
     return reasons, unknown
 
 
-def _missing(one: Expected, seen: Mapping[tuple[str | None, ...], Mapping[str, float]]) -> Iterable[Reason]:
+def _missing(
+    thing: str, number: int, rate: float, seen: Mapping[tuple[str | None, ...], Mapping[str, float]]
+) -> Iterable[Reason]:
     """Yield what is wrong with the number and the rates of the things that were counted."""
     broken = {key for key, values in seen.items() if any(values.get(state, 1) < 1 for state in STATES)}
     slow = {key: values["rdma.rate"] for key, values in seen.items()
-            if key not in broken and values.get("rdma.rate", one.rate) < one.rate}  # fmt: skip
+            if key not in broken and values.get("rdma.rate", rate) < rate}  # fmt: skip
     works = len(seen) - len(broken)
-    if works < one.number:
+    if works < number:
         names = ", ".join(_name(key) for key in sorted(broken, key=str))
-        says = f"{one.number} expected, {works} work{f'; down: {names}' if names else ''}"
-        yield Reason(one.thing, NOT_FIT, says, "Drain this node; look for them in dmesg and on the PCI bus.")
-    elif works - len(slow) < one.number:
-        for key, rate in slow.items():
-            says = f"runs at {rate:g} of {one.rate:g} Gbit/s"
+        says = f"{number} expected, {works} work{f'; down: {names}' if names else ''}"
+        yield Reason(thing, NOT_FIT, says, "Drain this node; look for them in dmesg and on the PCI bus.")
+    elif works - len(slow) < number:
+        for key, actual in slow.items():
+            says = f"runs at {actual:g} of {rate:g} Gbit/s"
             yield Reason(_name(key), DEGRADED, says, "Check the cable and the port of the switch.")
 
 

@@ -1,4 +1,4 @@
-"""What a running agent remembers for a verdict: the last value of each series, and rises of the last hour."""
+"""Remembers for a verdict the last value of each series, and the rises of the last hour."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from chipwatch.verdict.rules import RULES, Seen
 MINUTE: Final = 60 * 10**9
 HOUR: Final = 60 * MINUTE
 STALE: Final = 120 * 10**9
-"""Least age (ns) from which on a series says nothing of now: collectors read at least every 15 s."""
+"""Least age (ns) from which a series is stale: collectors read at least every 15 s."""
 MAX_SERIES: Final = 5000
 MAX_RISES: Final = 120
-"""Rises of a series that are kept; those of one minute are one."""
+"""Rises of a series that are kept; the rises of a minute count as one."""
 WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for metrics, _ in COUNTS.values())))
 
 
-class History:
+class EventHistory:
     """The series that verdicts are made of; `take` is called on the clock's thread, `answer` on another one."""
 
     def __init__(self, samplers: Sequence[Sampler], born: int, interval: float = 0.0) -> None:
@@ -48,14 +48,14 @@ class History:
                 rises.append((at, earlier + point.increase))
 
     def series(self, now: int, *, watched: bool = True) -> list[Seen]:
-        """Return what is known at `now` (ns since the epoch); `watched`: rises that were not seen were none."""
+        """Return the series at `now` (ns since the epoch); `watched`: rises that were not seen did not happen."""
         shown = {}
         for sampler in self._samplers:
             names = {metric.name for metric in sampler.collector.metrics} & WATCHED
             collector = sampler.collector
             evidence = collector.evidence() if isinstance(collector, HasEvidence) else {}
             shown.update({(name, dims): why for dims, why in evidence.items() for name in names})
-        found = []
+        series = []
         for key, point in self._points.copy().items():
             if now - point.at >= self._stale:
                 continue
@@ -63,8 +63,8 @@ class History:
             last, text = shown.get(key, (None, ""))
             last = last if last is not None and now - last < HOUR else rises[-1][0] if rises else None
             rose = sum(rise for _, rise in rises) if rises or (watched and last is None) else None
-            found.append(Seen(key[0], dict(point.dims), point.value, rose, last, text))
-        return found
+            series.append(Seen(key[0], dict(point.dims), point.value, rose, last, text))
+        return series
 
     def answer(self, *, watched: bool = True) -> dict[str, Any]:
         """Return the series and the state of the collectors that yield them."""

@@ -1,4 +1,4 @@
-"""What is wrong with a machine: a table of conditions over its metrics, and how they are judged."""
+"""The table of conditions on metrics that make a machine degraded or not fit, and the functions that apply it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from chipwatch.verdict.callers import DEGRADED, NOT_FIT
 
 
 class Seen(NamedTuple):
-    """What is known of a series."""
+    """The last value of a series, and its rise."""
 
     metric: str
     dims: Mapping[str, str]
     value: float
     rose: float | None = None
-    """By how much a counter rose in the last hour; None: nobody watched."""
+    """Rise of a counter in the last hour; None: nobody watched."""
     last: int | None = None
-    """When it rose last (ns since the epoch)."""
+    """Time of its last rise (ns since the epoch)."""
     text: str = ""
-    """What shows why, such as a message of the kernel."""
+    """Evidence, such as a message of the kernel."""
 
 
 class Reason(NamedTuple):
-    """Something that is wrong: what about, how bad, what it is, what to do, and the series that shows it."""
+    """A fault: the thing, the severity, the fault in words, what to do, and the series that shows it."""
 
     about: str
     severity: str
@@ -65,8 +65,8 @@ class Rule(NamedTuple):
             value = 1.0 if seen.last else 0.0
         if not (value < self.limit if self.below else value > self.limit):
             return None
-        known = defaultdict[str, Any](lambda: "?", seen.dims, value=value)
-        about, says, do = (text.format_map(known) for text in (self.about, self.says, self.do))
+        words = defaultdict[str, Any](lambda: "?", seen.dims, value=value)
+        about, says, do = (text.format_map(words) for text in (self.about, self.says, self.do))
         return Reason(about, self.severity, says, do, seen)
 
 
@@ -131,7 +131,7 @@ RULES: Final = (
     Rule(GPU, "gpu.state", NOT_FIT, "gpu {gpu}", "is lost, fails most queries or needs a reset", RESET, limit=1,
          below=True, instead=RECOVERY),
     Rule(GPU, "gpu.ecc.uncorrected", NOT_FIT, "gpu {gpu}", "had memory errors that were not corrected", RESET),
-    # Severities, and limits per hour, are those of DCGM 4.6's health watches where it has one: failure, warning.
+    # Severities, and limits per hour, follow DCGM 4.6's health watches where it has one: failure, warning.
     _fault(GPU_MEMORY, "memory_unrepairable", NOT_FIT, "has memory that cannot be repaired", REPLACE),
     _fault(GPU_MEMORY, "rows_failed", NOT_FIT, "could not replace a faulty row of memory", REPLACE),
     _fault(GPU_MEMORY, "sram_threshold", NOT_FIT, "had more errors of its SRAM than it may", REPLACE),
@@ -216,39 +216,40 @@ GAUGES: Final = frozenset(
         *("lustre.disconnected", "nfs.unanswered"),
     }
 )
-"""Metrics of RULES that are no counters."""
+"""Metrics of RULES that are gauges."""
 FAULTS: Final = tuple(word for rule in RULES if rule.metric == "gpu.fault" for word in rule.only["fault"])
 """The faults that RULES ask for."""
 COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NEURON: ("neuron_device",)}
-"""Areas whose members are counted, and the dimensions that tell them apart."""
+"""Areas whose members are counted, and the dimensions that identify each."""
 
 
 def reasons(series: Iterable[Seen]) -> list[Reason]:
     """Return what is wrong, the first rule that holds of each metric and series, in the order of the table."""
-    found: list[tuple[int, Reason]] = []
+    by_place: list[tuple[int, Reason]] = []
     given = set()
-    for one in series:
+    for item in series:
         for place, rule in enumerate(RULES):
-            if reason := rule.reason(one):
-                found.append((place, reason))
+            if reason := rule.reason(item):
+                by_place.append((place, reason))
                 given.add((rule.metric, *reason[:2]))
                 break
-    found.sort(key=lambda pair: pair[0])
-    return [reason for place, reason in found if (RULES[place].instead, *reason[:2]) not in given]
+    by_place.sort(key=lambda pair: pair[0])
+    return [reason for place, reason in by_place if (RULES[place].instead, *reason[:2]) not in given]
 
 
-def not_told(series: Iterable[Seen]) -> Iterator[tuple[str, str]]:
-    """Yield which working GPUs have a driver that does not tell some faults, and which faults these are."""
-    told: dict[str, set[str]] = {}
+def unreported_faults(series: Iterable[Seen]) -> Iterator[tuple[str, str]]:
+    """Yield working GPUs whose driver does not report some faults, and these faults."""
+    reported: dict[str, set[str]] = {}
     works = set()
-    for one in series:
-        if one.metric == "gpu.fault":
-            told.setdefault(one.dims["fault"], set()).add(one.dims.get("gpu", ""))
-        elif one.metric == "gpu.state" and one.value:
-            works.add(one.dims.get("gpu", ""))
+    for item in series:
+        gpu = item.dims.get("gpu", "")
+        if item.metric == "gpu.fault":
+            reported.setdefault(item.dims["fault"], set()).add(gpu)
+        elif item.metric == "gpu.state" and item.value:
+            works.add(gpu)
     missing: dict[tuple[str, ...], list[str]] = {}
     for fault in FAULTS:
-        if gpus := tuple(sorted(works - told.get(fault, set()))):
+        if gpus := tuple(sorted(works - reported.get(fault, set()))):
             missing.setdefault(gpus, []).append(fault.replace("_", " "))
     for gpus, faults in missing.items():
         about = "GPUs" if len(gpus) == len(works) else f"gpu {', '.join(gpus)}"
@@ -256,17 +257,17 @@ def not_told(series: Iterable[Seen]) -> Iterator[tuple[str, str]]:
 
 
 def fine(series: Iterable[Seen], wrong: Iterable[Reason], known: Iterable[str]) -> Iterator[str]:
-    """Yield the areas without a reason, with the number of their members; `known` are areas that have no series."""
+    """Yield the areas without a reason, with the number of their members; `known`: areas without series."""
     areas: dict[str, set[Any]] = {area: set() for area in known}
     bad = {id(reason.shown_by) for reason in wrong}
     ill: dict[str, set[Any]] = {}
-    for one in series:
-        for area in {rule.area for rule in RULES if rule.knows(one)}:
-            member = tuple(one.dims.get(key) for key in COUNTED.get(area, ()))
+    for item in series:
+        for area in {rule.area for rule in RULES if rule.knows(item)}:
+            member = tuple(item.dims.get(key) for key in COUNTED.get(area, ()))
             areas.setdefault(area, set()).add(member)
-            if id(one) in bad:
+            if id(item) in bad:
                 ill.setdefault(area, set()).add(member)
-                ill.setdefault(GPU, set()).add((one.dims.get("gpu"),))
+                ill.setdefault(GPU, set()).add((item.dims.get("gpu"),))
     order = list(dict.fromkeys(rule.area for rule in RULES))
     for area, members in sorted(areas.items(), key=lambda pair: order.index(pair[0])):
         left = len(members - ill.get(area, set()))

@@ -16,8 +16,8 @@ from chipwatch.host import gpu_metrics
 from chipwatch.processors.jobs.metrics import BUSY as WORK
 from chipwatch.processors.jobs.metrics import IDLE
 from chipwatch.report import amounts
-from chipwatch.report.accelerators import ROLES, Accelerators, Device
-from chipwatch.report.summary import TAKEN, Summary
+from chipwatch.report.accelerators import ROLES, Accelerators, DeviceUsage
+from chipwatch.report.summary import TAKEN, RunSummary
 from chipwatch.runtime.wrapped import WrappedCommand
 from chipwatch.spool.ledger import Ledger
 
@@ -52,7 +52,7 @@ def pipeline():
 
 @pytest.fixture
 def summary(pipeline):
-    made = Summary()
+    made = RunSummary()
     made.listen(pipeline)
     return made
 
@@ -151,7 +151,7 @@ class Priced:
 
 def test_idle_time_is_told_by_cause_and_with_a_price_what_it_cost(pipeline, ended):
     pipeline.derivations = [Priced()]
-    summary = Summary()
+    summary = RunSummary()
     summary.listen(pipeline)
     of = {cause: Dimensions(gpu="0", cause=cause) for cause in ("data", "other")}
     for second in (0, 600):
@@ -192,7 +192,7 @@ def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_besid
             return {"dollars_per_hour": 7.0, "devices": [*parts, {"place": {"gpu": "1"}, "slices": 1.0}]}
 
     pipeline.derivations = [Sliced()]
-    summary = Summary()
+    summary = RunSummary()
     summary.listen(pipeline)
     whole, part = of_gpu(), of_instance()
     pipeline.tick(0, whole.power.point(0, 300, Dimensions(gpu="0")), whole.utilization.point(0, 50, Dimensions(gpu="1")),
@@ -250,7 +250,7 @@ def test_every_family_has_a_table(pipeline, summary, ended, name, title):
 
 
 def test_energy_is_counted_by_the_device_and_by_its_power_since_then_or_where_it_does_not_count():
-    device = Device("0")
+    device = DeviceUsage("0")
 
     def take(second, watts, increase=None):
         points = {"power": [gpu_metrics.POWER.point(0, watts)]}
@@ -269,7 +269,7 @@ def test_energy_is_counted_by_the_device_and_by_its_power_since_then_or_where_it
 
 
 def test_the_95th_percentile_is_that_of_all_readings_to_the_percent():
-    device = Device("0")
+    device = DeviceUsage("0")
     values = [(17 * n) % 97 + 0.4 for n in range(1000)]
     for n, value in enumerate(values):
         device.take(n, {"utilization": [gpu_metrics.UTILIZATION.point(n, value)]})
@@ -292,7 +292,7 @@ def test_a_long_run_needs_no_more_memory_than_a_short_one():
 
 def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
     ledger = Ledger(collected=1000, sent=900, spooled=100)
-    pipeline, summary = Pipeline(cloud=ledger, otlp=Ledger()), Summary()
+    pipeline, summary = Pipeline(cloud=ledger, otlp=Ledger()), RunSummary()
     summary.listen(pipeline)
     ledger.add({"collected": 8200, "sent": 8190, "rejected:too old": 50, "dropped:spool full": 40})
     ledger.spooled = 20
@@ -305,7 +305,7 @@ def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
 
 
 def test_points_that_are_kept_have_the_reason_beside_them():
-    pipeline, summary = Pipeline(cloud=Ledger()), Summary()
+    pipeline, summary = Pipeline(cloud=Ledger()), RunSummary()
     summary.listen(pipeline)
     pipeline.routes[0].ledger.add({"collected": 14})
     pipeline.routes[0].ledger.spooled = 14
@@ -316,7 +316,7 @@ def test_points_that_are_kept_have_the_reason_beside_them():
 
 
 def test_points_for_another_destination_are_not_owed_to_this_one():
-    pipeline, summary = Pipeline(cloud=Ledger(collected=17, spooled=17)), Summary()
+    pipeline, summary = Pipeline(cloud=Ledger(collected=17, spooled=17)), RunSummary()
     summary.listen(pipeline)
     pipeline.routes[0].ledger.add({"collected": 14, "sent": 14})
     pipeline.routes[0].apart = 17

@@ -5,9 +5,10 @@ from rich.cells import cell_len
 
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.extensions import DeviceProcess
-from chipwatch.top.draw import Style, axis, fit, flow, scaled, width_of
+from chipwatch.report.devices import DeviceState
+from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
 from chipwatch.top.live import Users
-from chipwatch.top.machine import Machine, Process
+from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.terminal import keys
 from chipwatch.top.view import HELP, View
@@ -32,7 +33,7 @@ def rise(name, increase, at=AT, **dims):
 
 
 def machine(*points, at=AT, processes=None):
-    made = Machine()
+    made = MachineState()
     made.take(points, at, processes)
     return made
 
@@ -121,7 +122,7 @@ def test_a_counter_of_the_host_is_shown_as_a_rate():
 
 
 def test_a_graph_has_a_mean_for_each_step_and_gaps_where_nothing_was_read():
-    made = Machine()
+    made = MachineState()
     for second, value in ((0, 10.0), (1, 30.0), (6, 50.0)):
         made.take([point("cpu.utilization", value, AT + second * S)], AT + second * S)
     means = made.trends["cpu.utilization"].means(AT + 7 * S, 2, 5)  # the intervals begin at even seconds, AT is odd
@@ -132,13 +133,13 @@ def test_a_graph_has_a_mean_for_each_step_and_gaps_where_nothing_was_read():
     ("percent", "text"), [(0, "····"), (50, "██··"), (53, "██▏·"), (100, "████"), (250, "████"), (None, "····")]
 )
 def test_a_bar_is_as_full_as_its_share(percent, text):
-    assert "".join(part for part, _ in Style().bar(percent, 4)) == text
+    assert "".join(part for part, _ in Glyphs().bar(percent, 4)) == text
 
 
 def test_a_graph_in_braille_has_two_values_a_cell_and_four_dots_a_row():
-    assert Style().graph([0, 25, 50, 100, None, 100], 1, 100) == ["⣀⣼⢸"]
-    assert Style().graph([100, 50], 2, 100) == ["⡇", "⣿"]
-    assert Style(ascii=True).graph([0, 50, 100], 1, 100) == [" =@"]
+    assert Glyphs().graph([0, 25, 50, 100, None, 100], 1, 100) == ["⣀⣼⢸"]
+    assert Glyphs().graph([100, 50], 2, 100) == ["⡇", "⣿"]
+    assert Glyphs(ascii=True).graph([0, 50, 100], 1, 100) == [" =@"]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +161,9 @@ def test_wide_characters_shift_no_column():
         *(point("gpu.utilization", 100.0, gpu=n) for n in "01"), point("disk.utilization", 1.0, path="/デー")
     )
     for device, model, user in zip(made.devices, ("日本語" * 9, "A"), ("\N{PANDA FACE}" * 9, "ada"), strict=True):
-        device.model, device.holder = model, {"jobs": [user], "users": [user], "state": "busy"}
-        device.processes = [Process(device.key, 7, user, 1.0, 2.0, 3.0, "train.py", user)]
-    lines = ["".join(part for part, _ in line) for line in compose(made, View(), (120, 40), Notes("n"), Style())]
+        device.model, device.holding = model, DeviceState(jobs=[user], users=[user], state="busy")
+        device.processes = [ListedProcess(device.key, 7, user, 1.0, 2.0, 3.0, "train.py", user)]
+    lines = ["".join(part for part, _ in line) for line in compose(made, View(), (120, 40), Notes("n"), Glyphs())]
     for end in ("█  100", "busy  ", "train.py"):
         first, second = (cell_len(line[: line.index(end)]) for line in lines if end in line)
         assert first == second
@@ -182,7 +183,7 @@ def test_any_name_of_a_device_or_an_error_leaves_a_whole_screen(name, text):
     dims = Dimensions(gpu=text, xid=text, hostname="n")
     made = machine(Datapoint(counter(name, "1", "C."), 5.0, dims, AT), point("disk.utilization", 5.0, path=text))
     for size in ((1, 1), (60, 20), (240, 60)):
-        lines = compose(made, View(cores=True), size, Notes(text, troubles=[text]), Style())
+        lines = compose(made, View(cores=True), size, Notes(text, troubles=[text]), Glyphs())
         assert [width_of(line) for line in lines] == [size[0]] * size[1]
         assert all(part.isprintable() for line in lines for part, _ in line)
 
@@ -191,19 +192,19 @@ def test_any_name_of_a_device_or_an_error_leaves_a_whole_screen(name, text):
 def test_impossible_figures_leave_a_screen(value):
     names = ("gpu.power", "gpu.power.limit", "gpu.utilization", "gpu.memory.used", "gpu.memory.total")
     made = machine(*(point(name, value, gpu=str(n)) for n in range(3) for name in names))
-    assert len(compose(made, View(), (200, 50), Notes("n"), Style())) == 50
-    assert len(compose(made, View(), (200, 50), Notes("n"), Style(ascii=True))) == 50
+    assert len(compose(made, View(), (200, 50), Notes("n"), Glyphs())) == 50
+    assert len(compose(made, View(), (200, 50), Notes("n"), Glyphs(ascii=True))) == 50
 
 
 def test_the_help_fits_on_a_terminal_of_80_columns():
-    shown = [line[1][0] for line in compose(machine(), View(help=True), (80, 24), Notes("n"), Style()) if line[1:]]
+    shown = [line[1][0] for line in compose(machine(), View(help=True), (80, 24), Notes("n"), Glyphs()) if line[1:]]
     assert [text for _, text in HELP] == shown[1 : len(HELP) + 1]
 
 
 def test_many_sinks_leave_room_for_the_accelerators():
     delivery = [[(f"sink{n} ok sent 1, kept 0 {'x' * 40}", "")] for n in range(60)]
     lines = compose(
-        machine(point("gpu.utilization", 55.0, gpu="7")), View(), (80, 24), Notes("n", "", delivery), Style()
+        machine(point("gpu.utilization", 55.0, gpu="7")), View(), (80, 24), Notes("n", "", delivery), Glyphs()
     )
     assert any("55" in text for line in lines for text, _ in line)
 
@@ -234,6 +235,6 @@ def test_keys_of_terminals_have_names_and_unknown_sequences_are_left_out():
 def test_every_size_gives_exactly_its_lines_and_columns():
     made = machine(*(point("gpu.utilization", float(n), gpu=str(n)) for n in range(16)), point("cpu.utilization", 5.0))
     for size in ((40, 10), (60, 20), (79, 24), (80, 24), (100, 30), (159, 50), (160, 50), (240, 60), (500, 200)):
-        lines = compose(made, View(), size, Notes("n"), Style())
+        lines = compose(made, View(), size, Notes("n"), Glyphs())
         assert len(lines) == size[1]
         assert {width_of(line) for line in lines} == {size[0]}

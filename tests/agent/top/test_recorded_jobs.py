@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.processors.jobs.metrics import GPU_TIME, GPUS
-from chipwatch.top.recorded_jobs import jobs
+from chipwatch.top.replay import jobs
 from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chipwatch.collectors.kernel.patterns import kind_of
-from chipwatch.commands import verdict as command
 from chipwatch.host.xid import action_of
-from chipwatch.verdict import expect, report
+from chipwatch.verdict import expect
 from chipwatch.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, code_of, code_of_failure
+from chipwatch.verdict.judge import Verdict, judge
 from chipwatch.verdict.rules import Seen
 
 TABLE = Path(__file__).with_name("situations.txt")
@@ -145,10 +145,10 @@ MISUSES = (
 NAMELESS = ("verdict --for slrum", "verdict --fo")
 
 
-def judged(situation: Situation) -> report.Verdict:
+def judged(situation: Situation) -> Verdict:
     answer = {"series": [list(one) for one in situation.series], "collectors": situation.collectors}
     expected = expect.parse(situation.expected) if situation.expected else []
-    return command.judge(answer, expected, NOWHERE, [], "agent")
+    return judge(answer, expected, NOWHERE, [], "agent")
 
 
 def rows() -> Iterator[str]:

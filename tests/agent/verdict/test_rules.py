@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.commands import verdict as command
+from chipwatch.commands import verdict as report
 from chipwatch.config import plugins
 from chipwatch.datapoint import Dimensions, Kind, Level, counter, gauge
 from chipwatch.pipeline.sampler import Sampler
-from chipwatch.verdict import expect, report, rules
+from chipwatch.verdict import expect, rules
 from chipwatch.verdict.callers import (
     CALLERS,
     DEGRADED,
@@ -24,8 +24,8 @@ from chipwatch.verdict.callers import (
     code_of,
     code_of_failure,
 )
-from chipwatch.verdict.history import MAX_SERIES, STALE, WATCHED, History
-from chipwatch.verdict.instances import INSTANCES
+from chipwatch.verdict.history import MAX_SERIES, STALE, WATCHED, EventHistory
+from chipwatch.verdict.judge import judge
 from chipwatch.verdict.rules import RULES, Seen
 
 S = 10**9
@@ -123,7 +123,7 @@ def test_every_kind_that_is_no_applications_own_has_a_rule():
 
 
 def recent():
-    return History([], born=AT)
+    return EventHistory([], born=AT)
 
 
 def test_rises_count_for_an_hour_and_those_of_one_minute_are_one():
@@ -171,12 +171,12 @@ def test_an_agent_that_has_stopped_to_read_knows_nothing():
 
     sampler = Sampler("nvidia", Nvidia(), Level.BASIC, queue.SimpleQueue())
     sampler.ok = True
-    watch, now = History([sampler], born=0), time.time_ns()
+    watch, now = EventHistory([sampler], born=0), time.time_ns()
     watch.take([STATE.point(now, 1, Dimensions(gpu="0"))], now)
     assert watch.answer()["collectors"]["nvidia"]["state"] == "ok"
     watch.take([], now - STALE)
     assert watch.answer()["collectors"]["nvidia"]["state"] == "failing"
-    slow = History([sampler], born=now - STALE, interval=300)
+    slow = EventHistory([sampler], born=now - STALE, interval=300)
     assert slow.answer()["collectors"]["nvidia"]["state"] == "ok"
 
 
@@ -189,7 +189,7 @@ def test_what_no_rule_asks_for_is_not_remembered():
 
 def judged(*series, collectors=None, expected=()):
     answer = {"series": [list(one) for one in series], "collectors": collectors or {}}
-    return command.judge(answer, [*expected], NOWHERE, [], "agent")
+    return judge(answer, [*expected], NOWHERE, [], "agent")
 
 
 OK = {"nvidia": {"state": "ok", "error": None, "metrics": ["gpu.state"]}}
@@ -268,6 +268,6 @@ def test_where_the_driver_counts_no_gpu_those_that_are_expected_are_missing():
     assert judged(collectors=out_of_reach, expected=expect.parse("gpus=8")).word == UNKNOWN
 
 
-@pytest.mark.parametrize("text", INSTANCES.values())
+@pytest.mark.parametrize("text", expect.INSTANCES.values())
 def test_what_an_instance_has_can_be_expected(text):
     assert expect.parse(text)

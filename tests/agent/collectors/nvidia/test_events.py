@@ -8,7 +8,7 @@ from tests.agent.collectors.nvidia.conftest import START
 from chipwatch.datapoint import Level
 from chipwatch.pipeline.window import Window
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT
-from chipwatch.verdict.history import History
+from chipwatch.verdict.history import EventHistory
 from chipwatch.verdict.rules import reasons
 
 WAIT = "nvmlEventSetWait_v2"
@@ -130,7 +130,7 @@ def test_failing_events_are_one_problem(driver, watch):
 )  # fmt: skip
 def test_an_xid_has_nvidias_action_by_which_a_verdict_judges_it_for_an_hour(driver, watch, xid, action, severity):
     fake = driver("h100", 2)
-    watched, recent = watch(Level.BASIC), History([], born=START)
+    watched, recent = watch(Level.BASIC), EventHistory([], born=START)
     watched.read()
     recent.take(watched.points, watched.at)
     fake.machine["events"] = f"1:{xid}"

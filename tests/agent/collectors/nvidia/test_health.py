@@ -10,12 +10,12 @@ import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.collectors.nvidia.health import EVERY, HELD
-from chipwatch.commands import verdict as command
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected
 from chipwatch.pipeline.sampler import Sampler
+from chipwatch.verdict import judge as verdict
 from chipwatch.verdict.callers import DEGRADED, FIT, NOT_FIT
-from chipwatch.verdict.history import History
+from chipwatch.verdict.history import EventHistory
 from chipwatch.verdict.rules import FAULTS, RULES
 
 SECOND = 10**9
@@ -106,7 +106,7 @@ class Judge:
         self.collector._clock = lambda: self.now
         self.sampler = Sampler("nvidia", self.collector, Level.BASIC, queue.SimpleQueue())
         self.sampler.ok = True
-        self.history = History([self.sampler], self.at)
+        self.history = EventHistory([self.sampler], self.at)
         self.collector.open()
         self.problems = []
 
@@ -125,7 +125,7 @@ class Judge:
             except PartlyCollected as partly:
                 self.problems += partly.problems
             self.history.take(points, self.at)
-        return command.judge(self.history.answer(), [], NOWHERE, [], "agent")
+        return verdict.judge(self.history.answer(), [], NOWHERE, [], "agent")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of, job
 
-from chipwatch.commands.jobs import as_text
+from chipwatch.commands.answers import jobs_text as as_text
 from chipwatch.datapoint import Dimensions, counter
 from chipwatch.owner import Allocation, Owner
 from chipwatch.processors.jobs import JobsProcessor

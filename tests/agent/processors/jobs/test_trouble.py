@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.agent.processors.jobs.machine import SECOND, Machine, dims_of, job
 
-from chipwatch.commands.jobs import as_text
+from chipwatch.commands.answers import jobs_text as as_text
 from chipwatch.datapoint import gauge
 from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner

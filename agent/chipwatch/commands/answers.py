@@ -1,0 +1,118 @@
+"""Prints answers of the running agent: `agent status`, and `agent jobs`, which job holds which accelerator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from chipwatch.logs.text import count, duration
+from chipwatch.redaction import one_line
+from chipwatch.report import amounts
+from chipwatch.report.devices import DeviceState, device_states, label
+from chipwatch.report.table import TableColumn, table
+
+STATES: Final = ("busy", "stalled", "held", "throttled", "lost")
+REST: Final = ("unknown", "unseen")
+"""States that have a column only if a job has them."""
+RIGHT: Final = ("GPUS", "SINCE", *(state.upper() for state in (*STATES, *REST)), "MEMORY MAX", "ENERGY", "COST")
+TITLES: Final = ("JOB", "USER", *RIGHT, "NOW")
+EMPTY: Final = {"USER": ("", "-"), "COST": ("", "-"), **{state.upper(): ("", "0 %") for state in REST}}
+"""Column -> cells of which no column consists; of others the empty cell."""
+LONGEST: Final = 40
+"""Characters of a job's name that are shown."""
+
+
+def status_text(answer: Mapping[str, Any]) -> str:
+    """Return the answer on the agent's state as text."""
+    return "\n".join(_status_lines(answer))
+
+
+def _status_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
+    yield (
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
+        f" {share:.1f} % of a core"
+    )
+    if answer["not_ready"]:
+        yield f"not ready: {answer['not_ready']}"
+    rows = [row for name, sink in answer["sinks"].items() for row in _sink(name, sink)]
+    for name, source in (*answer["collectors"].items(), *answer["processors"].items()):
+        took = f", {1000 * source['seconds']:.1f} ms" if source["state"] == "ok" else ""
+        error = f": {source['error']}" if source["error"] else ""
+        rows.append((name, f"{source['state']}, {count(source['points'])}{took}{error}"))
+    yield from table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
+
+
+def _sink(name: str, sink: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows of a sink: its counts, the reasons of lost points, and the last error."""
+    counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
+    counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
+    last = sink["seconds_since_delivery"]
+    delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
+    words = sink.get("status") or "   ".join((*(f"{word} {n:,}" for word, n in counts.items()), delivery))
+    yield name, words
+    for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
+        yield "", f"{n:,}: {reason}"
+    if sink["last_error"] and sink["kept"]:
+        yield "", f"last error: {sink['last_error']}"
+
+
+def jobs_text(answer: Mapping[str, Any]) -> str:
+    """Return the answer on jobs as a table, with a row for devices that no job holds, and what could not be known."""
+    devices, at = device_states(answer), answer["at"]
+    rows = [_row(job, devices, at) for job in sorted(answer["jobs"], key=lambda job: job["since"])]
+    free = [device for device in devices if not device.jobs]
+    if free:
+        rows.append({"JOB": "-", "USER": "-", "GPUS": _number(free), "NOW": _now(free, at)})
+    rows = rows or [{"NOW": "no accelerator is known"}]
+    columns = (
+        TableColumn([title, *(row.get(title, "") for row in rows)], title in RIGHT, EMPTY.get(title, ("",)))
+        for title in TITLES
+    )
+    lines = [*table(columns), *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items())]
+    return "\n".join(lines)
+
+
+def _row(job: Mapping[str, Any], devices: Iterable[DeviceState], at: float) -> dict[str, str]:
+    key = {name: job[name] for name in ("kind", "namespace", "job")}  # two jobs may have one name
+    mine = [device for device in devices if key in device.holders]
+    total = sum(job["seconds"].values())
+    shares = {state: 100 * job["seconds"][state] / total if total else 0.0 for state in (*STATES, *REST)}
+    return {
+        "JOB": one_line(job["job"], LONGEST),
+        "USER": one_line(job["user"], LONGEST) or "-",
+        "GPUS": _number(mine),
+        "SINCE": amounts.clock(max(0.0, at - job["since"])),
+        **{state.upper(): f"{share:.0f} %" for state, share in shares.items()},
+        "MEMORY MAX": amounts.binary(job["memory_max"]) if job["memory_max"] else "-",
+        "ENERGY": amounts.energy(job["energy"]) if job["energy"] else "-",
+        "COST": "-" if job["cost"] is None else f"${job['cost']:,.2f}",
+        "NOW": _now(mine, at),
+    }
+
+
+def _number(devices: Iterable[DeviceState]) -> str:
+    return f"{sum(device.slices for device in devices):.2f}".rstrip("0").rstrip(".")
+
+
+def _now(devices: Sequence[DeviceState], at: float) -> str:
+    """Return what devices do now: `0-3 busy; 4,5 held: no kernel since 10:28`."""
+    groups: dict[str, list[str]] = {}
+    for device in devices:
+        since = device.seconds_since_kernel
+        moment = "" if since is None else time.strftime(" since %H:%M", time.localtime(at - since))
+        groups.setdefault(device.doing(f"held: no kernel{moment}"), []).append(label(device.key))
+    return "; ".join(f"{_ranges(numbers)} {doing}" for doing, numbers in groups.items())
+
+
+def _ranges(numbers: Iterable[str]) -> str:
+    """Return numbers as `0-3,5`; numbers of parts, such as 0.1, stay as they are."""
+    parts: list[list[str]] = []
+    for number in numbers:
+        last = parts[-1][-1] if parts else ""
+        if number.isdecimal() and last.isdecimal() and int(number) == int(last) + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join("-".join((part[0], part[-1])) if len(part) > 2 else ",".join(part) for part in parts)

@@ -1,0 +1,82 @@
+"""The one model of accelerators for people: names, order, figures, and what a device does for its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from chipwatch.datapoint import Dimensions
+
+FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron", "tpu": "TPU", "ipu": "IPU"}
+"""Dimension that numbers a family's devices -> the family's title."""
+PARTS: Final = {"gpu": "mig", "neuron_device": "neuron_core"}
+"""Dimension that numbers a family's devices -> dimension that numbers their parts."""
+FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
+    "utilization": ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle"),
+    "memory": ("gpu.memory.utilization", "tpu.memory.utilization"),
+    "used": ("gpu.memory.used", "tpu.memory.used", "neuron.core.memory.used"),
+    "total": ("gpu.memory.total", "tpu.memory.total"),
+    "tensor": ("gpu.tensor.active", "tpu.tensorcore.utilization"),
+    "power": ("gpu.power", "ipu.power"),
+    "limit": ("gpu.power.limit",),
+    "power share": ("gpu.power.utilization", "neuron.device.power.utilization"),
+    "temperature": ("gpu.temperature", "ipu.die.temperature", "ipu.board.temperature"),
+    "clock": ("gpu.clock.sm", "gpu.clock.graphics", "ipu.clock"),
+    "state": ("gpu.state",),
+}
+"""Figure of an accelerator -> its metrics, the best one first."""
+Key = tuple[tuple[str, str], ...]
+"""Dimension and number of a device, and of its part if it is one."""
+
+
+@lru_cache(maxsize=20_000)
+def key_of(dims: Dimensions) -> Key:
+    """Return the key of the device or part that these dimensions name, () if they name none."""
+    for family in FAMILIES:
+        if number := dims.get(family):
+            part = PARTS.get(family, "")
+            return ((family, number), *([(part, dims[part])] if part in dims else []))
+    return ()
+
+
+def label(key: Key) -> str:
+    """Return the numbers of a device and its part: 0.1."""
+    return ".".join(number for _, number in key)
+
+
+def order(key: Key) -> list[tuple[str, bool, int, str]]:
+    """Return the place of a device among others: by family, then by number."""
+    return [(dimension, not number.isdecimal(), len(number), number) for dimension, number in key]
+
+
+class DeviceState(NamedTuple):
+    """A device in an answer of the processor `jobs`: its jobs, and what it does for them."""
+
+    place: Mapping[str, str] = {}
+    slices: float = 1.0
+    """Share (0 to 1) of the device's compute that this part has."""
+    holders: Sequence[Mapping[str, str]] = ()
+    """Kind, namespace and name of each job."""
+    jobs: Sequence[str] = ()
+    users: Sequence[str] = ()
+    state: str = ""
+    cause: str = ""
+    seconds_since_kernel: float | None = None
+
+    @property
+    def key(self) -> Key:
+        """Return the device's key."""
+        return tuple(self.place.items())
+
+    def doing(self, held: str) -> str:
+        """Return what the device does, with the cause of a stall; `held`: the text for one that is held unused."""
+        if self.state == "stalled" and self.cause not in ("", "other"):
+            return f"stalled: {self.cause}"
+        return held if self.state == "held" else self.state
+
+
+def device_states(answer: Mapping[str, Any]) -> list[DeviceState]:
+    """Return the devices of an answer of the processor `jobs`."""
+    devices = answer.get("devices", ())
+    return [DeviceState(**{name: device[name] for name in DeviceState._fields if name in device}) for device in devices]

@@ -1,0 +1,41 @@
+"""The one renderer of tables: cells as wide as a terminal shows them, columns aligned, empty columns left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from rich.cells import cell_len
+
+GAP: Final = "  "
+
+
+class TableColumn(NamedTuple):
+    """A column: its cells, of which the first is usually its title."""
+
+    cells: Sequence[str]
+    right: bool = False
+    """Align at the right."""
+    empty: Collection[str] = ()
+    """Leave the column out if all cells below its title are among these."""
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Return `text` filled with spaces to `width` cells, at the left or the right of them."""
+    spaces = " " * (width - cell_len(text))
+    return spaces + text if right else text + spaces
+
+
+def row(cells: Iterable[str], widths: Iterable[int], gap: str = GAP) -> str:
+    """Return cells at the left of columns of these widths; the last cell, without a width, is not filled."""
+    *first, last = cells
+    return gap.join([*(padded(cell, width) for cell, width in zip(first, widths, strict=True)), last])
+
+
+def table(columns: Iterable[TableColumn], gap: str = GAP) -> Iterator[str]:
+    """Yield the lines of a table."""
+    shown = [column for column in columns if not (column.empty and {*column.cells[1:]} <= {*column.empty})]
+    widths = [max(map(cell_len, column.cells)) for column in shown]
+    for cells in zip(*(column.cells for column in shown), strict=True):
+        placed = zip(cells, shown, widths, strict=True)
+        yield gap.join(padded(cell, width, right=column.right) for cell, column, width in placed).rstrip()

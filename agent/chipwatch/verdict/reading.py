@@ -1,0 +1,125 @@
+"""Gets the readings for a verdict in less than two seconds: asks the running agent, else reads this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from chipwatch.collector import Collector
+from chipwatch.config.instances import build_collectors
+from chipwatch.config.options import Config
+from chipwatch.datapoint import NO_DIMENSIONS, Level
+from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.sampler import Reading, Sampler
+from chipwatch.status.heartbeat import state_folder
+from chipwatch.status.socket import NoAnswer, ask
+from chipwatch.verdict.callers import STARTED
+from chipwatch.verdict.expect import INSTANCES, Expected, parse
+from chipwatch.verdict.history import WATCHED, EventHistory
+from chipwatch.verdict.judge import Unknown
+
+AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.75, 0.85
+"""
+Share of the timeout after which the agent has answered, collectors have, their process has, and all is known.
+
+The process is left behind then: a call in a driver may not even end by a signal.
+"""
+MIN_WAIT: Final = 0.05
+MAX_ANSWER: Final = 8 << 20
+
+
+def _left(seconds: float) -> float:
+    """Return the seconds left until `seconds` after the start of this program."""
+    return max(MIN_WAIT, STARTED + seconds - time.monotonic())
+
+
+def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> list[Expected]:
+    """Return what a machine of this type has; where type or contents are not known, add that to `unknown`."""
+    identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
+
+    def find_out() -> None:
+        with contextlib.suppress(UnknownIdentity):
+            identity.start()
+
+    asking = threading.Thread(target=find_out, daemon=True)
+    asking.start()
+    asking.join(_left(LAST_SHARE * timeout))
+    type_ = (identity.known() or NO_DIMENSIONS).get("instance_type")
+    if type_ in INSTANCES:
+        return parse(INSTANCES[type_])
+    why = f"no list of what a {type_} has; use --expect" if type_ else "the type of this instance is not known"
+    unknown.append(Unknown("instance_type", why, decides=True))
+    return []
+
+
+def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
+    """Return the answer of the running agent, else of a reading here, and the source: agent or reading."""
+    with contextlib.suppress(NoAnswer):
+        answer = ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout))
+        if answer["collectors"]:  # an agent that reads something else, such as one job, has nothing to say
+            return answer, "agent"
+    collectors = {
+        name: collector
+        for name, collector in build_collectors(config).items()
+        if WATCHED & {metric.name for metric in collector.metrics}
+    }
+    if hasattr(os, "fork") and sys.platform == "linux":
+        return _read_in_child(collectors, timeout), "reading"
+    return _read(collectors, timeout), "reading"
+
+
+def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
+    """Return the answer of one reading by this process, with what comes in time."""
+    queued: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    samplers = [Sampler(name, collector, Level.BASIC, queued) for name, collector in collectors.items()]
+    wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading
+    history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), queued, interval=wait)
+    for sampler in samplers:
+        sampler.start()
+    history.take(pipeline.gather(now, wait), now)
+    return history.answer(watched=False)
+
+
+def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
+    """
+    Return the answer of a reading by a child process, which is not waited for.
+
+    A process with a thread that hangs in a driver cannot end, and a process that waits for it hangs, too.
+    """
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            for standard in range(3):  # a reader of our output would wait until this process has closed it
+                os.dup2(os.open(os.devnull, os.O_RDWR), standard)
+            body = json.dumps(_read(collectors, timeout)).encode()
+            while body:
+                body = body[os.write(sender, body) :]
+        finally:
+            os._exit(0)
+    os.close(sender)
+    body = b""
+    while len(body) < MAX_ANSWER and select.select([receiver], [], [], _left(CHILD_SHARE * timeout))[0]:
+        if not (part := os.read(receiver, 1 << 16)):
+            break
+        body += part
+    os.close(receiver)
+    os.kill(child, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, os.WNOHANG)
+    try:
+        answer: Mapping[str, Any] = json.loads(body)
+    except ValueError:
+        why = f"the readings did not return in {timeout:g} s: a driver or a file server may hang"
+        return {"series": [], "collectors": {"machine": {"state": "failing", "error": why, "metrics": []}}}
+    return answer
