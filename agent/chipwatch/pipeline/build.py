@@ -25,7 +25,7 @@ from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import CardinalityLimit, Filter, MovedCounters, Route
+from chipwatch.pipeline.route import Admission, Filter, Route
 from chipwatch.pipeline.sampler import RETRY, Derivation, Reading, Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
@@ -256,11 +256,10 @@ def build_route(
         first=FIRST_WINDOW,
     )
     most = limits.max_series if options.max_series is None else options.max_series
-    limit = CardinalityLimit(name, most) if most else None
     zeros = limits.zeros if options.zeros is None else options.zeros
-    moved = None if zeros else MovedCounters(increases=limits.increases)
+    admission = Admission(name, most, zeros=zeros, increases=limits.increases) if most or not zeros else None
     chosen, copies = build_filter(options, limits, config), rename.copier(profile_of(sink, config))
-    return Route(chosen, window, spool, worker, common, limit=limit, moved=moved, copies=copies)
+    return Route(chosen, window, spool, worker, common, admission=admission, copies=copies)
 
 
 def assemble(

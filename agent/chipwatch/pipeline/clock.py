@@ -99,8 +99,11 @@ class Pipeline:
                 sampler.follow(pids, idle)
             late = max(deadline, time.monotonic() + self._grace)
             self._wait(self._request(self._followers, at), at, late, points, facts)
+        tick: tuple[Datapoint, ...] = ()
         for derivation in self.derivations:
-            points += derivation.run(tuple(points), at, facts)
+            if len(tick) < len(points):
+                tick = tuple(points)
+            points += derivation.run(tick, at, facts)
         if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
             points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
         for listener in self.listeners:

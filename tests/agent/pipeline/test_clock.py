@@ -13,7 +13,7 @@ from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import CardinalityLimit, Filter, Route
+from chipwatch.pipeline.route import Admission, Filter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -152,13 +152,13 @@ def raising(*_):
 
 
 @pytest.mark.parametrize(
-    "part", ["_limit.admit", "_copies", "_common", "_wants", "_window.add", "spool.append", "worker.wake"]
+    "part", ["_admission.admit", "_copies", "_common", "_wants", "_window.add", "spool.append", "worker.wake"]
 )
 def test_what_one_sinks_share_of_a_tick_raises_costs_that_sink_alone(build, until, caplog, part):
     broken, sound = MemorySink(), MemorySink()
     pipe = build([Steady()], [broken, sound])
     route = pipe.routes[0]
-    route._limit = CardinalityLimit("s0", 10)
+    route._admission = Admission("s0", 10)
     *path, name = part.split(".")
     setattr(getattr(route, path[0]) if path else route, name, raising)
     for _ in range(3):
