@@ -14,7 +14,7 @@ from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
 from chipwatch.extensions import IsSized
 from chipwatch.logs.text import count
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.forks import ForkGuard
+from chipwatch.pipeline.validation import ForkGuard
 from chipwatch.redaction import without_secrets
 from chipwatch.sink import Limits, Sink
 from chipwatch.spool.queue import Spool

@@ -32,8 +32,7 @@ from chipwatch.extensions import (
 )
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.forks import ForkGuard
-from chipwatch.pipeline.validation import Validation
+from chipwatch.pipeline.validation import ForkGuard, Validation
 from chipwatch.processor import Processor
 
 log = logging.getLogger(__name__)
@@ -297,7 +296,8 @@ class Sampler(Source):
                 self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
-            self._logger.resolved("busy", "its readings return again")
+            if self.skipped:
+                self._logger.resolved("busy", "its readings return again")
             if self.found is None:
                 self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
         except InputEnded as end:

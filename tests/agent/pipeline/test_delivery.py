@@ -20,7 +20,7 @@ from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, BatchWriter, first_batch
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.sink import Limits, Rejected
-from chipwatch.spool import codec
+from chipwatch.spool.chunk import decode
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
 
@@ -625,7 +625,7 @@ def test_a_bug_that_repeats_on_a_point_sets_that_point_aside_on_disk(start, capl
         assert "1 point is set aside" in caplog.text
     with closing(sqlite3.connect(tmp_path / "mem.db")) as db:
         ((why, body),) = db.execute("SELECT why, body FROM aside").fetchall()
-    (point,), _ = codec.decode(body, 1)
+    (point,), _ = decode(body, 1)
     assert (point.value, point.dims, "something is wrong" in why) == (7.0, HERE, True)
 
 

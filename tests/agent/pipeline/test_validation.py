@@ -15,7 +15,7 @@ from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summ
 from chipwatch.errors import PartlyCollected
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
-from chipwatch.spool import codec
+from chipwatch.spool.chunk import decode, encode
 
 NOW = 1_800_000_000_000_000_000
 LOAD = gauge("x.load", "1", "The load.")
@@ -179,7 +179,7 @@ GOOD_OR = {
 def test_what_is_taken_can_be_written_and_is_read_back_as_it_was(points):
     taken, _ = take(*points)
     if taken:
-        found, _ = codec.decode(codec.encode(taken, DIMS), len(taken))
+        found, _ = decode(encode(taken, DIMS), len(taken))
         assert found == taken
 
 
