@@ -31,7 +31,7 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Admission, Filter, Route
+from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -149,7 +149,7 @@ def path(rounds: int) -> list[float]:
         worker = Worker("cloudwatch", sink, spool, common=lambda: common)
         admission = Admission("cloudwatch", 2 * DATUMS)
         window = Window(60, born=0, increases=True)
-        route = Route(Filter(Level.ALL), window, spool, worker, lambda: common, admission=admission)
+        route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common, admission=admission)
 
         def deliver() -> None:
             while worker._deliver_some():
@@ -290,7 +290,7 @@ def frame(collector: Collector, url: str, *, interval: float, **scaled: Any) -> 
         with closing(spool):
             worker = Worker("cloudwatch", sink, spool, common=lambda: common, flush=limits.flush)
             window = Window(limits.window, born=time.time_ns(), increases=limits.increases)
-            route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
+            route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
             sampler = Sampler("bench", collector, Level.ALL, readings)
             yield Pipeline([sampler], [route], readings, interval=interval), spool
 

@@ -25,7 +25,7 @@ from chipwatch.datapoint import NO_DIMENSIONS, Level
 from chipwatch.errors import ConfigError
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.sampler import Reading, Sampler
+from chipwatch.pipeline.sampler import CollectorReading, Sampler
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAnswer, ask
 from chipwatch.verdict import expect, report, rules
@@ -126,7 +126,7 @@ def _readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 def read(collectors: Mapping[str, Collector], wait: float) -> dict[str, Any]:
     """Return the answer of one reading by this process, with what comes within `wait` seconds."""
-    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    readings: queue.SimpleQueue[CollectorReading] = queue.SimpleQueue()
     samplers = [Sampler(name, collector, Level.BASIC, readings) for name, collector in collectors.items()]
     history, now = History(samplers, time.time_ns()), time.time_ns()  # stamps the one reading
     pipeline = Pipeline(samplers, (), readings, interval=wait)

@@ -95,15 +95,15 @@ class BatchWriter:
         self._ahead: Counter[str] = Counter()  # outcomes of points taken while earlier ones are doubted
         self._failed_passes = 0  # in a row
         self.busy: float | None = None
-        """Since when the sink works (monotonic seconds), or None."""
+        """Start of the call that the sink works on (monotonic seconds), or None."""
         self.seconds = 0.0
-        """How long the last write took."""
+        """Seconds that the last write took."""
         self.rejected = ""
         """Why points were last rejected, with an example."""
 
     @property
     def is_halfway(self) -> bool:
-        """Whether points were taken that cannot be acknowledged before earlier ones."""
+        """True if points were taken that cannot be acknowledged before earlier ones."""
         return bool(self._ahead)
 
     @property
@@ -278,11 +278,11 @@ class BatchWriter:
 
     def _reject(self, reasons: Sequence[str], example: str) -> list[str]:
         """Log each reason once; return the entries of the ledger."""
-        known = set(self._spool.ledger.rejected)
+        counted_reasons = set(self._spool.ledger.rejected)
         entries = []
         for reason in reasons:
-            counted = reason if reason in known or len(known) < MAX_REASONS else "other"
-            known.add(counted)
+            counted = reason if reason in counted_reasons or len(counted_reasons) < MAX_REASONS else "other"
+            counted_reasons.add(counted)
             self.rejected = f"{counted} (for example {example})"
             self._logger.log(logging.ERROR, f"rejected {counted}", f"points are rejected: {self.rejected}")
             entries.append(f"rejected:{counted}")

@@ -82,7 +82,7 @@ class Worker:
         """
         self.name, self.sink, self.spool = name, sink, spool
         self.destination: Mapping[str, str] = {}
-        """Where the points go, as far as the sink knew before it was opened."""
+        """The destination of the points, as far as the sink knew before it was opened."""
         self._common, self._rename, self._on_closed = common, rename, on_closed
         self._flush, self._offset = flush, offset
         self.first_wait = min(flush, first_wait)
@@ -104,7 +104,7 @@ class Worker:
         self.refused: str | None = None
         """Why the service refuses this set-up, or every point, while it does."""
         self.is_closed = False
-        """Whether the reader of the points has left for good."""
+        """True once the reader of the points has left for good."""
         self._rejecting: str | None = None
         self._counts = self._ended()
         self._kept_before = spool.ledger.spooled
@@ -117,7 +117,7 @@ class Worker:
         self._thread.start()
 
     def wake(self) -> None:
-        """Tell the thread that the spool has new points."""
+        """Wake the thread, since the spool has new points."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -135,7 +135,7 @@ class Worker:
 
     @property
     def seconds(self) -> float:
-        """How long the last write took."""
+        """Seconds that the last write took."""
         return self._batches.seconds
 
     @property
@@ -246,12 +246,12 @@ class Worker:
         if self._batches.is_halfway:
             self._batches.end_doubted()
             return True
-        known = self._common()
+        machine = self._common()
         points, common = self.spool.take(self._batches.most)
-        if not points or (common is None and known is None):
+        if not points or (common is None and machine is None):
             self.spool.release()
             return False
-        points = self._complete(points, known if common is None else common)
+        points = self._complete(points, machine if common is None else common)
         if self._example is None:
             self._example = min(points, key=lambda point: len(point.dims))
         if isinstance(self.sink, Prepares) and self._batches.guard.call(partial(self.sink.prepare, points)):
@@ -264,11 +264,11 @@ class Worker:
         if common:
             if common is not self._machine or len(self._merged) > MAX_MERGED:
                 self._machine, self._merged = common, {}
-            known, bare = self._merged, points
+            merged, bare = self._merged, points
             points = []
             for metric, value, own, at, start_time, start, summary, increase in bare:
-                if (dims := known.get(own)) is None:
-                    dims = known[own] = common | own
+                if (dims := merged.get(own)) is None:
+                    dims = merged[own] = common | own
                 points.append(_make((metric, value, dims, at, start_time, start, summary, increase)))
         return [self._rename(point) for point in points] if self._rename else points
 
@@ -342,7 +342,7 @@ class DeliveryLog:
         self._sent = ledger.sent  # at the start, or before catching up
         self._is_first = True
         self.is_behind = False
-        """Whether points for this destination are kept from before."""
+        """True if points for this destination are kept from before."""
         self._began: float | None = None  # when catching up began
         self._next_progress = PROGRESS
 

@@ -22,7 +22,7 @@ FORGET: Final = 3600 * 10**9
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 
 
-class Filter:
+class MetricFilter:
     """The metrics that a sink wants: up to a level, matching a glob of `include` and none of `exclude`."""
 
     def __init__(self, level: Level, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
@@ -31,15 +31,15 @@ class Filter:
         self._known: dict[tuple[str, Level], bool] = {}
 
     def wants(self, metric: Metric) -> bool:
-        """Tell whether points of `metric` are wanted."""
+        """Return whether points of `metric` are wanted."""
         key = (metric.name, metric.level)
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = (
+        if (is_wanted := self._known.get(key)) is None:
+            is_wanted = self._known[key] = (
                 metric.level <= self._level
                 and (not self._include or any(fnmatchcase(metric.name, glob) for glob in self._include))
                 and not any(fnmatchcase(metric.name, glob) for glob in self._exclude)
             )
-        return known
+        return is_wanted
 
 
 class _Admitted:
@@ -64,7 +64,7 @@ class Admission:
 
     def __init__(self, sink: str, max_series: int | None, *, zeros: bool = True, increases: bool = False) -> None:
         """
-        Take the sink's name for the log; `max_series` None is no limit.
+        Take the sink's name for the log, and the limit if `max_series` is set.
 
         With `increases` the sink is sent increases: a counter moves when it rises, else when it is not 0.
         """
@@ -120,7 +120,7 @@ class Route:
 
     def __init__(
         self,
-        chosen: Filter,
+        chosen: MetricFilter,
         window: Window,
         spool: Spool,
         worker: Worker,

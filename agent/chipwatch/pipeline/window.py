@@ -200,12 +200,12 @@ class Window:
 
     @property
     def is_instant(self) -> bool:
-        """Whether each sample is a datapoint, so that no window is ever open."""
+        """True if each sample is a datapoint, so that no window is ever open."""
         return not self._length
 
     @property
     def is_short(self) -> bool:
-        """Whether it is too soon after the last window to end this one."""
+        """True while it is too soon after the last window to end this one."""
         ended, spacing = self._ended, self._spacing
         return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
 

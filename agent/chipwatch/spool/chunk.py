@@ -85,7 +85,7 @@ class Chunk:
         return self.count - self.done
 
 
-class Unreadable(Exception):
+class UnreadableChunk(Exception):
     """The bytes are not an encoded chunk of a known version."""
 
 
@@ -111,9 +111,9 @@ def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
 
 
 def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
-    """Return the `count` points of `body` and the dimensions of their machine; raise Unreadable."""
+    """Return the `count` points of `body` and the dimensions of their machine; raise UnreadableChunk."""
     if body[:1] != VERSION:
-        raise Unreadable(f"version {body[:1].hex() or 'none'}, this agent reads {VERSION.hex()}")
+        raise UnreadableChunk(f"version {body[:1].hex() or 'none'}, this agent reads {VERSION.hex()}")
     try:
         common, metric_rows, dims_rows, rows = _decoder.decode(memoryview(body)[1:])
         if len(rows) != count:
@@ -122,5 +122,5 @@ def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]
         dims = [Dimensions(dict(pairs)) for pairs in dims_rows]
         points = [Datapoint(metrics[m], value, dims[d], *rest) for m, d, value, *rest in rows]
     except (msgspec.MsgspecError, ValueError, IndexError) as problem:
-        raise Unreadable(str(problem)) from problem
+        raise UnreadableChunk(str(problem)) from problem
     return points, None if common is None else Dimensions(dict(common))

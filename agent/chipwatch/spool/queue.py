@@ -21,7 +21,7 @@ from chipwatch.spool.chunk import (
     STATE,
     UNWRITABLE,
     Chunk,
-    Unreadable,
+    UnreadableChunk,
     decode,
     encode,
     fits,
@@ -31,7 +31,7 @@ from chipwatch.spool.chunk import (
 from chipwatch.spool.ledger import Ledger
 
 if TYPE_CHECKING:
-    from chipwatch.spool.sqlite import Counts, Store
+    from chipwatch.spool.sqlite import LockCounts, Store
 
 log = logging.getLogger(__name__)
 
@@ -281,7 +281,7 @@ class Spool:
                     return False
                 raise LookupError(f"the disk failed {MAX_READS} times")  # noqa: TRY301
             chunk.points, chunk.common = decode(body, chunk.count)
-        except (Unreadable, LookupError) as problem:
+        except (UnreadableChunk, LookupError) as problem:
             self._queue.remove(chunk)
             self._fault("unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}")
             why = str(problem)
@@ -361,7 +361,7 @@ class Spool:
         else:
             self._add_old(old, entries, self._store.left)
 
-    def _add_old(self, old: list[Chunk], entries: dict[str, int], left: Counts) -> None:
+    def _add_old(self, old: list[Chunk], entries: dict[str, int], left: LockCounts) -> None:
         """Put the chunks of a file first, and compare its ledger with them and with what the last run `left`."""
         kept = Ledger(spooled=sum([chunk.left for chunk in old]))
         kept.add(entries)
@@ -502,7 +502,7 @@ class Spool:
 
     @property
     def is_due(self) -> bool:
-        """Whether points wait for this destination."""
+        """True if points wait for this destination."""
         return bool(self._queue)
 
     @property

@@ -52,7 +52,7 @@ class Busy(OSError):
     """Another running agent holds this spool."""
 
 
-class Counts(NamedTuple):
+class LockCounts(NamedTuple):
     """The points that the database collected and has not yet sent, and the samples of the open window."""
 
     collected: int = 0
@@ -83,7 +83,7 @@ def refuse_links(path: Path) -> None:
 
 
 class LockFile:
-    """Locks a spool until it is closed. Its counts are not flushed to the disk, as those of the database are not."""
+    """Locks a spool until it is closed. Its counts are not flushed to the disk; nor is the database."""
 
     def __init__(self, path: Path) -> None:
         """Lock the spool whose database is at `path`; raise Busy or OSError."""
@@ -98,17 +98,17 @@ class LockFile:
         except BaseException:
             os.close(self._fd)
             raise
-        self.left = Counts(*NUMBERS.unpack(counts)) if counts else Counts()
+        self.left = LockCounts(*NUMBERS.unpack(counts)) if counts else LockCounts()
         """The counts that the last run left."""
-        self.counts = Counts()
+        self.counts = LockCounts()
 
     def add(self, change: Mapping[str, int]) -> None:
         """Add what a transaction added to the ledger."""
         collected, unsent, samples = self.counts
         fresh = change.get("collected", 0)
-        self.write(Counts(collected + fresh, unsent + 2 * fresh - sum(change.values()), samples))
+        self.write(LockCounts(collected + fresh, unsent + 2 * fresh - sum(change.values()), samples))
 
-    def write(self, counts: Counts) -> None:
+    def write(self, counts: LockCounts) -> None:
         """Replace the counts."""
         self.counts = counts
         with contextlib.suppress(OSError):
@@ -235,7 +235,7 @@ class Store:
             raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
         entries = dict(rows)
         collected = entries.get("collected", 0)
-        self._lock.counts = Counts(collected, 2 * collected - sum(entries.values()))
+        self._lock.counts = LockCounts(collected, 2 * collected - sum(entries.values()))
         return entries
 
     def add(self, chunk: Chunk, body: bytes) -> None:
@@ -330,7 +330,7 @@ class Store:
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
         if forget:
-            self._lock.write(Counts())
+            self._lock.write(LockCounts())
         self._lock.close()
 
 

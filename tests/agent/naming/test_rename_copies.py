@@ -19,7 +19,7 @@ from chipwatch.errors import BadBatch, Retryable
 from chipwatch.naming.profiles import COPIES, PROFILES, WANDB_COPIES, WANDB_DOCS, WANDB_DOCS_COPIES
 from chipwatch.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Admission, Filter, Route
+from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.sink import Limits
 from chipwatch.spool.queue import Spool
@@ -167,7 +167,7 @@ def route(sink=None, seconds=0, chosen=None, budget=None, **timing):
     spool = Spool("mem")
     worker = Worker("mem", sink or MemorySink(), spool, rename=renamer("wandb-docs"), **timing)
     window = Window(seconds, born=0)
-    wanted = chosen or Filter(Level.ALL)
+    wanted = chosen or MetricFilter(Level.ALL)
     return Route(wanted, window, spool, worker, Dimensions, admission=budget, copies=copier("wandb-docs"))
 
 
@@ -200,7 +200,7 @@ def test_copies_are_within_the_budget_and_those_beyond_are_counted():
 
 
 def test_without_the_trees_share_there_are_no_copies_for_it():
-    out = route(chosen=Filter(Level.ALL, exclude=["gpu.process.*"]))
+    out = route(chosen=MetricFilter(Level.ALL, exclude=["gpu.process.*"]))
     out.take([of(TEMP, 50.0, gpu="0"), of(SHARE, 7.0, gpu="0")], 7 * S)
     assert owed(out) == [("gpu.temperature", 50.0)]
 

@@ -13,7 +13,7 @@ from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Admission, Filter, Route
+from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -93,7 +93,7 @@ def build():
         for n, sink in enumerate(sinks):
             spool = Spool(f"s{n}")
             worker = Worker(f"s{n}", sink, spool, common=Dimensions)
-            routes.append(Route(Filter(Level.ALL), Window(window, born=0), spool, worker, Dimensions))
+            routes.append(Route(MetricFilter(Level.ALL), Window(window, born=0), spool, worker, Dimensions))
         pipe = Pipeline(samplers, routes, readings, interval=interval, clock=clock or time.time_ns)
         if start:
             pipe.start()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import FORGET, Admission, Filter, Route
+from chipwatch.pipeline.route import FORGET, Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
@@ -25,7 +25,9 @@ def route(*, increases=True, seconds=60, max_series=None, born=BORN):
     spool = Spool("mem")
     window = Window(seconds, born=born, increases=increases)
     admission = Admission("mem", max_series, zeros=False, increases=increases)
-    return Route(Filter(Level.ALL), window, spool, Worker("mem", MemorySink(), spool), Dimensions, admission=admission)
+    return Route(
+        MetricFilter(Level.ALL), window, spool, Worker("mem", MemorySink(), spool), Dimensions, admission=admission
+    )
 
 
 def play(out, readings, *, step=20, dims=XID, start_time=BOOT, begin=0):

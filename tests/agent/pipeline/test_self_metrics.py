@@ -13,7 +13,7 @@ from chipwatch.errors import PartlyCollected, Retryable, Unavailable
 from chipwatch.pipeline import self_metrics
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
@@ -66,7 +66,7 @@ class Parts:
     def route(self, name, sink=None, path=None):
         spool = Spool(name, path)
         worker = Worker(name, sink or MemorySink(), spool, common=Dimensions, base=0.001, cap=0.001)
-        made = Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
+        made = Route(MetricFilter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
         self.routes.append(made)
         return made
 

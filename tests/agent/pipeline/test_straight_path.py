@@ -16,7 +16,7 @@ import chipwatch_sinks
 from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Admission, Filter, Route
+from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -97,7 +97,7 @@ def run_window(monkeypatch, folder, trace):
     worker = Worker("cloudwatch", sink, spool, common=lambda: common)
     window = Window(60, born=0, increases=True)
     admission = Admission("cloudwatch", 500, zeros=False, increases=True)
-    route = Route(Filter(Level.ALL), window, spool, worker, lambda: common, admission=admission)
+    route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common, admission=admission)
     readings = queue.SimpleQueue()
     sampler = Sampler("probe", Probe(), Level.ALL, readings)
     pipeline = Pipeline([sampler], [route], readings, interval=60, clock=lambda: now[0])
