@@ -42,7 +42,7 @@ def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Dat
             if bytes_left < 0:
                 return max(1, n)
         if limits.one_per_series:
-            series = (point.metric.name, point.dims)
+            series = _series(point)
             if series in seen:
                 return n
             seen.add(series)
@@ -168,24 +168,29 @@ class BatchWriter:
         change["sent"] = len(batch) - len(reasons)
         return change
 
-    def _deliver(self, batch: list[Datapoint], most_doubted: int) -> None:
-        """Write one batch and acknowledge it; halve it if a point is at fault and the answer does not say which."""
+    def _try(self, batch: list[Datapoint]) -> Counter[str] | BaseException:
+        """Write one batch; return the outcomes, or the problem if a point may be at fault; raise any other problem."""
         try:
-            change = self._write(batch)
+            return self._write(batch)
         except (Retryable, Refused, SinkClosed):
             raise
         except BaseException as problem:
-            if not self._is_data_fault(problem):
-                raise
-            if half := len(batch) // 2:
-                self._deliver(batch[:half], most_doubted)
-                self._deliver(batch[half:], most_doubted)
-                return
+            if isinstance(problem, BadBatch) or self._failures["bug"] >= SUSPECT:
+                return problem
+            raise
+
+    def _deliver(self, batch: list[Datapoint], most_doubted: int) -> None:
+        """Write one batch and acknowledge it; halve it if a point is at fault and the answer does not say which."""
+        change = self._try(batch)
+        if isinstance(change, Counter):
+            self._settle(change)
+        elif half := len(batch) // 2:
+            self._deliver(batch[:half], most_doubted)
+            self._deliver(batch[half:], most_doubted)
+        else:
             self._doubted += batch
             if len(self._doubted) >= most_doubted:
-                self._fail_pass(problem)
-            return
-        self._settle(change)
+                self._fail_pass(change)
 
     def _write_others(self, batch: list[Datapoint]) -> bool:
         """Write the points of a batch whose series were not refused, then the rest; return False if that failed."""
@@ -195,13 +200,8 @@ class BatchWriter:
         others = [point for point in batch if _series(point) not in self._refused]
         if not refused or not others:
             return False
-        try:
-            change = self._write(others)
-        except (Retryable, Refused, SinkClosed):
-            raise
-        except BaseException as problem:
-            if not self._is_data_fault(problem):
-                raise
+        change = self._try(others)
+        if not isinstance(change, Counter):
             return False
         self._doubted += sorted(refused, key=lambda point: point.metric.name)
         self._settle(change)
@@ -212,9 +212,6 @@ class BatchWriter:
         self._is_taken, self._failed_passes, self._ahead = True, 0, change
         self.end_doubted()
 
-    def _is_data_fault(self, problem: BaseException) -> bool:
-        return isinstance(problem, BadBatch) or self._failures["bug"] >= SUSPECT
-
     def end_doubted(self) -> None:
         """Try each doubted point again; give up those that fail again if others were taken; acknowledge all."""
         aside: list[Datapoint] = []
@@ -222,21 +219,16 @@ class BatchWriter:
         try:
             while self._doubted:
                 group = self._first_doubted()
-                try:
-                    change = self._write(group)
-                except (Retryable, Refused, SinkClosed):
-                    raise
-                except BaseException as problem:
-                    if not self._is_data_fault(problem):
-                        raise
+                change = self._try(group)
+                if not isinstance(change, Counter):
                     if not self._is_taken:
-                        self._fail_pass(problem)
-                    if isinstance(problem, BadBatch):
+                        self._fail_pass(change)
+                    if isinstance(change, BadBatch):
                         reasons = ["refused by the service"] * len(group)
-                        change = Counter(self._reject(reasons, f"{problem}: {_shown(group[0])}"))
                         self._remember(group)
+                        change = Counter(self._reject(reasons, f"{change}: {_shown(group[0])}"))
                     else:
-                        why = f"{type(problem).__name__}: {text_of(problem)}"
+                        why = f"{type(change).__name__}: {text_of(change)}"
                         aside += group
                         change = Counter({"dropped:set aside": len(group)})
                 self._spool.acknowledge(change)
