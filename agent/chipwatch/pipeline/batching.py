@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, NoReturn
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
@@ -36,7 +37,7 @@ def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Dat
         return min(len(points), limits.max_points)
     bytes_left = limits.max_bytes
     seen: set[tuple[str, Dimensions]] = set()
-    for n, point in enumerate(points[: limits.max_points]):
+    for n, point in enumerate(islice(points, limits.max_points)):
         if bytes_left is not None:
             bytes_left -= size(point)
             if bytes_left < 0:
@@ -130,7 +131,7 @@ class BatchWriter:
     def _cut(self, points: list[Datapoint]) -> Iterator[list[Datapoint]]:
         while points:
             n = first_batch(points, self._sink.limits, self._size)
-            yield points[:n]
+            yield points if n == len(points) else points[:n]
             points = points[n:]
 
     def _size(self, point: Datapoint) -> int:

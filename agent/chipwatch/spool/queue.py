@@ -173,7 +173,7 @@ class Spool:
                 if self._in_flight and chunk.common != common:
                     break
                 common = chunk.common
-                taken += chunk.points[chunk.done : chunk.done + most - len(taken)]
+                taken.extend(islice(chunk.points, chunk.done, chunk.done + most - len(taken)))
                 self._in_flight += 1
             if not taken and self._queue and self._store is not None:
                 raise Retryable("the spool's file cannot be read now")
