@@ -152,6 +152,6 @@ def _resident_bytes() -> float:
         with STATM.open("rb", buffering=0) as file:
             return int(file.read(256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:
-        import psutil  # noqa: PLC0415  # four MB, and only where there is no /proc
+        import psutil  # noqa: PLC0415  # 4 MB, only without /proc
 
         return float(psutil.Process().memory_info().rss)

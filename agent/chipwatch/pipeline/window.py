@@ -17,7 +17,7 @@ MOST_VALUES: Final = 150
 MAX_RANK_ERROR: Final = 0.01
 """Error of a percentile where values were merged, as a share of all samples."""
 FORGET: Final = 3600 * 10**9
-"""Nanoseconds after which a counter that is no longer read is forgotten."""
+"""Nanoseconds after which a counter without readings is forgotten."""
 
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 Series = tuple[str, Dimensions]

@@ -276,7 +276,7 @@ def test_one_that_hung_and_came_back_is_asked_again(build, gate, until):
     until(lambda: values(sink, of="hung") == [1, 2])
 
 
-def test_a_collector_that_raises_each_time_costs_nobody_else_anything(build, until):
+def test_a_collector_that_raises_each_time_does_not_disturb_others(build, until):
     sink = MemorySink()
     pipe = build([Failing(), Steady()], [sink])
     for _ in range(5):

@@ -144,7 +144,7 @@ def test_nothing_that_is_held_back_changes_a_sum(rises, seconds, increases):
         assert points[-1].value == total
 
 
-def test_to_google_the_first_point_starts_where_the_counter_was_last_0():
+def test_at_google_the_first_point_starts_where_the_counter_was_last_0():
     history, told = History(), []
     for point in play(route(increases=False), [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 3]):
         last = history.follow(b"a", point)

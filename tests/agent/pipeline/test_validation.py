@@ -137,14 +137,14 @@ def test_what_is_above_the_level_is_left_out_without_a_word(caplog):
     assert (taken, made.malformed, caplog.records) == ([], {}, [])
 
 
-def test_a_collector_that_makes_new_metrics_for_ever_costs_no_memory():
+def test_a_collector_that_makes_new_metrics_for_ever_takes_no_more_memory():
     taken, made = take(*(gauge(f"x.m{n}", "1", "M.").point(NOW, 1.0) for n in range(MOST_METRICS + 10)))
     assert len(taken) == MOST_METRICS + 10
     assert len(made._wanted) == len(made._metrics) <= MOST_METRICS
 
 
 @pytest.mark.parametrize("endless", [GOOD, None, gauge("x.other", "1", "O.", Level.ALL).point(NOW, 1.0)])
-def test_a_reading_without_an_end_is_cut_and_told(endless):
+def test_a_reading_without_an_end_is_cut_and_logged(endless):
     made, taken = Validation(Level.BASIC, ThrottledLogger(logging.getLogger("chipwatch.test"), "x")), []
     with pytest.raises(PartlyCollected, match=f"more than {MOST_POINTS} points in one reading"):
         made.take(itertools.repeat(endless), NOW, taken)

@@ -61,11 +61,11 @@ def points(draw):
 
 @settings(max_examples=examples(40))  # to draw one takes longer than to test it
 @given(points(), maybe(DIMS))
-def test_what_was_encoded_is_decoded(batch, common):
+def test_decode_returns_the_encoded_points(batch, common):
     assert decode(encode(batch, common), len(batch)) == (batch, common)
 
 
-def test_no_dimensions_and_dimensions_not_known_are_told_apart():
+def test_empty_dimensions_differ_from_unknown_ones():
     point = gauge("a", "1", "A.").point(7, 1.0)
     assert decode(encode([point], None), 1)[1] is None
     assert decode(encode([point], Dimensions()), 1)[1] == Dimensions()

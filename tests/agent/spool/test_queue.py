@@ -916,7 +916,7 @@ def test_it_keeps_what_the_sink_must_know_after_a_restart(tmp_path):
         assert spool.recall() == b"this"
 
 
-def test_without_a_file_nothing_is_kept_and_nothing_fails():
+def test_without_a_file_no_state_is_kept_and_nothing_fails():
     spool = Spool("s")
     spool.remember(b"this")
     assert spool.recall() == b""
@@ -1257,7 +1257,7 @@ def test_a_destination_known_in_part_becomes_the_first_whole_one_that_fits(spool
     assert drain(sending(spooled, REAL)) == [0, 1, 2]
 
 
-def test_each_destination_has_a_state_of_its_own(spooled):
+def test_each_destination_has_a_separate_state(spooled):
     first = sending(spooled, TRIAL)
     first.remember(b"trial")
     first.close()
