@@ -12,16 +12,16 @@ from weakref import WeakValueDictionary
 
 
 class Kind(enum.StrEnum):
-    """How a value relates to time."""
+    """The relation of a value to time."""
 
     GAUGE = "gauge"
     """A reading now."""
     COUNTER = "counter"
-    """Cumulative and monotonic since a known moment; it may start anew."""
+    """Cumulative and monotonic since a known moment; it may start again at 0."""
 
 
 class Level(enum.IntEnum):
-    """How much is wanted: every series costs money in a cloud, so ``basic`` is the default."""
+    """Amount of metrics: every series costs money in a cloud, so ``basic`` is the default."""
 
     BASIC = 1
     DETAILED = 2
@@ -45,19 +45,19 @@ class Dimensions(Mapping[str, str]):
     items_sorted: Final[tuple[tuple[str, str], ...]]  # type: ignore[misc]  # set in __new__
     """The pairs, sorted by key."""
     is_text: bool
-    """Whether it is known that all of them are text that UTF-8 can hold: checked once, where points enter."""
+    """True once all of them are known as text that UTF-8 can encode: checked once, where points enter."""
 
     def __new__(cls, pairs: Mapping[str, str] | None = None, /, **more: str) -> Dimensions:  # noqa: PYI034
-        """Take the pairs of `pairs`, then those of `more`, which win."""
+        """Take `pairs` and `more`, which wins where both have a key."""
         items = tuple(sorted({**(pairs or {}), **more}.items()))
-        if (known := _interned.get(items)) is not None:
-            return known
-        made = super().__new__(cls)
-        made.items_sorted, made.is_text = items, False  # type: ignore[misc]
+        if (existing := _interned.get(items)) is not None:
+            return existing
+        dims = super().__new__(cls)
+        dims.items_sorted, dims.is_text = items, False  # type: ignore[misc]
         if not {*map(type, chain.from_iterable(items))} <= TEXT:
-            return made  # what equals a plain text and is none must not take its place
+            return dims  # do not intern subclasses of str: they equal a plain str
         with _interning:
-            return _interned.setdefault(items, made)
+            return _interned.setdefault(items, dims)
 
     def __getitem__(self, key: str) -> str:
         """Return the value of `key`; raise KeyError where there is none."""
@@ -82,7 +82,7 @@ class Dimensions(Mapping[str, str]):
         return Dimensions, (dict(self.items_sorted),)
 
     def __or__(self, other: Mapping[str, str]) -> Dimensions:
-        """Return these pairs overlaid by those of `other`."""
+        """Return these pairs and `other`, which wins where both have a key."""
         return Dimensions(self, **other)
 
     def __repr__(self) -> str:
@@ -91,14 +91,14 @@ class Dimensions(Mapping[str, str]):
 
 
 DEVICES: Final = ("gpu", "mig", "neuron_device", "neuron_core", "ipu", "tpu")
-"""Dimensions that name an accelerator, or a part of one after that which it is a part of."""
+"""Keys that identify an accelerator; the key of a partition follows its device's."""
 NO_DIMENSIONS: Final = Dimensions()
 HIDDEN: Final = "@"
-"""What the keys of dimensions begin with that the frame adds for one sink alone, and that nobody else is to see."""
+"""Prefix of the keys of internal dimensions, which the frame adds for one sink; never exported."""
 
 
 class Summary(NamedTuple):
-    """What a window knows of the samples of one gauge."""
+    """The samples of one gauge in one window."""
 
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     sum: float
@@ -107,7 +107,7 @@ class Summary(NamedTuple):
     values: tuple[float, ...]
     """The distinct values, ascending, at most 150; of more, neighbours are replaced by their mean."""
     counts: tuple[int, ...]
-    """How often each of `values` was seen; sums to `count`."""
+    """The number of samples at each of `values`; sums to `count`."""
     last: float | None = None
     """The last sample; None where that is not known."""
 
@@ -126,16 +126,16 @@ class Datapoint(NamedTuple):
     at: int
     start_time: int | None = None
     window_start: int | None = None
-    """Where the time that this point speaks of begins; None for a plain sample."""
+    """Start of the time that this point covers; None for a plain sample."""
     summary: Summary | None = None
     """For a gauge of a window: its samples; `value` is then their mean."""
     increase: float | None = None
-    """For a counter: by how much it rose from `window_start` to `at`; None where that is not known."""
+    """For a counter: its increase from `window_start` to `at`, None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is measured: declared once, as a module constant."""
+    """A measured quantity: declared once, as a module constant."""
 
     name: str
     """`<area>.<thing>.<quality>`, lower case; a promise for ever."""

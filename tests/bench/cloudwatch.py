@@ -31,7 +31,7 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import CardinalityLimit, Filter, Route
+from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -147,9 +147,9 @@ def path(rounds: int) -> list[float]:
     of, at, dice = metrics(), time.time_ns() // 60_000_000_000 * 60_000_000_000, random.Random(1)
     with tempfile.TemporaryDirectory() as folder, closing(Spool("cloudwatch", Path(folder) / "c.db")) as spool:
         worker = Worker("cloudwatch", sink, spool, common=lambda: common)
-        limit = CardinalityLimit("cloudwatch", 2 * DATUMS)
+        admission = Admission("cloudwatch", 2 * DATUMS)
         window = Window(60, born=0, increases=True)
-        route = Route(Filter(Level.ALL), window, spool, worker, lambda: common, limit=limit)
+        route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common, admission=admission)
 
         def deliver() -> None:
             while worker._deliver_some():
@@ -290,7 +290,7 @@ def frame(collector: Collector, url: str, *, interval: float, **scaled: Any) -> 
         with closing(spool):
             worker = Worker("cloudwatch", sink, spool, common=lambda: common, flush=limits.flush)
             window = Window(limits.window, born=time.time_ns(), increases=limits.increases)
-            route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
+            route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
             sampler = Sampler("bench", collector, Level.ALL, readings)
             yield Pipeline([sampler], [route], readings, interval=interval), spool
 

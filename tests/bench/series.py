@@ -15,7 +15,7 @@ from tests.bench.figure import MB, Effort, Figure, forget_peak, peak_rss, rss
 
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
@@ -79,7 +79,7 @@ class Path10k:
     def __init__(self, folder: Path) -> None:
         self.spool = Spool("bench", folder / "bench.db")
         worker = Worker("bench", MemorySink(), self.spool)
-        self.route = Route(Filter(Level.ALL), Window(WINDOW, born=START), self.spool, worker, Dimensions)
+        self.route = Route(MetricFilter(Level.ALL), Window(WINDOW, born=START), self.spool, worker, Dimensions)
         self.metrics = metrics()
         self.dims: list[Dimensions] = []
         self.at = START

@@ -162,7 +162,7 @@ ENDPOINTS = """
 import json, os, time
 from botocore.loaders import Loader
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch_sinks.cloudwatch.client import Client
+from chipwatch_sinks.cloudwatch.client import CloudwatchClient as Client
 found = {}
 for partition in json.load(open(os.environ["PARTITIONS"]))["partitions"]:
     for n, region in enumerate(list(partition["regions"])[: int(os.environ["REGIONS"])]):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from chipwatch.datapoint import Datapoint
-from chipwatch_sinks.cloudwatch.wire import Encoder, _content
+from chipwatch.datapoint import Datapoint, Kind
+from chipwatch_sinks.cloudwatch.wire import DatumEncoder
 
 
-def datum(encoder: Encoder, point: Datapoint) -> dict[str, Any]:
+def datum(encoder: DatumEncoder, point: Datapoint) -> dict[str, Any]:
     """Return the datum of a good point as botocore takes it."""
     moment = datetime.fromtimestamp(point.at // 1_000_000_000, UTC)
     return {
@@ -17,3 +17,12 @@ def datum(encoder: Encoder, point: Datapoint) -> dict[str, Any]:
         "Timestamp": moment,
         **_content(point),
     }
+
+
+def _content(point: Datapoint) -> dict[str, Any]:
+    """Return the numbers of a good point's datum."""
+    if point.metric.kind is Kind.COUNTER:
+        return {"Value": point.increase}
+    if point.summary is None or point.summary.count == 1:
+        return {"Value": point.value}
+    return {"Values": [*point.summary.values], "Counts": [*point.summary.counts]}

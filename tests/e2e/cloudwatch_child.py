@@ -20,7 +20,7 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -91,7 +91,7 @@ def main():
     quick = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **quick)
     window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
-    route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
+    route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
     sampler = Sampler("numbers", Numbers(clock), Level.ALL, readings)
     pipeline = Pipeline([sampler], [route], readings, interval=MINUTE / SAMPLES, clock=clock)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())

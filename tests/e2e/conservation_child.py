@@ -23,7 +23,7 @@ from chipwatch.datapoint import Dimensions, Level, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.sink import Limits, Rejected, Sink
@@ -114,7 +114,7 @@ def main():
     spool = JournalledSpool(SpoolFile(folder, "appended", life), "moody", folder / "moody.db")
     quick = {"base": 0.001, "cap": 0.004, "refused_base": 0.001, "refused_cap": 0.004}
     worker = Worker("moody", sink, spool, common=lambda: common, **quick)
-    route = Route(Filter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
+    route = Route(MetricFilter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
     pipeline = Pipeline([sampler], [route], readings, interval=0.002)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
     pipeline.start()

@@ -16,7 +16,7 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -72,7 +72,7 @@ def main():
     quick = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
     worker = Worker("google", sink, spool, common=lambda: COMMON, **quick)
     window = Window(limits.window, born=clock(), spacing=limits.spacing, ended=spool.newest())
-    route = Route(Filter(Level.ALL), window, spool, worker, lambda: COMMON)
+    route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: COMMON)
     sampler = Sampler("numbers", Numbers(begun - 2 * AGO, life), Level.ALL, readings)
     pipeline = Pipeline([sampler], [route], readings, interval=MINUTE / SAMPLES, clock=clock)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())

@@ -19,7 +19,7 @@ from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 from tests.e2e import cloudwatch_child as child
 
-from chipwatch.spool import codec
+from chipwatch.spool.chunk import decode
 
 ROOT = Path(__file__).parents[2]
 LONG = 20.0
@@ -52,7 +52,7 @@ def owed(path):
     """Return what CloudWatch is to show of the points that a spool's file owes."""
     with closing(sqlite3.connect(path, timeout=LONG)) as db:
         rows = db.execute("SELECT body, points, done FROM chunk ORDER BY key").fetchall()
-    whole = [(*codec.decode(body, count), done) for body, count, done in rows]
+    whole = [(*decode(body, count), done) for body, count, done in rows]
     return [child.shown(point, common) for points, common, done in whole for point in points[done:]]
 
 

@@ -26,7 +26,7 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.pipeline.window import Window
 from chipwatch.testing import check_collector
-from chipwatch_sinks.cloudwatch.wire import Encoder as CloudwatchEncoder
+from chipwatch_sinks.cloudwatch.wire import DatumEncoder
 from chipwatch_sinks.google.history import History, Last
 from chipwatch_sinks.otlp.encoding import Encoder as OtlpEncoder
 from chipwatch_sinks.prometheus.page import Format, Page
@@ -102,7 +102,7 @@ class Sinks:
 
     def _send(self, name: str, points) -> None:
         if points and name == "cloudwatch":
-            _, datums, rejected = CloudwatchEncoder(high_resolution=False).encode(points, None)
+            _, datums, rejected = DatumEncoder(high_resolution=False).encode(points, None)
             assert not rejected
             self.added[name] += sum(json.loads(datum)["Value"] for datum in datums)
         elif points:

@@ -23,7 +23,7 @@ from tests.e2e import google_child as child
 
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.sink import SLACK
 from chipwatch.spool.queue import Spool
@@ -144,7 +144,7 @@ def test_a_run_delivers_its_last_reading_at_whatever_second_it_is_stopped():
             sink, spool, common = GoogleSink(config), Spool("google"), Dimensions(run=str(seconds))
             worker = Worker("google", sink, spool, common=lambda common=common: common)
             window = Window(60, born=born, spacing=sink.limits.spacing, first=10)
-            route = Route(Filter(Level.ALL), window, spool, worker, lambda common=common: common)
+            route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda common=common: common)
             for at in range(born + S, born + (seconds + 1) * S, S):
                 route.take([child.TOTAL.point(at, at - born, start_time=born), child.LEVEL.point(at, 1.0)], at)
             route.close_window()

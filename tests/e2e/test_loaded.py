@@ -22,7 +22,7 @@ OWN = {
     "chipwatch.advice",
     "chipwatch.report.summary",
     "chipwatch.runtime.wrapped",
-    "chipwatch.spool.disk",
+    "chipwatch.spool.sqlite",
     "chipwatch.testing",
 }
 
@@ -51,4 +51,4 @@ def test_an_agent_that_sends_otlp_loads_no_library_of_another(is_google, tmp_pat
         found = loaded("--sink", "otlp", "--spool", str(tmp_path), "--collector", "memory", **env)
         assert receiver.points
         assert gce.given == is_google
-    assert found & (FOREIGN | BIG - {"sqlite3"} | OWN - {"chipwatch.spool.disk"}) == set()
+    assert found & (FOREIGN | BIG - {"sqlite3"} | OWN - {"chipwatch.spool.sqlite"}) == set()

@@ -13,7 +13,7 @@ from tests.doubles import otlp as service
 from tests.doubles.otlp import OtlpDouble
 
 from chipwatch.datapoint import Kind
-from chipwatch.spool import codec
+from chipwatch.spool.chunk import decode
 
 LONG = 20.0
 
@@ -37,7 +37,7 @@ def owed(path):
     """Return what a receiver is to have of the points that a spool's file owes."""
     with closing(sqlite3.connect(path, timeout=LONG)) as db:
         rows = db.execute("SELECT body, points, done FROM chunk ORDER BY key").fetchall()
-    whole = [(codec.decode(body, count)[0], done) for body, count, done in rows]
+    whole = [(decode(body, count)[0], done) for body, count, done in rows]
     return [shown(point) for points, done in whole for point in points[done:]]
 
 

@@ -48,7 +48,7 @@ class Template:
             spool.append(points, COMMON)
             if n == CHUNKS // 2:  # what stands in the file itself, and what in the WAL
                 with spool._lock:
-                    spool._file._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    spool._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 spool.take(70)
                 spool.acknowledge({"sent": 65, "rejected:odd": 5})
             if n == CHUNKS - 1:

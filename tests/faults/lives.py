@@ -17,7 +17,7 @@ from chipwatch.datapoint import Dimensions, Kind, Level
 from chipwatch.logs.formats import to_stderr
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -99,7 +99,7 @@ def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
     )
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)
     window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
-    route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
+    route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
     sampler = Sampler("numbers", cloudwatch_child.Numbers(clock), Level.ALL, readings)
     _run(Pipeline([sampler], [route], readings, interval=WINDOW / SAMPLES, clock=clock))
 
@@ -115,7 +115,7 @@ def google(target: str, folder: Path, life: int, begun: int) -> None:
     )
     worker = Worker("google", sink, spool, common=lambda: common, **QUICK)
     window = Window(GOOGLE_WINDOW, born=clock(), spacing=limits.spacing, ended=spool.newest())
-    route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
+    route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
     numbers = google_child.Numbers(begun - 2 * GOOGLE_AGO, life)
     sampler = Sampler("numbers", numbers, Level.ALL, readings)
     _run(Pipeline([sampler], [route], readings, interval=WINDOW / SAMPLES, clock=clock))
@@ -128,7 +128,7 @@ def soak(url: str, folder: Path, interval: float) -> None:
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5))
     spool = Spool("cloudwatch", folder / "cloudwatch.db")
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)
-    route = Route(Filter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
+    route = Route(MetricFilter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
     sampler = Sampler("numbers", cloudwatch_child.Numbers(time.time_ns), Level.ALL, readings)
     pipeline = Pipeline([sampler], [route], readings, interval=interval)
     told = os.open(folder / "ticks", os.O_WRONLY | os.O_CREAT, 0o600)

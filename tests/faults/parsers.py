@@ -38,7 +38,7 @@ from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.owners import parse as parse_path
 from chipwatch.host.process_tree import parse_stat
 from chipwatch.identity.local import Kubernetes
-from chipwatch.spool import codec
+from chipwatch.spool.chunk import UnreadableChunk, decode, encode
 from chipwatch.status import heartbeat
 from chipwatch_sinks.google.history import History
 
@@ -83,8 +83,8 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "proc mountinfo", seeds("**/*mountinfo", 4000), lambda data: [mount_of("/var/lib", mounts(data))]
     yield "proc stat", seeds("process/*.stat"), lambda data: [parse_stat(data)], (ValueError,)
     yield "kubernetes namespace", [b"default", b"kube-system\n"], kubernetes(folder)
-    body = codec.encode(window(0), COMMON)
-    yield "chunk decode", [body, codec.encode(window(50), None)], chunk_of, (codec.Unreadable,)
+    body = encode(window(0), COMMON)
+    yield "chunk decode", [body, encode(window(50), None)], chunk_of, (UnreadableChunk,)
     yield "memo google", [_history()], lambda data: History().load(data)
     yield "memo heartbeat", [json.dumps({"at": 5.5, "late": 3.0, "why": "no", "pid": 7}).encode()], heart(folder)
     toml = [sample_config().encode(), _uncommented(sample_config())]
@@ -188,7 +188,7 @@ def _history() -> bytes:
 
 
 def chunk_of(data: bytes) -> None:
-    codec.decode(data, 2 * POINTS)
+    decode(data, 2 * POINTS)
 
 
 def heart(folder: Path):

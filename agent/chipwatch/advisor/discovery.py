@@ -19,7 +19,7 @@ from chipwatch.errors import ConfigError
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import FIRST_READING, Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
 from chipwatch.sink import Sink
@@ -74,7 +74,7 @@ def _idle_route(name: str, sink: Sink) -> Route:
     spool = Spool(name)
     spool.ledger.add({"collected": 1, "sent": 1})
     worker = Worker(name, sink, spool)
-    return Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
+    return Route(MetricFilter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
 
 
 def of_machines(config: Config, words: Sequence[str]) -> Config:

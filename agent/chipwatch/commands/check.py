@@ -32,8 +32,7 @@ from chipwatch.runtime.wanted import absent, check_places, owner_of_watched
 from chipwatch.sink import Sink
 from chipwatch.spool.chunk import fits, shown
 from chipwatch.spool.ledger import Ledger
-from chipwatch.spool.lock_file import verified
-from chipwatch.spool.sqlite import refuse_links
+from chipwatch.spool.sqlite import refuse_links, verified
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.verdict.callers import NOT_FIT
 

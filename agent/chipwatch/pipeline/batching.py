@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, NoReturn
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
@@ -14,7 +15,7 @@ from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
 from chipwatch.extensions import IsSized
 from chipwatch.logs.text import count
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.forks import ForkGuard
+from chipwatch.pipeline.validation import ForkGuard
 from chipwatch.redaction import without_secrets
 from chipwatch.sink import Limits, Sink
 from chipwatch.spool.queue import Spool
@@ -36,13 +37,13 @@ def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Dat
         return min(len(points), limits.max_points)
     bytes_left = limits.max_bytes
     seen: set[tuple[str, Dimensions]] = set()
-    for n, point in enumerate(points[: limits.max_points]):
+    for n, point in enumerate(islice(points, limits.max_points)):
         if bytes_left is not None:
             bytes_left -= size(point)
             if bytes_left < 0:
                 return max(1, n)
         if limits.one_per_series:
-            series = (point.metric.name, point.dims)
+            series = _series(point)
             if series in seen:
                 return n
             seen.add(series)
@@ -95,15 +96,15 @@ class BatchWriter:
         self._ahead: Counter[str] = Counter()  # outcomes of points taken while earlier ones are doubted
         self._failed_passes = 0  # in a row
         self.busy: float | None = None
-        """Since when the sink works (monotonic seconds), or None."""
+        """Start of the call that the sink works on (monotonic seconds), or None."""
         self.seconds = 0.0
-        """How long the last write took."""
+        """Seconds that the last write took."""
         self.rejected = ""
         """Why points were last rejected, with an example."""
 
     @property
     def is_halfway(self) -> bool:
-        """Whether points were taken that cannot be acknowledged before earlier ones."""
+        """True if points were taken that cannot be acknowledged before earlier ones."""
         return bool(self._ahead)
 
     @property
@@ -130,7 +131,7 @@ class BatchWriter:
     def _cut(self, points: list[Datapoint]) -> Iterator[list[Datapoint]]:
         while points:
             n = first_batch(points, self._sink.limits, self._size)
-            yield points[:n]
+            yield points if n == len(points) else points[:n]
             points = points[n:]
 
     def _size(self, point: Datapoint) -> int:
@@ -168,24 +169,29 @@ class BatchWriter:
         change["sent"] = len(batch) - len(reasons)
         return change
 
-    def _deliver(self, batch: list[Datapoint], most_doubted: int) -> None:
-        """Write one batch and acknowledge it; halve it if a point is at fault and the answer does not say which."""
+    def _try(self, batch: list[Datapoint]) -> Counter[str] | BaseException:
+        """Write one batch; return the outcomes, or the problem if a point may be at fault; raise any other problem."""
         try:
-            change = self._write(batch)
+            return self._write(batch)
         except (Retryable, Refused, SinkClosed):
             raise
         except BaseException as problem:
-            if not self._is_data_fault(problem):
-                raise
-            if half := len(batch) // 2:
-                self._deliver(batch[:half], most_doubted)
-                self._deliver(batch[half:], most_doubted)
-                return
+            if isinstance(problem, BadBatch) or self._failures["bug"] >= SUSPECT:
+                return problem
+            raise
+
+    def _deliver(self, batch: list[Datapoint], most_doubted: int) -> None:
+        """Write one batch and acknowledge it; halve it if a point is at fault and the answer does not say which."""
+        change = self._try(batch)
+        if isinstance(change, Counter):
+            self._settle(change)
+        elif half := len(batch) // 2:
+            self._deliver(batch[:half], most_doubted)
+            self._deliver(batch[half:], most_doubted)
+        else:
             self._doubted += batch
             if len(self._doubted) >= most_doubted:
-                self._fail_pass(problem)
-            return
-        self._settle(change)
+                self._fail_pass(change)
 
     def _write_others(self, batch: list[Datapoint]) -> bool:
         """Write the points of a batch whose series were not refused, then the rest; return False if that failed."""
@@ -195,13 +201,8 @@ class BatchWriter:
         others = [point for point in batch if _series(point) not in self._refused]
         if not refused or not others:
             return False
-        try:
-            change = self._write(others)
-        except (Retryable, Refused, SinkClosed):
-            raise
-        except BaseException as problem:
-            if not self._is_data_fault(problem):
-                raise
+        change = self._try(others)
+        if not isinstance(change, Counter):
             return False
         self._doubted += sorted(refused, key=lambda point: point.metric.name)
         self._settle(change)
@@ -212,9 +213,6 @@ class BatchWriter:
         self._is_taken, self._failed_passes, self._ahead = True, 0, change
         self.end_doubted()
 
-    def _is_data_fault(self, problem: BaseException) -> bool:
-        return isinstance(problem, BadBatch) or self._failures["bug"] >= SUSPECT
-
     def end_doubted(self) -> None:
         """Try each doubted point again; give up those that fail again if others were taken; acknowledge all."""
         aside: list[Datapoint] = []
@@ -222,21 +220,16 @@ class BatchWriter:
         try:
             while self._doubted:
                 group = self._first_doubted()
-                try:
-                    change = self._write(group)
-                except (Retryable, Refused, SinkClosed):
-                    raise
-                except BaseException as problem:
-                    if not self._is_data_fault(problem):
-                        raise
+                change = self._try(group)
+                if not isinstance(change, Counter):
                     if not self._is_taken:
-                        self._fail_pass(problem)
-                    if isinstance(problem, BadBatch):
+                        self._fail_pass(change)
+                    if isinstance(change, BadBatch):
                         reasons = ["refused by the service"] * len(group)
-                        change = Counter(self._reject(reasons, f"{problem}: {_shown(group[0])}"))
                         self._remember(group)
+                        change = Counter(self._reject(reasons, f"{change}: {_shown(group[0])}"))
                     else:
-                        why = f"{type(problem).__name__}: {text_of(problem)}"
+                        why = f"{type(change).__name__}: {text_of(change)}"
                         aside += group
                         change = Counter({"dropped:set aside": len(group)})
                 self._spool.acknowledge(change)
@@ -278,11 +271,11 @@ class BatchWriter:
 
     def _reject(self, reasons: Sequence[str], example: str) -> list[str]:
         """Log each reason once; return the entries of the ledger."""
-        known = set(self._spool.ledger.rejected)
+        counted_reasons = set(self._spool.ledger.rejected)
         entries = []
         for reason in reasons:
-            counted = reason if reason in known or len(known) < MAX_REASONS else "other"
-            known.add(counted)
+            counted = reason if reason in counted_reasons or len(counted_reasons) < MAX_REASONS else "other"
+            counted_reasons.add(counted)
             self.rejected = f"{counted} (for example {example})"
             self._logger.log(logging.ERROR, f"rejected {counted}", f"points are rejected: {self.rejected}")
             entries.append(f"rejected:{counted}")

@@ -25,8 +25,8 @@ from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import CardinalityLimit, Filter, MovedCounters, Route
-from chipwatch.pipeline.sampler import RETRY, Derivation, Reading, Sampler
+from chipwatch.pipeline.route import Admission, MetricFilter, Route
+from chipwatch.pipeline.sampler import RETRY, CollectorReading, Derivation, Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
 from chipwatch.processor import Processor
@@ -78,9 +78,9 @@ def build_sources(
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     least: Level = Level.BASIC,
-) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[Reading]]:
-    """Return what runs collectors and processors, and the queue of readings; `learn` is told of the identity."""
-    level, readings = level_wanted(config, least), queue.SimpleQueue[Reading]()
+) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[CollectorReading]]:
+    """Return what runs collectors and processors, and the queue of readings; `learn` gets the identity in them."""
+    level, readings = level_wanted(config, least), queue.SimpleQueue[CollectorReading]()
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
     for name, collector in collectors.items():
@@ -131,10 +131,10 @@ def check_includes(config: Config, collectors: Mapping[str, Collector], processo
 
 def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
     """Return what the sink will never take of this configuration; raise ConfigError where that is everything."""
-    found = faults(name, sink, config, metrics)
-    if whole := next((fault.text for fault in found if fault.whole), None):
+    all_faults = faults(name, sink, config, metrics)
+    if whole := next((fault.text for fault in all_faults if fault.whole), None):
         raise ConfigError(whole)
-    return [fault.text for fault in found]
+    return [fault.text for fault in all_faults]
 
 
 def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[preflight.Fault]:
@@ -149,7 +149,7 @@ def duplicates(
 ) -> Iterator[tuple[str, str]]:
     """Yield the name of each sink that sends a metric where another of its type sends it, and a sentence."""
     metrics = declared(collectors, {})
-    others: dict[Any, tuple[str, Filter]] = {}
+    others: dict[Any, tuple[str, MetricFilter]] = {}
     for name, sink in sinks.items():
         wanted = build_filter(sink_options(name, config), sink.limits, config)
         place: frozenset[tuple[str, str]] = frozenset()
@@ -172,26 +172,26 @@ def _check_dims(config: Config) -> None:
             raise ConfigError(f"--dim {key!a}={value!a}: expected UTF-8") from None
 
 
-def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter:
+def build_filter(options: SinkOptions, limits: Limits, config: Config) -> MetricFilter:
     """Return what a sink wants; where each series costs, the agent's own only if `include` names them."""
     exclude = options.exclude
     if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
         exclude = (*exclude, "agent.*")
-    return Filter(level_of(options.level or config.level), options.include, exclude)
+    return MetricFilter(level_of(options.level or config.level), options.include, exclude)
 
 
 def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:
-    """Return where each sink sends to, without those that cannot tell; raise ConfigError where none can."""
-    found: dict[str, Mapping[str, str]] = {}
+    """Return where each sink sends to, without the sinks where that fails; raise ConfigError if it fails for all."""
+    destinations: dict[str, Mapping[str, str]] = {}
     for name, sink in sinks.items():
         try:
             with plugins.blamed(plugins.SINKS, name, "it is left out, since destination fails"):
-                found[name] = destination_of(sink)
+                destinations[name] = destination_of(sink)
         except ConfigError as problem:
-            if name == [*sinks][-1] and not found:
+            if name == [*sinks][-1] and not destinations:
                 raise
             log.error("%s", problem)  # noqa: TRY400  # the message says it all
-    return found
+    return destinations
 
 
 def profile_of(sink: Sink, config: Config) -> str:
@@ -256,11 +256,10 @@ def build_route(
         first=FIRST_WINDOW,
     )
     most = limits.max_series if options.max_series is None else options.max_series
-    limit = CardinalityLimit(name, most) if most else None
     zeros = limits.zeros if options.zeros is None else options.zeros
-    moved = None if zeros else MovedCounters(increases=limits.increases)
+    admission = Admission(name, most, zeros=zeros, increases=limits.increases) if most or not zeros else None
     chosen, copies = build_filter(options, limits, config), rename.copier(profile_of(sink, config))
-    return Route(chosen, window, spool, worker, common, limit=limit, moved=moved, copies=copies)
+    return Route(chosen, window, spool, worker, common, admission=admission, copies=copies)
 
 
 def assemble(
@@ -273,8 +272,8 @@ def assemble(
     """
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
-    `common` returns the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them. A sink that cannot tell its destination is left out. Points of durable sinks are kept in `folder`,
+    `common` returns the dimensions of this machine, or None while they are not known; `learn` gets the ones that
+    readings contain. A sink whose destination fails is left out. Points of durable sinks are kept in `folder`,
     without it in memory; collectors may keep their state there. They read the metrics of level `least`, and of any
     higher level that a sink wants. The pipeline stops when the destination of every sink has closed for good.
     """

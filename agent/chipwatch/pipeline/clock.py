@@ -13,7 +13,7 @@ from chipwatch.datapoint import Datapoint
 from chipwatch.errors import text_of
 from chipwatch.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.sampler import Derivation, Reading, Sampler
+from chipwatch.pipeline.sampler import CollectorReading, Derivation, Sampler
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.route import Route  # loads SQLite, which a verdict does without
@@ -24,9 +24,9 @@ T = TypeVar("T")
 GRACE: Final = 0.25
 """Seconds that a tick waits for readings; one that comes later goes with the next tick."""
 FIRST_READING: Final = 5.0
-"""Seconds that a single reading waits: there is no next tick, and a driver may be slow to wake up."""
+"""Seconds that a single reading waits: no tick follows it, and a driver may be slow to wake up."""
 WORKING: Final = 0.95
-"""Share of the time with work from which a device is not asked why it is idle."""
+"""Share of busy time from which a device does not count as idle."""
 LAST_READING: Final = 1.0
 """Seconds that the last tick waits for readings."""
 DEADLINE: Final = 7.0
@@ -45,7 +45,7 @@ class Pipeline:
         self,
         samplers: Sequence[Sampler],
         routes: Sequence[Route],
-        readings: queue.SimpleQueue[Reading],
+        readings: queue.SimpleQueue[CollectorReading],
         *,
         interval: float,
         derivations: Sequence[Derivation] = (),
@@ -55,7 +55,7 @@ class Pipeline:
         self.samplers, self.derivations, self.routes = samplers, derivations, routes
         self._readings, self._interval, self._clock = readings, interval, clock
         self._followers: list[Sampler] = []
-        """Samplers of collectors that read what others found in the same tick, and so are asked after these."""
+        """Samplers of collectors that read after the others, since they need what those found in the same tick."""
         if any(derivation.needs_facts for derivation in derivations):
             self._followers = [sampler for sampler in samplers if isinstance(sampler.collector, Follows)]
             for sampler in samplers:
@@ -64,7 +64,7 @@ class Pipeline:
         self._stop = threading.Event()
         self._stopped: float | None = None
         self.is_ending = False
-        """Whether this is the last tick, or later."""
+        """True from the last tick on."""
         self._logger = ThrottledLogger(log, "tick")
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
@@ -94,15 +94,18 @@ class Pipeline:
         first = [sampler for sampler in self.samplers if sampler not in self._followers]
         self._wait(self._request(first, at), at, deadline, points, facts)
         if self._followers:
-            devices = [found for found in facts if isinstance(found, DeviceFacts)]
-            pids = {one.pid for found in devices for one in found.processes or ()}
-            idle = {pid for found in devices for pid in _idle(found)}
+            device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]
+            pids = {process.pid for devices in device_facts for process in devices.processes or ()}
+            idle = {pid for devices in device_facts for pid in _idle(devices)}
             for sampler in self._followers:
                 sampler.follow(pids, idle)
             late = max(deadline, time.monotonic() + self._grace)
             self._wait(self._request(self._followers, at), at, late, points, facts)
+        tick: tuple[Datapoint, ...] = ()
         for derivation in self.derivations:
-            points += derivation.run(tuple(points), at, facts)
+            if len(tick) < len(points):
+                tick = tuple(points)
+            points += derivation.run(tick, at, facts)
         if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
             points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
         for listener in self.listeners:
@@ -115,7 +118,7 @@ class Pipeline:
         return len(reading) + sum([sampler.request(at) for sampler in samplers if sampler not in reading])
 
     def _wait(self, waiting: int, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
-        """Take readings until `waiting` of those of `at` are there, the deadline is over, or the agent stops."""
+        """Take readings until `waiting` readings of `at` have come, the deadline is over, or the agent stops."""
         while waiting or not self._readings.empty():
             try:
                 reading = self._readings.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
@@ -168,7 +171,7 @@ class Pipeline:
         """
         at = self._clock()
         points = self._survive("readings", self.gather, at, FIRST_READING) or []
-        ended = {metric.name for of in self.samplers if of.ended for metric in of.collector.metrics}
+        ended = {metric.name for sampler in self.samplers if sampler.ended for metric in sampler.collector.metrics}
         first = [point for point in points if point.metric.name not in ended]
         last = [point for point in points if point.metric.name in ended]
         for route in self.routes:
@@ -211,5 +214,5 @@ class Pipeline:
 
 def _idle(facts: DeviceFacts) -> set[int]:
     """Return the processes on devices that had time without work."""
-    busy = {one.dims for one in facts.activity if one.active is not None and one.active >= WORKING}
-    return {one.pid for one in facts.processes or () if one.dims not in busy}
+    busy = {device.dims for device in facts.activity if device.active is not None and device.active >= WORKING}
+    return {process.pid for process in facts.processes or () if process.dims not in busy}

@@ -1,4 +1,4 @@
-"""Delivers points from the spool to one sink, on a thread of its own, and backs off after failures."""
+"""Delivers points from the spool to one sink on its own thread, backs off after failures, and logs each change."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from typing import Final, TypeVar
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.errors import Refused, Retryable, SinkClosed, text_of
 from chipwatch.extensions import HasConsole, KeepsState, Prepares, destination_of, state_of
+from chipwatch.logs.text import count, duration
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
-from chipwatch.pipeline.delivery_log import DeliveryLog
 from chipwatch.sink import Sink
+from chipwatch.spool.ledger import Ledger
 from chipwatch.spool.queue import Spool
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,12 @@ MAX_AFTER: Final = 900.0
 """Longest pause in seconds that a service may ask for."""
 MAX_MERGED: Final = 20_000
 """Dimensions that are remembered together with the machine's."""
+BLIP: Final = 5.0
+"""Seconds to the next attempt below which the first failure is not logged: most single failures are over then."""
+LONG: Final = 60.0
+"""Seconds after which an outage is logged although its cause was logged within the hour, for an earlier one."""
+PROGRESS: Final = 60.0
+"""Seconds of catching up after which its progress is logged; then after twice as long, and so on."""
 _make: Final = Datapoint._make
 """Makes a point from a tuple in half the time of a call with its fields."""
 
@@ -75,7 +82,7 @@ class Worker:
         """
         self.name, self.sink, self.spool = name, sink, spool
         self.destination: Mapping[str, str] = {}
-        """Where the points go, as far as the sink knew before it was opened."""
+        """The destination of the points, as far as the sink knew before it was opened."""
         self._common, self._rename, self._on_closed = common, rename, on_closed
         self._flush, self._offset = flush, offset
         self.first_wait = min(flush, first_wait)
@@ -83,6 +90,7 @@ class Worker:
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
         self._wake, self._stop = threading.Event(), threading.Event()
         self._logger, self._watcher = ThrottledLogger(log, name), ThrottledLogger(log, name)
+        self._was_stuck = False
         self._merged: dict[Dimensions, Dimensions] = {}
         self._machine: Dimensions | None = None
         self.counts: Counter[str] = Counter()
@@ -96,7 +104,7 @@ class Worker:
         self.refused: str | None = None
         """Why the service refuses this set-up, or every point, while it does."""
         self.is_closed = False
-        """Whether the reader of the points has left for good."""
+        """True once the reader of the points has left for good."""
         self._rejecting: str | None = None
         self._counts = self._ended()
         self._kept_before = spool.ledger.spooled
@@ -109,7 +117,7 @@ class Worker:
         self._thread.start()
 
     def wake(self) -> None:
-        """Tell the thread that the spool has new points."""
+        """Wake the thread, since the spool has new points."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -127,7 +135,7 @@ class Worker:
 
     @property
     def seconds(self) -> float:
-        """How long the last write took."""
+        """Seconds that the last write took."""
         return self._batches.seconds
 
     @property
@@ -146,10 +154,12 @@ class Worker:
 
     def watch(self) -> None:
         """Log that the sink's thread hangs or has ended, and that it answers again."""
-        if stuck := self.stuck:
+        stuck = self.stuck
+        if stuck:
             self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._log.kept()}")
-        else:
+        elif self._was_stuck:
             self._watcher.resolved("stuck", "answers again")
+        self._was_stuck = stuck is not None
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -236,12 +246,12 @@ class Worker:
         if self._batches.is_halfway:
             self._batches.end_doubted()
             return True
-        known = self._common()
+        machine = self._common()
         points, common = self.spool.take(self._batches.most)
-        if not points or (common is None and known is None):
+        if not points or (common is None and machine is None):
             self.spool.release()
             return False
-        points = self._complete(points, known if common is None else common)
+        points = self._complete(points, machine if common is None else common)
         if self._example is None:
             self._example = min(points, key=lambda point: len(point.dims))
         if isinstance(self.sink, Prepares) and self._batches.guard.call(partial(self.sink.prepare, points)):
@@ -254,11 +264,11 @@ class Worker:
         if common:
             if common is not self._machine or len(self._merged) > MAX_MERGED:
                 self._machine, self._merged = common, {}
-            known, bare = self._merged, points
+            merged, bare = self._merged, points
             points = []
             for metric, value, own, at, start_time, start, summary, increase in bare:
-                if (dims := known.get(own)) is None:
-                    dims = known[own] = common | own
+                if (dims := merged.get(own)) is None:
+                    dims = merged[own] = common | own
                 points.append(_make((metric, value, dims, at, start_time, start, summary, increase)))
         return [self._rename(point) for point in points] if self._rename else points
 
@@ -309,3 +319,88 @@ class Worker:
             if not stopping:
                 self._wake.wait()
                 self._wake.clear()
+
+
+class DeliveryLog:
+    """
+    Logs the first delivery, failures, and the recovery from them, with the counts of the ledger.
+
+    A failure is logged at its second attempt or before a long wait, then once an hour, also where short outages follow
+    one another. Used by the worker's thread.
+    """
+
+    def __init__(
+        self, name: str, ledger: Ledger, apart: Callable[[], int] = int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Count from the ledger as it is now; `apart` returns how many of its points are for other destinations."""
+        self._name, self._ledger, self._apart, self._clock = name, ledger, apart, clock
+        self._failures = ThrottledLogger(log, name, clock)
+        self._attempts = 0  # failed, since the last success
+        self._since = 0.0  # when the first of them failed
+        self._is_logged = False  # whether one of them was
+        self._before, self._dropped = ledger.sent, ledger.dropped.total()  # before them
+        self._sent = ledger.sent  # at the start, or before catching up
+        self._is_first = True
+        self.is_behind = False
+        """True if points for this destination are kept from before."""
+        self._began: float | None = None  # when catching up began
+        self._next_progress = PROGRESS
+
+    def failed(
+        self, level: int, cause: str, text: str, wait: float, most: float, *, is_last: bool, traceback: bool = False
+    ) -> None:
+        """Log that points cannot be sent because of `text`; the next attempt comes after `wait` of `most` seconds."""
+        now, ledger = self._clock(), self._ledger
+        if not self._attempts:
+            self._since, self._before, self._dropped = now, ledger.sent, ledger.dropped.total()
+        self._attempts += 1
+        if self._attempts == 1 and wait < BLIP and not (is_last or traceback):
+            return
+        past = f" for {duration(now - self._since, 2)}" if now - self._since >= 60 else ""
+        plan = "" if is_last else f", next try within {math.ceil(most)} s"
+        lost = f", {self._lost:,} lost" if self._lost else ""
+        text = f"cannot send{past}, {self.kept()}{lost}{plan}: {text}"
+        if not self._is_logged and now - self._since >= LONG:
+            self._failures = ThrottledLogger(log, self._name, self._clock)
+        self._is_logged |= self._failures.log(level, cause, text, traceback=traceback)
+
+    def delivered(self, where: Callable[[], str | None]) -> None:
+        """Log what changed with a delivery; `where` returns how to find the points, None if the first is not logged."""
+        now, ledger = self._clock(), self._ledger
+        if self._is_logged:
+            self._sent = self._before
+            points, past = ledger.sent - self._sent + ledger.spooled - self._apart(), duration(now - self._since, 2)
+            self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
+            self._began, self._next_progress = now, PROGRESS
+        self._attempts, self._is_logged = 0, False
+        done = ledger.sent - self._sent
+        if self._is_first and done:
+            self._is_first = False
+            if (place := where()) is not None:
+                self._info("; see ".join(filter(None, (f"first {count(done)} accepted", place))))
+            if self.is_behind:
+                self._began = now
+        if self._began is not None and now - self._began >= self._next_progress:
+            self._next_progress *= 2
+            left = duration((now - self._began) * (ledger.spooled - self._apart()) / max(done, 1), 2)
+            self._info(f"catching up: {count(done)} sent, {self.kept()}, about {left} left")
+
+    def drained(self) -> None:
+        """Log that no points wait any more, if they were behind."""
+        if self._began is not None:
+            points = self._ledger.sent - self._sent
+            self._info(f"caught up: {count(points)} in {duration(self._clock() - self._began, 2)}")
+            self._began = None
+
+    def kept(self) -> str:
+        """Return how many points wait for this destination, and how many for others."""
+        others = self._apart()
+        more = f" and {others:,} for other destinations" if others else ""
+        return f"{count(self._ledger.spooled - others)} kept{more}"
+
+    @property
+    def _lost(self) -> int:
+        return self._ledger.dropped.total() - self._dropped
+
+    def _info(self, text: str) -> None:
+        log.info("%s: %s", self._name, text, extra={"who": self._name})

@@ -1,4 +1,4 @@
-"""Checks before the start what a sink will never take of a configuration, by the sink's own rules."""
+"""Finds before the start what a sink will never take, by the sink's own rules."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAX_NAMES: Final = 3
 
 
 class Fault(NamedTuple):
-    """What a sink will never take."""
+    """A part of the configuration that a sink will never take."""
 
     text: str
     whole: bool = True
-    """Whether every point is rejected, or only those of some metrics."""
+    """True if every point is rejected, False if only points of some metrics are."""
 
 
 def dimension_faults(name: str, sink: Sink, dims: Mapping[str, str], where: str = "dims") -> Iterator[Fault]:
@@ -58,9 +58,9 @@ def faults(
 
     Every point carries `dims`, and a dimension for each of `words` whose value is not known yet.
     """
-    found = [*dimension_faults(name, sink, dims)]
-    yield from found
-    if found:
+    dims_faults = [*dimension_faults(name, sink, dims)]
+    yield from dims_faults
+    if dims_faults:
         return
     under = {**dict.fromkeys(words, "x"), **dims}
     refused: dict[str, str] = {}

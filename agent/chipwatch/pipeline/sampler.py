@@ -1,4 +1,4 @@
-"""Runs collectors, each on a thread of its own since a driver call may hang, and processors."""
+"""Runs each collector and processor on a separate thread, since a call of a driver may hang."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ from chipwatch.extensions import (
 )
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.forks import ForkGuard
-from chipwatch.pipeline.validation import Validation
+from chipwatch.pipeline.validation import ForkGuard, Validation
 from chipwatch.processor import Processor
 
 log = logging.getLogger(__name__)
@@ -59,33 +58,33 @@ NUMBERS: Final = {
 """Fields of facts that are numbers, or None where that is their default."""
 
 
-class Reading(NamedTuple):
-    """What one call of `collect` gave."""
+class CollectorReading(NamedTuple):
+    """The result of one call of `collect`."""
 
     at: int
     points: list[Datapoint]
     facts: Sequence[object] = ()
 
 
-class Source:
+class PluginRunner:
     """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
 
     def __init__(self, kind: str, name: str, level: Level, always: frozenset[str] = frozenset()) -> None:
-        """Keep points of at most `level`, and those of the metrics named in `always`."""
+        """Keep points of at most `level`, and points of the metrics named in `always`."""
         self.name = name
         self._logger = ThrottledLogger(log, f"{kind} {name}")
         self.validation = Validation(level, self._logger, always)
         self._guard = ForkGuard(self._logger)
         self.ok: bool | None = None
-        """Whether the last call succeeded in time; None before the first, and where there is nothing to read."""
+        """True if the last call succeeded in time; None before the first call, and without anything to read."""
         self.trouble: str | None = None
-        """What went wrong in the last call, or None."""
+        """The problem of the last call, or None."""
         self.earlier: str | None = None
-        """The same for the call before it."""
+        """The problem of the call before it, or None."""
         self.yielded = 0
         """Points of the last call."""
         self.seconds = 0.0
-        """How long the last call took."""
+        """Seconds that the last call took."""
         self.failed = 0
 
     def _attempt(self, read: Callable[[list[Datapoint]], None]) -> list[Datapoint]:
@@ -116,9 +115,9 @@ class Source:
             return None
 
 
-class Derivation(Source):
+class Derivation(PluginRunner):
     """
-    Runs one processor on a thread of its own, and validates its points like a collector's.
+    Runs one processor on a separate thread, and validates its points like a collector's.
 
     An exception costs only this processor's points of this tick; it is logged and counted. So does a call that does
     not return in time; the processor is then passed over until it does.
@@ -184,7 +183,7 @@ class Derivation(Source):
         self.ok = True
 
 
-class Sampler(Source):
+class Sampler(PluginRunner):
     """
     Runs one collector: never twice at once, and from `open` to `close` on one daemon thread.
 
@@ -198,7 +197,7 @@ class Sampler(Source):
         name: str,
         collector: Collector,
         level: Level,
-        readings: queue.SimpleQueue[Reading],
+        readings: queue.SimpleQueue[CollectorReading],
         *,
         retry: float = RETRY,
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
@@ -217,22 +216,22 @@ class Sampler(Source):
         self._identify = collector.identity if isinstance(collector, HasIdentity) else dict
         self._retry, self._retry_at = retry, -math.inf
         self.absence_level = logging.DEBUG
-        """The level of the record that says that there is nothing to read."""
+        """Log level of the message that nothing can be read."""
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = self._is_parked = self._is_hung = False
         self._learn = learn
         self._learned: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
-        """How the collector's input ended for good, if it has."""
+        """The end of the collector's input, once it has ended for good."""
         self.found: str | None = None
-        """What the collector says that it found, after the first reading."""
+        """The collector's description of its devices, after the first reading."""
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
         self.is_counted = False
-        """Whether that is what the driver counted; see Unavailable."""
+        """True if the driver counted that; see Unavailable."""
         self.partial = self.skipped = 0
         self.needs_facts = False
-        """Whether a processor needs what the collector found beside its points."""
+        """True if a processor needs the facts of the collector, too."""
         self._facts: list[object] = []
         self._thread = threading.Thread()
 
@@ -261,11 +260,11 @@ class Sampler(Source):
 
     @property
     def is_reading(self) -> bool:
-        """Whether a reading is in progress that was not late yet when the next one was requested."""
+        """True while a reading is in progress that was in time so far."""
         return self._busy and not self._is_hung
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
-        """Tell a collector that reads about processes the pids on devices; called by the clock's thread."""
+        """Pass the pids on devices to a collector that reads processes; called by the clock's thread."""
         if isinstance(collector := self.collector, Follows):
             self._survive(partial(collector.follow, pids), "cannot follow processes")
         if isinstance(collector, FollowsIdle):
@@ -287,7 +286,7 @@ class Sampler(Source):
                 self._close()
                 self._is_parked = True
             self._busy = False  # if this thread ends now, another one may use the collector from here on
-            self._readings.put(Reading(at, points, self._facts))
+            self._readings.put(CollectorReading(at, points, self._facts))
             if is_parked:
                 return
         self._close()
@@ -303,7 +302,8 @@ class Sampler(Source):
                 self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
-            self._logger.resolved("busy", "its readings return again")
+            if self.skipped:
+                self._logger.resolved("busy", "its readings return again")
             if self.found is None:
                 self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
         except InputEnded as end:

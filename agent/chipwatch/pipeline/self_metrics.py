@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -70,7 +71,6 @@ class AgentCollector(Collector):
         self._start_time = start_time
         self._pipeline: Pipeline | None = None
         self._before: dict[tuple[str, str], int] = {}
-        self._dims: dict[tuple[tuple[str, str], ...], Dimensions] = {}
 
     def watch(self, pipeline: Pipeline) -> None:
         """Set whose counts to read. A spool's counts include earlier processes, whose share is subtracted."""
@@ -101,7 +101,7 @@ class AgentCollector(Collector):
     def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
         if sampler.ok is None:
             return
-        dims, start_time = self._named(collector=sampler.name), self._start_time
+        dims, start_time = _named(collector=sampler.name), self._start_time
         yield SECONDS.point(at, sampler.seconds, dims)
         yield OK.point(at, sampler.ok, dims)
         yield FAILED.point(at, sampler.failed, dims, start_time=start_time)
@@ -109,19 +109,19 @@ class AgentCollector(Collector):
         yield SKIPPED.point(at, sampler.skipped, dims, start_time=start_time)
         yield NOT_FINITE.point(at, sampler.validation.not_finite, dims, start_time=start_time)
         for part, points in tuple(sampler.validation.malformed.items()):
-            yield MALFORMED.point(at, points, self._named(collector=sampler.name, part=part), start_time=start_time)
+            yield MALFORMED.point(at, points, _named(collector=sampler.name, part=part), start_time=start_time)
 
     def _of_processor(self, derivation: Derivation, at: int) -> Iterator[Datapoint]:
         if derivation.ok is None:
             return
-        dims, start_time, checked = self._named(processor=derivation.name), self._start_time, derivation.validation
+        dims, start_time, checked = _named(processor=derivation.name), self._start_time, derivation.validation
         yield DERIVED_SECONDS.point(at, derivation.seconds, dims)
         yield DERIVED_FAILED.point(at, derivation.failed, dims, start_time=start_time)
         left_out = checked.not_finite + checked.malformed.total()
         yield DERIVED_LEFT_OUT.point(at, left_out, dims, start_time=start_time)
 
     def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
-        dims, start_time, worker, spool = self._named(sink=route.name), self._start_time, route.worker, route.spool
+        dims, start_time, worker, spool = _named(sink=route.name), self._start_time, route.worker, route.spool
         for entry, points in spool.ledger.ended().items():
             kind, _, reason = entry.partition(":")
             ours = points - self._before.get((route.name, entry), 0)
@@ -129,7 +129,7 @@ class AgentCollector(Collector):
                 yield SENT.point(at, ours, dims, start_time=start_time)
             elif reason:
                 metric = REJECTED if kind == "rejected" else DROPPED
-                yield metric.point(at, ours, self._named(reason=reason, sink=route.name), start_time=start_time)
+                yield metric.point(at, ours, _named(reason=reason, sink=route.name), start_time=start_time)
         yield RETRIED.point(at, worker.counts["retried"], dims, start_time=start_time)
         yield REFUSED.point(at, worker.counts["refused"], dims, start_time=start_time)
         yield SPOOL_FAULTS.point(at, spool.faults.total(), dims, start_time=start_time)
@@ -138,14 +138,13 @@ class AgentCollector(Collector):
         oldest = spool.oldest()
         yield SPOOL_OLDEST.point(at, 0.0 if oldest is None else max(0.0, (at - oldest) / 1e9), dims)
 
-    def _named(self, **pairs: str) -> Dimensions:
-        key = tuple(pairs.items())
-        if key not in self._dims:
-            self._dims[key] = Dimensions(pairs)
-        return self._dims[key]
-
     def close(self) -> None:
         """Do nothing."""
+
+
+@lru_cache(1000)
+def _named(**pairs: str) -> Dimensions:
+    return Dimensions(pairs)
 
 
 def _resident_bytes() -> float:
@@ -153,6 +152,6 @@ def _resident_bytes() -> float:
         with STATM.open("rb", buffering=0) as file:
             return int(file.read(256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:
-        import psutil  # noqa: PLC0415  # four MB, and only where there is no /proc
+        import psutil  # noqa: PLC0415  # 4 MB, only without /proc
 
         return float(psutil.Process().memory_info().rss)

@@ -1,17 +1,22 @@
-"""Validates the points of collectors and processors; a malformed point is left out alone."""
+"""Guards the agent against its plugins: leaves out malformed points, and ends copies of the agent that they fork."""
 
 from __future__ import annotations
 
 import logging
 import math
+import mmap
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.errors import PartlyCollected
 from chipwatch.logs.throttled import ThrottledLogger
+
+T = TypeVar("T")
 
 MOST_POINTS: Final = 20_000
 """Points taken of one reading: in every sink that is 60 MB at most."""
@@ -22,7 +27,12 @@ LATEST: Final = 2**63 - 1
 LARGE: Final = 9e18
 """A number between -LARGE and this is a finite float or an integer of 64 bits, and can be kept as it is."""
 NO_NUMBER: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What numbers of other libraries may raise when they cannot become a float."""
+"""Exceptions that numbers of other libraries may raise in `float`."""
+
+WIDTH: Final = 8
+"""Bytes of a pid in the shared memory."""
+NONE: Final = bytes(64 * WIDTH)
+"""The shared memory where no child was ended."""
 
 
 class Malformed(Exception):
@@ -46,11 +56,12 @@ class Validation:
         self.malformed: Counter[str] = Counter()
         """Points left out, by the part that was at fault."""
         self.problems: dict[str, str] = {}
-        """What is wrong with the points of this reading, an example for each part."""
+        """Faults of the points of this reading, an example for each part."""
 
-    def take(self, found: Iterable[Datapoint], now: int, points: list[Datapoint]) -> None:
+    def take(self, yielded: Iterable[Datapoint], now: int, points: list[Datapoint]) -> None:
         """Add the valid points of the reading of `now` to `points`; raise PartlyCollected if there are too many."""
-        wanted, add, source, small, large, latest = self._wanted.get, points.append, iter(found), -LARGE, LARGE, LATEST
+        wanted, add, source = self._wanted.get, points.append, iter(yielded)
+        small, large, latest = -LARGE, LARGE, LATEST
         for point in islice(source, MOST_POINTS):
             if point.__class__ is Datapoint:  # the fast path; `type()` takes twice as long
                 metric, value, dims, at, start_time, start, summary, increase = point
@@ -111,7 +122,7 @@ class Validation:
 
     def _wants(self, metric: Metric) -> bool:
         """Return whether `metric` is of the level; raise Malformed if it is not a metric."""
-        if (known := self._wanted.get(id(metric))) is None:
+        if (is_wanted := self._wanted.get(id(metric))) is None:
             if type(metric) is not Metric:
                 raise Malformed("metric", f"expected a Metric, got {_kind(metric)}")
             texts = (metric.name, metric.unit, metric.help)
@@ -123,8 +134,8 @@ class Validation:
                 self._wanted.clear()
                 self._metrics.clear()
             self._metrics.append(metric)
-            known = self._wanted[id(metric)] = metric.level <= self._level or metric.name in self._always
-        return known
+            is_wanted = self._wanted[id(metric)] = metric.level <= self._level or metric.name in self._always
+        return is_wanted
 
 
 def _verify(dims: Dimensions) -> bool:
@@ -146,7 +157,7 @@ def _kind(thing: object) -> str:
 
 
 def _text(part: str, text: object) -> str:
-    """Return `text` as a plain str; raise Malformed if it is no str, or one that UTF-8 cannot encode."""
+    """Return `text` as a plain str; raise Malformed for another type, or if UTF-8 cannot encode it."""
     if not isinstance(text, str):
         raise Malformed(part, f"expected str, got {_kind(text)}")
     plain = str.__str__(text)
@@ -172,3 +183,39 @@ def _check_moment(part: str, moment: object) -> None:
         raise Malformed(part, f"expected nanoseconds since the epoch as an int, got {_kind(moment)}")
     if not 0 <= moment <= LATEST:
         raise Malformed(part, f"expected 0 to 2**63 - 1 ns, got {'less' if moment < 0 else 'more'}")
+
+
+class ForkGuard:
+    """
+    Calls methods of a plugin; a child process that the plugin forked ends where it would return into the agent.
+
+    There it would be a second agent. A child that ends in the plugin, as multiprocessing's do, is not touched.
+    """
+
+    def __init__(self, logger: ThrottledLogger) -> None:
+        self._logger = logger
+        self._ended = mmap.mmap(-1, len(NONE))
+        """The pids of children that were ended, each at its own place; child processes share this memory."""
+
+    def call(self, method: Callable[[], T]) -> T:
+        """Return what `method` returns, or raise what it raises."""
+        pid = os.getpid()
+        try:
+            return method()
+        finally:
+            if (now := os.getpid()) != pid:
+                place = now * WIDTH % len(NONE)
+                self._ended[place : place + WIDTH] = now.to_bytes(WIDTH, "little")
+                os._exit(1)
+            if (ended := self._ended[:]) != NONE:
+                self._reap(ended)
+
+    def _reap(self, ended: bytes) -> None:
+        """Wait for the children that were ended, and log that there are such."""
+        for place in range(0, len(ended), WIDTH):
+            if pid := int.from_bytes(ended[place : place + WIDTH], "little"):
+                self._ended[place : place + WIDTH] = bytes(WIDTH)
+                with suppress(OSError):
+                    os.waitpid(pid, 0)
+        text = "forked a copy of the agent, which was ended; a child process has to end in the plugin"
+        self._logger.log(logging.ERROR, "forked", text)

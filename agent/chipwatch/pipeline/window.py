@@ -17,7 +17,7 @@ MOST_VALUES: Final = 150
 MAX_RANK_ERROR: Final = 0.01
 """Error of a percentile where values were merged, as a share of all samples."""
 FORGET: Final = 3600 * 10**9
-"""Nanoseconds after which a counter that is no longer read is forgotten."""
+"""Nanoseconds after which a counter without readings is forgotten."""
 
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 Series = tuple[str, Dimensions]
@@ -73,6 +73,17 @@ def _sum(samples: list[float]) -> float:
         return min(max(total, -sys.float_info.max), sys.float_info.max)
 
 
+class _Gauge:
+    """The samples of a gauge in the open window."""
+
+    __slots__ = ("add", "first", "samples")
+
+    def __init__(self) -> None:
+        self.first: Datapoint | None = None
+        self.samples: list[float] = []
+        self.add = self.samples.append
+
+
 class _Counter:
     """The last reading of a counter, and its increase in the open window."""
 
@@ -124,7 +135,7 @@ class Window:
         self._ended = None if ended is None else ended + self._slack  # the end may have been moved by so much
         self._first = None if first is None else int(first * 1e9)
         self._early: int | None = None
-        self._gauges: dict[Series, tuple[Datapoint, Callable[[float], None], list[float]]] = {}
+        self._gauges: dict[Series, _Gauge] = {}
         self._counters: dict[Series, _Counter] = {}
         self._seen: list[_Counter] = []
         self._closed = 0
@@ -137,7 +148,7 @@ class Window:
         """
         Add the samples of the tick at `at` (ns) that `wants` accepts; return the datapoints of the window that ended.
 
-        `wants` is called once for each series and window.
+        `wants` is called once for each series that goes on.
         """
         if not self._length:
             return self._pass(points, at, wants)
@@ -153,16 +164,19 @@ class Window:
             metric = point.metric
             key = (metric.name, point.dims)
             if metric.kind is COUNTER:
-                if key in counters or wants(metric):
-                    self._rise(key, point)
+                counter = counters.get(key)
+                if counter is not None or wants(metric):
+                    self._rise(key, counter, point)
                     taken += 1
-            elif (known := gauges.get(key)) is not None:
-                known[1](point.value)
-                taken += 1
-            elif wants(metric):
-                samples = [point.value]
-                gauges[key] = (point, samples.append, samples)
-                taken += 1
+                continue
+            if (gauge := gauges.get(key)) is None:
+                if not wants(metric):
+                    continue
+                gauge = gauges[key] = _Gauge()
+            if gauge.first is None:
+                gauge.first = point
+            gauge.add(point.value)
+            taken += 1
         self.samples += taken
         return done
 
@@ -173,7 +187,8 @@ class Window:
         for point in points:
             if wants(point.metric):
                 if point.metric.kind is COUNTER:
-                    self._rise((point.metric.name, point.dims), point)
+                    key = (point.metric.name, point.dims)
+                    self._rise(key, self._counters.get(key), point)
                 else:
                     gauges.append(point)
         return gauges + self._end_counters()
@@ -185,12 +200,12 @@ class Window:
 
     @property
     def is_instant(self) -> bool:
-        """Whether each sample is a datapoint, so that no window is ever open."""
+        """True if each sample is a datapoint, so that no window is ever open."""
         return not self._length
 
     @property
     def is_short(self) -> bool:
-        """Whether it is too soon after the last window to end this one."""
+        """True while it is too soon after the last window to end this one."""
         ended, spacing = self._ended, self._spacing
         return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
 
@@ -212,11 +227,19 @@ class Window:
             earliest = self._ended + self._spacing - self._slack  # also for a late reading
             if self.is_short:
                 earliest = self._last = self._ended + self._spacing
-        for first, _, samples in self._gauges.values():
-            total = summarise(samples)
+        gone = []
+        for key, gauge in self._gauges.items():
+            if (first := gauge.first) is None:
+                gone.append(key)
+                continue
+            total = summarise(gauge.samples)
             mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # rounding may exceed them
             done.append(Datapoint(first.metric, mean, first.dims, self._last, None, min(first.at, self._last), total))
-        self._gauges, self.samples = {}, 0
+            gauge.first, gauge.samples = None, []
+            gauge.add = gauge.samples.append
+        for key in gone:
+            del self._gauges[key]
+        self.samples = 0
         done += self._end_counters(earliest)
         if done:
             due = self._last if self._ended is None else self._ended + self._spacing
@@ -240,9 +263,8 @@ class Window:
             self._born = max(self._born, horizon)  # a counter that returns did not start while we watched
         return done
 
-    def _rise(self, key: Series, point: Datapoint) -> None:
+    def _rise(self, key: Series, state: _Counter | None, point: Datapoint) -> None:
         """Add the increase of the counter since its last reading."""
-        state = self._counters.get(key)
         last = state.point if state else None
         if state is None:
             state = self._counters[key] = _Counter(point)

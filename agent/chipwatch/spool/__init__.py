@@ -1,1 +1,5 @@
-"""What is owed to each sink, on disk."""
+"""
+The points that each sink has not yet taken, in memory and on disk, and the ledger of all points.
+
+A spool knows points, dimensions and destinations as texts. It knows no sink, window or configuration.
+"""

@@ -3,32 +3,108 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
+from operator import methodcaller
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
 from chipwatch.errors import Retryable
 from chipwatch.logs.text import count
-from chipwatch.spool import codec
-from chipwatch.spool.backlog import POINT_BYTES, Backlog
-from chipwatch.spool.chunk import NEWEST, STATE, Chunk, label_of
+from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.net.trusted_clock import TRUSTED_CLOCK
+from chipwatch.spool.chunk import (
+    NEWEST,
+    STATE,
+    UNWRITABLE,
+    Chunk,
+    UnreadableChunk,
+    decode,
+    encode,
+    fits,
+    label_of,
+    shown,
+)
+from chipwatch.spool.ledger import Ledger
+
+if TYPE_CHECKING:
+    from chipwatch.spool.sqlite import LockCounts, Store
 
 log = logging.getLogger(__name__)
 
+MEMORY_BYTES: Final = 16 << 20
+"""Most bytes that wait in memory: for a sink that is not durable, or while the disk fails."""
+POINT_BYTES: Final = 250
+"""About the size of a point in memory; used for that bound alone."""
+MAX_READS: Final = 10
+"""Failed reads of a chunk after which it is dropped."""
+IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
+HARMLESS: Final = frozenset({"disk", "busy", "gone"})
+"""Kinds of faults that have lost no point yet."""
 
-class Spool(Backlog):
+
+class Spool:
     """
-    A queue of points between the windows and one sink's worker.
+    A queue of points between the windows and one sink's worker, and the counts of all of its points.
 
     The clock's thread calls `append`, `refuse` and `note_samples`; the worker's calls `bind`, `take`, `acknowledge`
     and `release`. When the spool is full or points are too old, the oldest are dropped and counted.
-    While the disk fails, points wait in memory and are written later.
+
+    The file may fail, fill up, become corrupt or be locked by another agent: then points wait in memory and are written
+    later. Changes that the file did not take are merged into one and written before anything else. No failure of the
+    file is raised; it is counted and logged.
     """
 
-    def append(self, points: Sequence[Datapoint], common: Dimensions | None = NO_DIMENSIONS) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path | None = None,
+        *,
+        max_bytes: int = 128 << 20,
+        max_age: float | None = None,
+        destination: Mapping[str, str] | None = None,
+        drop_others: bool = False,
+        clock: Callable[[], int | None] = TRUSTED_CLOCK,
+    ) -> None:
+        """
+        Keep at most `max_bytes` in the file at `path` (None: in memory), none older than `max_age` seconds.
+
+        `destination` is as much as the sink knows of it now; `drop_others`: drop points for another destination.
+        `clock` returns the time, or None if it cannot be trusted: then no point is too old.
+        """
+        self.name, self._max_bytes, self._drop_others, self._clock = name, max_bytes, drop_others, clock
+        self._max_age = None if max_age is None else int(max_age * 1e9)
+        self._lock = threading.Lock()
+        """Held by every public method; the private ones are called under it."""
+        self._queue: deque[Chunk] = deque()  # by rising key
+        self._apart: deque[Chunk] = deque()  # for other destinations, by rising key
+        self._unsaved: deque[Chunk] = deque()  # chunks of the queue that are not on disk yet
+        self._next_key = 0
+        self._in_flight = 0  # number of chunks at the front of the queue that the worker has taken
+        self._destination, self._label, self._is_bound = destination or {}, label_of(destination or {}), False
+        self._state = f"{STATE} {self._label.decode()}" if destination else STATE
+        self._bytes = {True: 0, False: 0}  # on disk, in memory
+        self._logger = ThrottledLogger(log, f"spool {name}")
+        self._path = path  # None: no file, or no longer
+        self._store: Store | None = None
+        self._pending: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
+        self.ledger = Ledger()
+        self.lost = 0
+        """Points that were lost at the close, since no file took them."""
+        self.faults: Counter[str] = Counter()
+        """Failures of the file by kind."""
+        self._open()
+
+    # -- the windows' side ---------------------------------------------------------------------------------------------
+
+    def append(self, points: list[Datapoint], common: Dimensions | None = NO_DIMENSIONS) -> None:
         """
         Add one window's points, and the dimensions of the machine or None while they are not known.
 
-        Never raises, never waits for the sink.
+        The list belongs to the spool from then on. Never raises, never waits for the sink.
         """
         if not points:
             return
@@ -38,13 +114,13 @@ class Spool(Backlog):
                 last.points = None  # only the newest is kept in memory too
             newest = max([point.at for point in points])
             number, size = len(points), len(points) * POINT_BYTES
-            chunk = Chunk(self._next_key, number, size, newest, self._label, points=list(points), common=common)
+            chunk = Chunk(self._next_key, number, size, newest, self._label, points=points, common=common)
             self._next_key += 1
             self._queue.append(chunk)
             self._bytes[False] += size
             self.ledger.collected += number
             self.ledger.spooled += number
-            if self._file.wanted:
+            if self._path is not None:
                 self._unsaved.append(chunk)
                 self._save()
             self._trim()
@@ -54,13 +130,24 @@ class Spool(Backlog):
         with self._lock:
             change = {"collected": points, f"dropped:{reason}": points}
             self.ledger.add(change)
-            if self._file.is_open:
-                self._file.acknowledge(change)
+            self._write_end(change)
 
     def note_samples(self, samples: int) -> None:
         """Note how many samples the open window holds; the next run reports them as lost after a kill."""
         with self._lock:
-            self._file.do(lambda store: store.note_samples(samples))
+            self._do(lambda store: store.note_samples(samples))
+
+    # -- the worker's side ---------------------------------------------------------------------------------------------
+
+    def bind(self, destination: Mapping[str, str]) -> None:
+        """
+        Set the whole destination of the sink; called before anything is taken.
+
+        Points for another destination are kept apart until that one is set again or they are too old.
+        """
+        with self._lock:
+            self._destination, self._label, self._is_bound = destination, label_of(destination), True
+            self._divide()
 
     def take(self, most: int) -> tuple[list[Datapoint], Dimensions | None]:
         """
@@ -86,9 +173,9 @@ class Spool(Backlog):
                 if self._in_flight and chunk.common != common:
                     break
                 common = chunk.common
-                taken += chunk.points[chunk.done : chunk.done + most - len(taken)]
+                taken.extend(islice(chunk.points, chunk.done, chunk.done + most - len(taken)))
                 self._in_flight += 1
-            if not taken and self._queue and self._file.is_open:
+            if not taken and self._queue and self._store is not None:
                 raise Retryable("the spool's file cannot be read now")
             return taken, common
 
@@ -106,45 +193,15 @@ class Spool(Backlog):
                     self._in_flight -= 1
                 self._end(chunk, {entry: points for entry, points in share.items() if points})
 
-    def set_aside(self, points: Sequence[Datapoint], why: str) -> None:
-        """Keep a copy of points on disk for a person to look at; `acknowledge` ends them."""
-        try:
-            body = codec.encode(points, None)
-        except codec.UNWRITABLE:
-            return
-        with self._lock:
-            self._file.do(lambda store: store.set_aside(ascii(why), body=body))
-
     def release(self) -> None:
         """Give back the points that were taken and not acknowledged."""
         with self._lock:
             self._in_flight = 0
 
-    def bind(self, destination: Mapping[str, str]) -> None:
-        """
-        Set the whole destination of the sink; called before anything is taken.
-
-        Points for another destination are kept apart until that one is set again or they are too old.
-        """
+    def set_aside(self, points: Sequence[Datapoint], why: str) -> None:
+        """Keep a copy of points on disk for a person to look at; `acknowledge` ends them."""
         with self._lock:
-            self._destination, self._label, self._is_bound = destination, label_of(destination), True
-            self._divide()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether points wait for this destination."""
-        return bool(self._queue)
-
-    @property
-    def apart(self) -> int:
-        """Points that wait for other destinations."""
-        with self._lock:
-            return sum(chunk.left for chunk in self._apart)
-
-    def newest(self) -> int | None:
-        """Return when the newest point that the file ever took was measured (ns since the epoch), or None."""
-        found = self._memo(NEWEST)
-        return int.from_bytes(found, "big", signed=True) if len(found) == 8 else None
+            self._do(lambda store: store.set_aside(ascii(why), body=encode(points, None)))
 
     def recall(self) -> bytes:
         """Return what `remember` kept last, also before a restart, or b"" if there is nothing."""
@@ -153,32 +210,318 @@ class Spool(Backlog):
     def remember(self, state: bytes) -> None:
         """Keep what the sink must know after a restart; it is lost if the file fails."""
         with self._lock:
-            self._file.do(lambda store: store.note(self._state, state))
+            self._do(lambda store: store.note(self._state, state))
+
+    def close(self) -> None:
+        """Write what can be written and close the file; safe to call twice."""
+        with self._lock:
+            self._in_flight = 0
+            if self._path is not None:
+                self._save()
+            lost = [chunk for chunk in self._queue if not chunk.stored]
+            for chunk in lost:
+                self.lost += chunk.left
+                self._end(chunk, {"dropped:not sent at the stop": chunk.left})
+            self._close_file()
+        if lost:
+            log.error("spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
+
+    # -- chunks --------------------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Write the chunks that are in memory only, except those in flight; they stay there if the disk fails."""
+        self._restore()
+        if self._store is None and not self._in_flight:
+            self._open()
+        if not self._flush():
+            return
+        in_flight = self._queue[self._in_flight - 1].key if self._in_flight else -1
+        for chunk in [chunk for chunk in self._unsaved if chunk.key > in_flight]:
+            assert chunk.points is not None
+            if chunk.done:
+                chunk.points, chunk.count, chunk.done = chunk.points[chunk.done :], chunk.left, 0
+            try:
+                body = encode(chunk.points, chunk.common)
+            except UNWRITABLE as problem:
+                self._fault("unwritable", f"{chunk.left} points cannot be written, and are dropped: {problem}")
+                self._end(chunk, {"dropped:unwritable": chunk.left})
+                continue
+            if not self._do(methodcaller("add", chunk, body)):
+                return
+            self._unsaved.remove(chunk)
+            self._bytes[False] -= chunk.size
+            chunk.size, chunk.stored = len(body), True
+            self._bytes[True] += chunk.size
+            if chunk is not self._queue[-1]:
+                chunk.points = None
+        if self.faults:
+            self._logger.resolved("disk", "points are written to disk again")
+            self._logger.resolved("busy", "no other agent uses the spool any more")
+
+    def _trim(self) -> None:
+        for stored, most, reason in ((True, self._max_bytes, "spool full"), (False, MEMORY_BYTES, "memory full")):
+            while self._bytes[stored] > most:
+                old = chain(self._apart, islice(self._queue, self._in_flight, len(self._queue) - 1))
+                chunk = next((chunk for chunk in old if chunk.stored is stored), None)
+                if chunk is None:
+                    break
+                self._drop(chunk, reason)
+
+    def _drop(self, chunk: Chunk, reason: str) -> None:
+        self._logger.log(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({chunk.left} now)")
+        self._end(chunk, {f"dropped:{reason}": chunk.left})
+
+    def _load(self, chunk: Chunk) -> bool:
+        """Read a chunk from the file; set it aside and drop it if it is corrupt or was not readable for long."""
+        try:
+            body = self._get(lambda store: store.read(chunk))
+            if body is None:
+                chunk.failed_reads += 1
+                if chunk not in self._queue or chunk.failed_reads < MAX_READS:
+                    return False
+                raise LookupError(f"the disk failed {MAX_READS} times")  # noqa: TRY301
+            chunk.points, chunk.common = decode(body, chunk.count)
+        except (UnreadableChunk, LookupError) as problem:
+            self._queue.remove(chunk)
+            self._fault("unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}")
+            why = str(problem)
+            self._do(lambda store: store.set_aside(why, key=chunk.key))
+            excess = min(max(-self.ledger.balance(), 0), chunk.left - 1)  # its number of points may be corrupt
+            chunk.count -= excess
+            self.ledger.spooled -= excess
+            self._end(chunk, {"dropped:unreadable": chunk.left})
+            return False
+        return True
+
+    def _end(self, chunk: Chunk, change: dict[str, int]) -> None:
+        """Count points of `chunk` as ended, and remove it once all have; points never stored count as collected too."""
+        ended = sum(change.values())
+        chunk.done += ended
+        self.ledger.add(change)
+        self.ledger.spooled -= ended
+        if not chunk.left:
+            self._bytes[chunk.stored] -= chunk.size
+            for chunks in (self._queue, self._apart, self._unsaved):
+                if chunk in chunks:
+                    chunks.remove(chunk)
+        if not chunk.stored:
+            self._write_end({"collected": ended, **change})
+        elif chunk.left:
+            self._write_end(change, front=(chunk.key, chunk.done))
+        else:
+            self._write_end(change, gone=chunk.key)
+
+    def _divide(self) -> None:
+        """Put chunks for other destinations apart; a chunk whose destination was partly known gets the whole one."""
+        if not self._is_bound:
+            return
+        chunks = sorted(chain(self._apart, self._queue), key=lambda chunk: chunk.key)
+        ours = {label: fits(label, self._destination) for label in {chunk.destination for chunk in chunks}}
+        self._apart = deque(chunk for chunk in chunks if chunk.stored and not ours[chunk.destination])
+        self._queue = deque(chunk for chunk in chunks if not chunk.stored or ours[chunk.destination])
+        for chunk in self._queue:
+            chunk.destination = self._label
+        for label in [label for label, is_ours in ours.items() if is_ours and label != self._label]:
+            self._do(methodcaller("readdress", label, self._label))
+        others: Counter[bytes] = Counter()
+        for chunk in self._apart:
+            others[chunk.destination] += chunk.left
+        for label, points in others.items():
+            where = f"{count(points)} for another destination ({shown(label)}; now: {shown(self._label)})"
+            where += " is" if points == 1 else " are"
+            if not self._drop_others:
+                what = "kept apart until it is set again; --drop-other-destinations drops them"
+                self._logger.log(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
+                continue
+            self._logger.log(logging.ERROR, f"apart {shown(label)}", f"{where} dropped (--drop-other-destinations)")
+            for chunk in [chunk for chunk in self._apart if chunk.destination == label]:
+                if chunk in self._apart:  # else the file was corrupt, and all of its chunks have ended
+                    self._end(chunk, {"dropped:other destination": chunk.left})
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Open the file, if there should be one; its chunks go before those that wait in memory."""
+        if self._path is None:
+            return
+        from chipwatch.spool.sqlite import Busy, Store  # noqa: PLC0415  # SQLite takes 1 MB, only if points go to disk
+
+        try:
+            try:
+                self._store, old, entries = Store.load(self._path)
+            except Store.failures as problem:
+                if not Store.is_corruption(problem):
+                    raise
+                self._rename_file(self._path, problem)
+                self._store, old, entries = Store.load(self._path)
+        except Busy as problem:
+            self._fault("busy", f"{problem}; {IN_MEMORY}")
+        except (OSError, *Store.failures) as problem:
+            self._fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
+        else:
+            self._add_old(old, entries, self._store.left)
+
+    def _add_old(self, old: list[Chunk], entries: dict[str, int], left: LockCounts) -> None:
+        """Put the chunks of a file first, and compare its ledger with them and with what the last run `left`."""
+        kept = Ledger(spooled=sum([chunk.left for chunk in old]))
+        kept.add(entries)
+        corrupt = max(kept.balance(), 0)
+        missing = max(min(left.collected - kept.collected + min(kept.balance(), 0), left.unsent), 0)
+        if corrupt:
+            self._fault("unreadable", f"{corrupt} points of its file are in its ledger but not in its chunks")
+        if missing:
+            why = "it was set aside or deleted, or its write-ahead log was cut short"
+            self._fault("missing", f"{missing} points that its file had taken are no longer there: {why}")
+        if n := left.samples:
+            lost_samples = f"the {n} samples of its open window are lost"
+            self._fault("killed", f"the last run ended without a stop: {lost_samples}")
+        lost = +Counter({"collected": missing, "dropped:unreadable": corrupt + missing})
+        unknown = Counter(self.ledger.ended()) + lost
+        for change in (entries, lost):
+            self.ledger.add(change)
+        self.ledger.spooled += kept.spooled
+        self._bytes[True] += sum([chunk.size for chunk in old])
+        keys = old[-1].key + 1 if old else 0
+        self._next_key += keys
+        for chunk in self._queue:
+            chunk.key += keys
+        self._queue.extendleft(reversed(old))
+        if unknown:
+            self._write_end(unknown)
+        self._divide()
+
+    def _do(self, action: Callable[[Store], object]) -> bool:
+        """Call `action`; return whether it succeeded; a corrupt file is set aside."""
+        if self._store is None:
+            return False
+        store = self._store
+        try:
+            action(store)
+        except store.failures as problem:
+            if store.is_corruption(problem):
+                self._replace(problem)
+            else:
+                self._fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
+            return False
+        return True
+
+    def _get(self, read: Callable[[Store], bytes]) -> bytes | None:
+        """Return what `read` returns, or None if the file fails."""
+        answers: list[bytes] = []
+        self._do(lambda store: answers.append(read(store)))
+        return answers[0] if answers else None
 
     def _memo(self, name: str) -> bytes:
         with self._lock:
-            return self._file.get(lambda store: store.noted(name)) or b""
+            return self._get(lambda store: store.noted(name)) or b""
 
-    def oldest(self) -> int | None:
-        """Return when the newest point of the oldest chunk was measured (ns since the epoch), or None."""
+    def _write_end(
+        self, change: Mapping[str, int], *, gone: int | None = None, front: tuple[int, int] | None = None
+    ) -> None:
+        """Add to the file's ledger, delete the chunk `gone`, store how many points of the chunk in `front` ended."""
+        if self._store is None:
+            return
+        keys, before, entries = self._pending or ([], None, Counter())
+        entries.update(change)
+        if gone is not None:
+            keys.append(gone)
+        self._pending = (keys, front or before, entries)
+        self._flush()
+
+    def _flush(self) -> bool:
+        """Write the changes that the file did not take; return whether none is left and the file is open."""
+        if self._pending is not None:
+            gone, front, entries = self._pending
+            if self._do(lambda store: store.acknowledge(gone, front, entries)):
+                self._pending = None
+        return self._pending is None and self._store is not None
+
+    def _restore(self) -> None:
+        """Write the file again if it was deleted or replaced: the open file still has all of its content."""
+        if self._store is None or self._store.is_in_place():
+            return
+        store, gone = self._store, f"{self._path} was deleted or replaced while in use"
+        try:
+            self._store = store.rescue()
+            self._store.ledger()
+        except (OSError, *store.failures) as problem:
+            lost = f"cannot be written again: {problem}; points that only it had are lost"
+            self._fault("lost", f"{gone}, and {lost}; {IN_MEMORY}")
+            self._give_up()
+            self._drop_stored()
+        else:
+            self._fault("gone", f"{gone}; it is written again with all of its content")
+
+    def _replace(self, problem: Exception) -> None:
+        """Close a corrupt file and set it aside; `_save` makes a new one."""
+        assert self._path is not None
+        self._give_up()
+        try:
+            self._rename_file(self._path, problem)
+        except OSError as error:
+            self._fault("disk", f"{self._path}: {problem}, and cannot be renamed: {error}; {IN_MEMORY}")
+            self._path = None
+        self._drop_stored()
+
+    def _rename_file(self, path: Path, problem: Exception) -> None:
+        from chipwatch.spool import sqlite  # noqa: PLC0415  # loaded, since a file was open
+
+        aside = sqlite.set_file_aside(path)
+        self._fault("corrupt", f"{path}: {problem}; it is renamed to {aside}, and a new file is made")
+
+    def _give_up(self) -> None:
+        """Close a file whose content is lost."""
+        assert self._store is not None
+        self._store.close(forget=True)
+        self._store = self._pending = None
+
+    def _drop_stored(self) -> None:
+        """Drop what only the lost file held; the rest waits to be written to a new file."""
+        for chunk in [*self._apart, *self._queue]:
+            if not chunk.stored:
+                continue
+            if chunk.points is None:
+                self._end(chunk, {"dropped:unreadable": chunk.left})
+            else:
+                self._bytes[True] -= chunk.size
+                chunk.size, chunk.stored = chunk.count * POINT_BYTES, False
+                self._bytes[False] += chunk.size
+        self._unsaved = deque(chunk for chunk in self._queue if not chunk.stored)
+
+    def _close_file(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        self._store = self._path = None
+
+    def _fault(self, kind: str, text: str) -> None:
+        """Count a fault of a kind, and log it once."""
+        self.faults[kind] += 1
+        self._logger.log(logging.WARNING if kind in HARMLESS else logging.ERROR, kind, text)
+
+    # -- how much waits ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_due(self) -> bool:
+        """True if points wait for this destination."""
+        return bool(self._queue)
+
+    @property
+    def apart(self) -> int:
+        """Points that wait for other destinations."""
         with self._lock:
-            return self._queue[0].newest if self._queue else None
+            return sum(chunk.left for chunk in self._apart)
 
     @property
     def bytes(self) -> int:
         """Bytes waiting, on disk and in memory."""
         return sum(self._bytes.values())
 
-    def close(self) -> None:
-        """Write what can be written and close the file; safe to call twice."""
+    def oldest(self) -> int | None:
+        """Return when the newest point of the oldest chunk was measured (ns since the epoch), or None."""
         with self._lock:
-            self._in_flight = 0
-            if self._file.wanted:
-                self._save()
-            lost = [chunk for chunk in self._queue if not chunk.stored]
-            for chunk in lost:
-                self.lost += chunk.left
-                self._end(chunk, {"dropped:not sent at the stop": chunk.left})
-            self._file.close()
-        if lost:
-            log.error("spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
+            return self._queue[0].newest if self._queue else None
+
+    def newest(self) -> int | None:
+        """Return when the newest point that the file ever took was measured (ns since the epoch), or None."""
+        memo = self._memo(NEWEST)
+        return int.from_bytes(memo, "big", signed=True) if len(memo) == 8 else None

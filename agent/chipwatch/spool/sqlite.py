@@ -1,4 +1,8 @@
-"""The spool's SQLite database, in WAL mode: what is committed survives a kill of the process, without an fsync."""
+"""
+The spool's SQLite database, in WAL mode: what is committed survives a kill of the process, without an fsync.
+
+The file beside it locks the spool, and has counts to compare the database with.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,15 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from struct import Struct
+from typing import Final, NamedTuple
 
 from chipwatch.spool.chunk import NEWEST, STATE, Chunk, relabelled
-from chipwatch.spool.lock_file import NO_LINK, Counts, LockFile, verified, with_checksum
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing stops two agents that use one spool there
+    fcntl = None  # type: ignore[assignment]
 
 SCHEMA: Final = """
 PRAGMA journal_mode=WAL;
@@ -35,6 +44,30 @@ ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones are deleted."""
 FILES: Final = ("", "-wal", "-shm")
 """Endings of the files of a database."""
+NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+NUMBERS: Final = Struct("<qqq")
+
+
+class Busy(OSError):
+    """Another running agent holds this spool."""
+
+
+class LockCounts(NamedTuple):
+    """The points that the database collected and has not yet sent, and the samples of the open window."""
+
+    collected: int = 0
+    unsent: int = 0
+    samples: int = 0
+
+
+def with_checksum(text: bytes) -> bytes:
+    """Return `text` with its CRC-32 appended."""
+    return b"%b%08x" % (text, zlib.crc32(text))
+
+
+def verified(text: object) -> bytes | None:
+    """Return `text` without the checksum that was appended, or None if the checksum is wrong."""
+    return text[:-8] if isinstance(text, bytes) and with_checksum(text[:-8]) == text else None
 
 
 def checksum(key: int, points: int, newest: int, body: bytes) -> int:
@@ -49,13 +82,55 @@ def refuse_links(path: Path) -> None:
             raise OSError(errno.ELOOP, "is a symbolic link, which is not followed: remove it", str(file))
 
 
+class LockFile:
+    """Locks a spool until it is closed. Its counts are not flushed to the disk; nor is the database."""
+
+    def __init__(self, path: Path) -> None:
+        """Lock the spool whose database is at `path`; raise Busy or OSError."""
+        self._fd = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600)
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            counts = verified(os.read(self._fd, NUMBERS.size + 8))
+        except BlockingIOError:
+            os.close(self._fd)
+            raise Busy(f"{path} is in use by another agent: give each its own --spool") from None
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self.left = LockCounts(*NUMBERS.unpack(counts)) if counts else LockCounts()
+        """The counts that the last run left."""
+        self.counts = LockCounts()
+
+    def add(self, change: Mapping[str, int]) -> None:
+        """Add what a transaction added to the ledger."""
+        collected, unsent, samples = self.counts
+        fresh = change.get("collected", 0)
+        self.write(LockCounts(collected + fresh, unsent + 2 * fresh - sum(change.values()), samples))
+
+    def write(self, counts: LockCounts) -> None:
+        """Replace the counts."""
+        self.counts = counts
+        with contextlib.suppress(OSError):
+            os.lseek(self._fd, 0, os.SEEK_SET)
+            os.write(self._fd, with_checksum(NUMBERS.pack(*counts)))
+
+    def close(self) -> None:
+        """Unlock; safe to call twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 class Store:
     """
     The chunks and the ledger of one sink; each change is one transaction.
 
     A commit survives a SIGKILL of the process; a power cut may lose what came after the last checkpoint.
-    Every method may raise sqlite3.Error; the constructor also OSError and Busy. Used under the spool's lock.
+    Every method may raise one of `failures`; the constructor also OSError and Busy. Used under the spool's lock.
     """
+
+    failures: Final = (sqlite3.Error, UnicodeDecodeError)
 
     def __init__(self, path: Path) -> None:
         """Open or make the file at `path`, readable by its owner only."""
@@ -63,7 +138,8 @@ class Store:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_links(path)
         self._lock = LockFile(path)
-        self.found = self._lock.found
+        self.left = self._lock.left
+        """The counts that the last run left."""
         try:
             self._db = self._connect()
         except BaseException:
@@ -72,6 +148,22 @@ class Store:
         self._files = self._identities()
         with contextlib.suppress(sqlite3.Error, ValueError):  # what is corrupt is found when it is read
             self._renew()
+
+    @classmethod
+    def load(cls, path: Path) -> tuple[Store, list[Chunk], dict[str, int]]:
+        """Return the store at `path`, its chunks, and the entries of its ledger."""
+        store = cls(path)
+        try:
+            return store, store.chunks(), store.ledger()
+        except BaseException:
+            store.close()
+            raise
+
+    @staticmethod
+    def is_corruption(problem: Exception) -> bool:
+        """Return whether the file itself is wrong: it is corrupt, or a table or column has lost its name."""
+        no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+        return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
 
     def _renew(self) -> None:
         """
@@ -120,7 +212,7 @@ class Store:
 
     def chunks(self) -> list[Chunk]:
         """Return the chunks, oldest first, without their points; a row with impossible counts is set aside."""
-        found, before = [], -1
+        chunks, before = [], -1
         rows = self._db.execute(
             "SELECT key, points, done, rest, newest, length(body), destination FROM chunk ORDER BY key"
         )
@@ -130,20 +222,20 @@ class Store:
             before, label = key, verified(destination)
             are_numbers = all(type(n) is int for n in (points, done, rest, newest, size))
             if are_numbers and label is not None and 0 <= done < points == done + rest:
-                found.append(Chunk(key, points, size, newest, label, done, stored=True))
+                chunks.append(Chunk(key, points, size, newest, label, done, stored=True))
             else:
                 self.set_aside("its counts are impossible", key=key)
                 self.acknowledge([key], None, {})
-        return found
+        return chunks
 
     def ledger(self) -> dict[str, int]:
         """Return the points of each entry of the ledger."""
-        found = self._db.execute("SELECT entry, points FROM ledger").fetchall()
-        if wrong := [row for row in found if [*map(type, row)] != [str, int]]:
+        rows = self._db.execute("SELECT entry, points FROM ledger").fetchall()
+        if wrong := [row for row in rows if [*map(type, row)] != [str, int]]:
             raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
-        entries = dict(found)
+        entries = dict(rows)
         collected = entries.get("collected", 0)
-        self._lock.counts = Counts(collected, 2 * collected - sum(entries.values()))
+        self._lock.counts = LockCounts(collected, 2 * collected - sum(entries.values()))
         return entries
 
     def add(self, chunk: Chunk, body: bytes) -> None:
@@ -210,12 +302,12 @@ class Store:
 
     def _identities(self) -> list[tuple[str, int, int]]:
         """Return name, device and inode of the spool's files that exist."""
-        found = []
+        files = []
         for file in (str(self.path), f"{self.path}-wal", str(self.path.with_suffix(".lock"))):
             with contextlib.suppress(OSError):
                 stat = os.lstat(file)
-                found.append((file, stat.st_dev, stat.st_ino))
-        return found
+                files.append((file, stat.st_dev, stat.st_ino))
+        return files
 
     def is_in_place(self) -> bool:
         """Return whether the files at the path are still those that are open here."""
@@ -238,7 +330,7 @@ class Store:
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
         if forget:
-            self._lock.write(Counts())
+            self._lock.write(LockCounts())
         self._lock.close()
 
 

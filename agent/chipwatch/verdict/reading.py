@@ -20,7 +20,7 @@ from chipwatch.config.options import Config
 from chipwatch.datapoint import NO_DIMENSIONS, Level
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.sampler import Reading, Sampler
+from chipwatch.pipeline.sampler import CollectorReading, Sampler
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAnswer, ask
 from chipwatch.verdict.callers import STARTED
@@ -80,7 +80,7 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
     """Return the answer of one reading by this process, with what comes in time."""
-    queued: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    queued: queue.SimpleQueue[CollectorReading] = queue.SimpleQueue()
     samplers = [Sampler(name, collector, Level.BASIC, queued) for name, collector in collectors.items()]
     wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading
     history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), queued, interval=wait)

@@ -13,12 +13,12 @@ from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.errors import BadBatch
 from chipwatch.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.cloudwatch.wire import Encoder, body
+from chipwatch_sinks.cloudwatch.wire import DatumEncoder, body
 from chipwatch_sinks.common.aws_regions import region_fault
 from chipwatch_sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
 if TYPE_CHECKING:
-    from chipwatch_sinks.cloudwatch.client import Client
+    from chipwatch_sinks.cloudwatch.client import CloudwatchClient
 
 ROUNDS: Final = 5
 """Requests in one write: the first, and one more each time the service names refused datums."""
@@ -57,7 +57,7 @@ class CloudwatchSink(Sink):
         high_resolution: bool = False
         """CloudWatch stores a point for each second instead of each minute."""
         endpoint_url: str | None = None
-        """Where to send instead of to the region's endpoint: a VPC endpoint, or a server for tests."""
+        """Address to use instead of the region's endpoint: a VPC endpoint, or a server for tests."""
         use_fips: bool = False
         """Send to the FIPS endpoint."""
         use_dualstack: bool = False
@@ -83,8 +83,8 @@ class CloudwatchSink(Sink):
     ) -> None:
         """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
         self._config, self._clock, self._steady = config, clock, steady
-        self._encoder = Encoder(high_resolution=config.high_resolution)
-        self._client: Client | None = None
+        self._encoder = DatumEncoder(high_resolution=config.high_resolution)
+        self._client: CloudwatchClient | None = None
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why CloudWatch rejects every point of this series, or None."""
@@ -93,9 +93,9 @@ class CloudwatchSink(Sink):
 
     def open(self) -> None:
         """Find region and credentials; raise Refused if there are none, Retryable if their source does not answer."""
-        from chipwatch_sinks.cloudwatch.client import Client  # noqa: PLC0415  # takes 12 MB, only if this sink is used
+        from chipwatch_sinks.cloudwatch.client import CloudwatchClient  # noqa: PLC0415  # takes 12 MB, only if this sink is used
 
-        client = Client(self._config, self._clock, self._steady.compare)
+        client = CloudwatchClient(self._config, self._clock, self._steady.compare)
         client.connect()
         self._client = client
 
@@ -122,10 +122,10 @@ class CloudwatchSink(Sink):
         """Return namespace, region, endpoint, role and profile; the account is unknown without a request."""
         config, env = self._config, os.environ
         endpoint = config.endpoint_url or env.get("AWS_ENDPOINT_URL_CLOUDWATCH") or env.get("AWS_ENDPOINT_URL") or ""
-        found = {"namespace": config.namespace, "endpoint": re.sub("//[^/]*@", "//", endpoint.partition("?")[0])}
-        found |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
+        place = {"namespace": config.namespace, "endpoint": re.sub("//[^/]*@", "//", endpoint.partition("?")[0])}
+        place |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
         region = self._client.region if self._client else config.region or env.get("AWS_REGION")
-        return found | ({"region": region} if region else {})
+        return place | ({"region": region} if region else {})
 
     def find(self, dims: Sequence[str]) -> str:
         """Return the path in CloudWatch's console, which groups metrics by their dimensions."""

@@ -40,7 +40,7 @@ MAX_SKEW: Final = 60.0
 """Seconds between this clock and the service's that cause a warning; from 300 on the service refuses signatures."""
 
 
-class Client:
+class CloudwatchClient:
     """Sends requests signed by botocore over an HTTP client of our own, which limits time and bytes."""
 
     def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int], on_time: Callable[[int], None]) -> None:

@@ -20,7 +20,7 @@ compact: Final = json.JSONEncoder(separators=(",", ":")).encode
 numbers: Final = msgspec.json.Encoder().encode
 
 
-class Encoder:
+class DatumEncoder:
     """
     Turns points into datums: a gauge of a window is its values and how often each was seen, a counter its increase.
 
@@ -69,23 +69,18 @@ def body(namespace: str, datums: Sequence[str]) -> bytes:
     return f'{{"Namespace":{compact(namespace)},"MetricData":[{",".join(datums)}]}}'.encode()
 
 
-def _content(point: Datapoint) -> dict[str, Any]:
-    """Return the numbers of a good point's datum."""
-    if point.metric.kind is COUNTER:
-        return {"Value": point.increase}
-    if point.summary is None or point.summary.count == 1:
-        return {"Value": point.value}
-    return {"Values": [*point.summary.values], "Counts": [*point.summary.counts]}
+def _json(numeric: object) -> str:
+    try:
+        return numbers(numeric).decode()
+    except OverflowError:  # an integer of more than 64 bits
+        return compact(numeric)
 
 
 def _tail(point: Datapoint) -> str:
-    """Return the rest of a good point's datum after the time: its `_content`, at a fifth of the cost."""
+    """Return the rest of a good point's datum after the time."""
     metric, value, _, _, _, _, total, increase = point
-    try:
-        if metric.kind is COUNTER:
-            return f',"Value":{numbers(increase).decode()}}}'
-        if total is None or total.count == 1:
-            return f',"Value":{numbers(value).decode()}}}'
-        return f',"Values":{numbers(total.values).decode()},"Counts":{numbers(total.counts).decode()}}}'
-    except OverflowError:  # an integer of more than 64 bits
-        return f",{compact(_content(point))[1:]}"
+    if metric.kind is COUNTER:
+        return f',"Value":{_json(increase)}}}'
+    if total is None or total.count == 1:
+        return f',"Value":{_json(value)}}}'
+    return f',"Values":{_json(total.values)},"Counts":{_json(total.counts)}}}'

@@ -19,7 +19,7 @@ from chipwatch.errors import BadBatch, Retryable
 from chipwatch.naming.profiles import COPIES, PROFILES, WANDB_COPIES, WANDB_DOCS, WANDB_DOCS_COPIES
 from chipwatch.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import CardinalityLimit, Filter, Route
+from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.sink import Limits
 from chipwatch.spool.queue import Spool
@@ -167,8 +167,8 @@ def route(sink=None, seconds=0, chosen=None, budget=None, **timing):
     spool = Spool("mem")
     worker = Worker("mem", sink or MemorySink(), spool, rename=renamer("wandb-docs"), **timing)
     window = Window(seconds, born=0)
-    wanted = chosen or Filter(Level.ALL)
-    return Route(wanted, window, spool, worker, Dimensions, limit=budget, copies=copier("wandb-docs"))
+    wanted = chosen or MetricFilter(Level.ALL)
+    return Route(wanted, window, spool, worker, Dimensions, admission=budget, copies=copier("wandb-docs"))
 
 
 def owed(out):
@@ -192,7 +192,7 @@ def test_a_window_is_copied_when_it_ends():
 
 
 def test_copies_are_within_the_budget_and_those_beyond_are_counted():
-    out = route(budget=CardinalityLimit("mem", 3))
+    out = route(budget=Admission("mem", 3))
     out.take([of(MEMORY, 5.0), of(DUTY, 1.0, tpu="0")], 7 * S)
     assert [name for name, _ in owed(out)] == ["memory", "memory.utilization", "tpu.duty_cycle"]
     assert out.spool.ledger.collected == 4
@@ -200,7 +200,7 @@ def test_copies_are_within_the_budget_and_those_beyond_are_counted():
 
 
 def test_without_the_trees_share_there_are_no_copies_for_it():
-    out = route(chosen=Filter(Level.ALL, exclude=["gpu.process.*"]))
+    out = route(chosen=MetricFilter(Level.ALL, exclude=["gpu.process.*"]))
     out.take([of(TEMP, 50.0, gpu="0"), of(SHARE, 7.0, gpu="0")], 7 * S)
     assert owed(out) == [("gpu.temperature", 50.0)]
 
@@ -240,7 +240,7 @@ POINTS = st.one_of(
 @given(st.lists(st.lists(POINTS, max_size=12), max_size=6), st.integers(0, 2**32), st.sampled_from([0, 5]))
 def test_whatever_fails_every_point_and_every_copy_has_one_end(ticks, seed, most):
     sink = Moody(seed)
-    budget = CardinalityLimit("mem", most) if most else None
+    budget = Admission("mem", most) if most else None
     out = route(sink, budget=budget, base=0.0, cap=0.0, refused_base=0.0, refused_cap=0.0)
     counting, expected = copier("wandb-docs"), 0
     window = Window(0, born=0)

@@ -152,7 +152,7 @@ def test_a_plugin_is_built_from_its_options(installed):
     assert made.config.load == 2.5
 
 
-def test_a_missing_library_is_told_with_what_to_install(installed):
+def test_a_missing_library_is_named_with_the_extra_to_install(installed):
     with pytest.raises(NotLoaded) as caught:
         build_plugin(plugins.SINKS, "needy", config())
     line = "sink needy cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'needy'"
@@ -216,7 +216,7 @@ def test_a_sink_that_cannot_be_loaded_is_told_by_its_name_and_with_what_its_kind
         ({"include": ["x.*"]}, {"include": ["x.load"]}, True),
     ],
 )
-def test_two_sinks_that_send_the_same_to_one_place_are_told(installed, first, second, reported):
+def test_two_sinks_that_send_the_same_to_one_place_are_logged(installed, first, second, reported):
     tables = {"a": {"type": "placed", **first}, "b": {"type": "placed", **second}}
     made = config(sinks=tables, sink=["a", "brief", "b"], collector=["load"])
     line = "x.load (and perhaps more) goes where a sends it, too: set include or exclude in one"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.pipeline.route import FORGET, CardinalityLimit
+from chipwatch.pipeline.route import FORGET, Admission
 
 A, B = gauge("a.thing", "1", "A.", dims=("pod",)), gauge("b.thing", "1", "B.")
 
@@ -14,14 +14,14 @@ def points(metric, *values, at=0):
 
 
 def test_the_first_series_are_admitted_and_go_on_being_so():
-    budget = CardinalityLimit("sink", 2)
+    budget = Admission("sink", 2)
 
     assert budget.admit(points(A, "x", "y")) == points(A, "x", "y")
     assert budget.admit(points(A, "y", "x")) == points(A, "y", "x")
 
 
 def test_what_is_beyond_is_kept_back_and_its_neighbours_pass():
-    budget = CardinalityLimit("sink", 2)
+    budget = Admission("sink", 2)
 
     assert budget.admit([*points(A, "x", "y", "z"), *points(A, "x", at=1)]) == [
         *points(A, "x", "y"),
@@ -30,7 +30,7 @@ def test_what_is_beyond_is_kept_back_and_its_neighbours_pass():
 
 
 def test_the_metric_and_the_dimension_that_grew_are_named_once(caplog):
-    budget = CardinalityLimit("cloudwatch", 3)
+    budget = Admission("cloudwatch", 3)
 
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
@@ -42,7 +42,7 @@ def test_the_metric_and_the_dimension_that_grew_are_named_once(caplog):
 
 
 def test_a_series_that_is_gone_for_an_hour_makes_room():
-    budget = CardinalityLimit("sink", 1)
+    budget = Admission("sink", 1)
     budget.admit(points(A, "old"))
 
     assert budget.admit(points(A, "new", at=FORGET)) == []
@@ -51,14 +51,14 @@ def test_a_series_that_is_gone_for_an_hour_makes_room():
 
 @given(st.lists(st.lists(st.text("abc", max_size=2), max_size=20), max_size=20), st.integers(1, 9))
 def test_never_more_series_than_the_budget(ticks, most):
-    budget = CardinalityLimit("sink", most)
+    budget = Admission("sink", most)
     sent = {point.dims for tick in ticks for point in budget.admit(points(A, *tick))}
 
     assert len(sent) == min(most, len({value for tick in ticks for value in tick}))
 
 
 def test_a_series_that_is_still_sent_never_grows_old():
-    budget = CardinalityLimit("sink", 2)
+    budget = Admission("sink", 2)
     budget.admit(points(A, "busy", "idle"))
     assert budget.admit(points(A, "busy", at=FORGET // 2)) == points(A, "busy", at=FORGET // 2)
 

@@ -13,7 +13,7 @@ from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import CardinalityLimit, Filter, Route
+from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -93,7 +93,7 @@ def build():
         for n, sink in enumerate(sinks):
             spool = Spool(f"s{n}")
             worker = Worker(f"s{n}", sink, spool, common=Dimensions)
-            routes.append(Route(Filter(Level.ALL), Window(window, born=0), spool, worker, Dimensions))
+            routes.append(Route(MetricFilter(Level.ALL), Window(window, born=0), spool, worker, Dimensions))
         pipe = Pipeline(samplers, routes, readings, interval=interval, clock=clock or time.time_ns)
         if start:
             pipe.start()
@@ -152,13 +152,13 @@ def raising(*_):
 
 
 @pytest.mark.parametrize(
-    "part", ["_limit.admit", "_copies", "_common", "_wants", "_window.add", "spool.append", "worker.wake"]
+    "part", ["_admission.admit", "_copies", "_common", "_wants", "_window.add", "spool.append", "worker.wake"]
 )
 def test_what_one_sinks_share_of_a_tick_raises_costs_that_sink_alone(build, until, caplog, part):
     broken, sound = MemorySink(), MemorySink()
     pipe = build([Steady()], [broken, sound])
     route = pipe.routes[0]
-    route._limit = CardinalityLimit("s0", 10)
+    route._admission = Admission("s0", 10)
     *path, name = part.split(".")
     setattr(getattr(route, path[0]) if path else route, name, raising)
     for _ in range(3):
@@ -276,7 +276,7 @@ def test_one_that_hung_and_came_back_is_asked_again(build, gate, until):
     until(lambda: values(sink, of="hung") == [1, 2])
 
 
-def test_a_collector_that_raises_each_time_costs_nobody_else_anything(build, until):
+def test_a_collector_that_raises_each_time_does_not_disturb_others(build, until):
     sink = MemorySink()
     pipe = build([Failing(), Steady()], [sink])
     for _ in range(5):

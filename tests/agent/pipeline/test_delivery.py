@@ -20,7 +20,7 @@ from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, BatchWriter, first_batch
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.sink import Limits, Rejected
-from chipwatch.spool import codec
+from chipwatch.spool.chunk import decode
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
 
@@ -410,7 +410,7 @@ def test_each_kind_of_failure_has_its_own_back_off():
     assert 20 < max(refused) <= 30
 
 
-def test_a_success_begins_the_back_off_anew(start):
+def test_a_success_resets_the_back_off(start):
     sink = Sink(*[Retryable("no answer")] * 5)
     worker = start(sink, 3)
     idle(worker)
@@ -496,7 +496,7 @@ def test_one_poison_point_among_a_thousand_is_found_by_halving(start, caplog):
 
 
 @pytest.mark.parametrize("poison", [{0}, {999}, {0, 1, 500, 998}, set(range(50, 149)), set(range(999))])
-def test_poison_anywhere_costs_only_itself(start, poison):
+def test_a_bad_point_anywhere_is_lost_alone(start, poison):
     sink = Allergic(max_points=1000)
     sink.poison = frozenset(poison)
     worker = start(sink, 1000)
@@ -625,11 +625,11 @@ def test_a_bug_that_repeats_on_a_point_sets_that_point_aside_on_disk(start, capl
         assert "1 point is set aside" in caplog.text
     with closing(sqlite3.connect(tmp_path / "mem.db")) as db:
         ((why, body),) = db.execute("SELECT why, body FROM aside").fetchall()
-    (point,), _ = codec.decode(body, 1)
+    (point,), _ = decode(body, 1)
     assert (point.value, point.dims, "something is wrong" in why) == (7.0, HERE, True)
 
 
-def test_a_bad_series_in_every_window_costs_only_itself(start):
+def test_a_bad_series_in_every_window_is_lost_alone(start):
     class Picky(Sink):
         def write(self, batch):
             if any(point.dims.get("bad") for point in batch):
@@ -828,7 +828,7 @@ def test_how_long_the_last_write_took_is_known(start):
     assert worker.seconds >= 0.01
 
 
-def test_an_exception_that_cannot_be_told_is_a_bug_as_any(start, caplog):
+def test_an_exception_without_a_text_is_a_bug(start, caplog):
     class Mute(Exception):
         def __str__(self):
             raise ValueError
@@ -857,7 +857,7 @@ def test_a_bug_while_opening_costs_no_point(start, caplog):
     [None, 5, "no", [None], ["no"], [Rejected(None, "x")], [Rejected(LOAD.point(1, 1.0), None)], iter(())],
     ids=["nothing", "number", "text", "list of nothing", "list of text", "no point", "no reason", "iterator"],
 )
-def test_a_return_value_that_is_rubbish_is_said_once_and_nothing_is_sent_twice(start, answer, caplog):
+def test_a_malformed_return_value_is_logged_once_and_nothing_is_sent_twice(start, answer, caplog):
     class Rubbish(Sink):
         def write(self, batch):
             super().write(batch)
@@ -871,7 +871,7 @@ def test_a_return_value_that_is_rubbish_is_said_once_and_nothing_is_sent_twice(s
     assert [r.levelname for r in caplog.records] == ["ERROR"]
 
 
-def test_more_rejections_than_points_are_no_more_than_the_points(start):
+def test_rejections_beyond_the_number_of_points_are_ignored(start):
     class Eager(Sink):
         def write(self, batch):
             super().write(batch)
@@ -1030,7 +1030,7 @@ def test_a_sink_that_hangs_is_said_once_and_so_is_that_it_answers_again(start, c
     assert worker.stuck is None, "a sink that waits for points does not hang"
 
 
-def test_a_thread_that_ended_is_said(caplog):
+def test_a_thread_that_ended_is_logged(caplog):
     worker = Worker("mem", Sink(), Spool("mem"))
     worker._thread = threading.Thread(target=int)
     worker.spool.append(points([1]))
@@ -1103,7 +1103,7 @@ def test_a_failure_in_mid_delivery_goes_on_after_the_batches_already_sent(start)
     assert sink.got == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_sink_that_fails_to_close_is_said_and_ends_all_the_same(start, caplog):
+def test_a_sink_that_fails_to_close_is_logged_and_ends(start, caplog):
     class Clingy(Sink):
         def close(self):
             super().close()
@@ -1140,7 +1140,7 @@ class Mindful(Sink):
         return str(self.sent).encode()
 
 
-def test_a_sink_recalls_what_it_told_before_the_restart(start, tmp_path):
+def test_a_sink_gets_the_state_that_it_saved_before_the_restart(start, tmp_path):
     with closing(Spool("s", tmp_path / "s.db")) as spool:
         sink = Mindful(Retryable("away"), max_points=3)
         worker = start(sink, 5, spool)
@@ -1202,7 +1202,7 @@ def test_a_sink_is_asked_for_its_state_while_it_still_delivers(start, tmp_path, 
     assert remembered == [b"", b"2", b"4"]
 
 
-def test_what_a_sink_alone_is_told_of_the_machine_is_not_logged(start, caplog):
+def test_internal_dimensions_of_a_sink_are_not_logged(start, caplog):
     sink = Allergic()
     sink.poison = frozenset({1})
     spool = Spool("mem")
@@ -1212,7 +1212,7 @@ def test_what_a_sink_alone_is_told_of_the_machine_is_not_logged(start, caplog):
     assert "hidden" not in caplog.text
 
 
-def test_a_sink_that_cannot_tell_its_state_is_said_and_goes_on(start, caplog):
+def test_a_sink_that_cannot_save_its_state_is_logged_and_goes_on(start, caplog):
     class Broken(Sink):
         def restore(self, saved):
             pass

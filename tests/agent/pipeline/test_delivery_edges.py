@@ -102,7 +102,7 @@ def test_a_service_that_turns_to_reject_every_point_is_said_until_it_takes_one(u
         assert worker.join(LONG)
 
 
-def test_a_far_side_that_left_is_told_to_who_asks_for_it(caplog, until):
+def test_the_end_of_the_reader_calls_on_closed(caplog, until):
     caplog.set_level("INFO")
     spool, left = Spool("mem"), []
     worker = Worker("mem", Failing(SinkClosed("the reader has gone")), spool, on_closed=lambda: left.append(True))

@@ -51,7 +51,7 @@ def derive_all(derivations, points, at):
         points += derivation.run(tuple(points), at)
 
 
-def test_each_processor_sees_the_collectors_points_and_those_of_the_processors_before_it():
+def test_each_processor_sees_the_points_of_collectors_and_of_earlier_processors():
     points = [READ.point(7, 1.0), READ.point(7, 2.0)]
     derive_all([made(Sum()), made(Sum())], points, 7)
     assert values(points) == [1.0, 2.0, 3.0, 6.0]
@@ -62,7 +62,7 @@ def raising(tick, at):
     raise SystemExit("no luck")
 
 
-def test_one_that_fails_costs_its_own_points_of_this_tick_and_is_told_once(caplog):
+def test_a_processor_that_fails_loses_its_points_of_this_tick_and_is_logged_once(caplog):
     broken, well = made(raising, "broken"), made(Sum(), "well")
     for at in (7, 8):
         points = [READ.point(at, 1.0)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import FORGET, CardinalityLimit, Filter, MovedCounters, Route
+from chipwatch.pipeline.route import FORGET, Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
@@ -21,12 +21,12 @@ HEAT = gauge("gpu.temperature", "Cel", "Of the core.")
 XID, OOM = Dimensions(kind="xid"), Dimensions(kind="oom_kill")
 
 
-def route(*, increases=True, seconds=60, limit=None, born=BORN):
+def route(*, increases=True, seconds=60, max_series=None, born=BORN):
     spool = Spool("mem")
     window = Window(seconds, born=born, increases=increases)
-    moved = MovedCounters(increases=increases)
+    admission = Admission("mem", max_series, zeros=False, increases=increases)
     return Route(
-        Filter(Level.ALL), window, spool, Worker("mem", MemorySink(), spool), Dimensions, limit=limit, moved=moved
+        MetricFilter(Level.ALL), window, spool, Worker("mem", MemorySink(), spool), Dimensions, admission=admission
     )
 
 
@@ -100,25 +100,25 @@ def test_an_event_at_a_jump_of_the_clock_is_sent_once(jump):
     assert [p.increase for p in play(out, [1, 1, 1, 1, 1, 1], begin=60 + jump)][:1] == [1]
 
 
-def test_a_counter_that_is_gone_for_an_hour_is_held_back_anew():
-    moved = MovedCounters(increases=False)
+def test_a_counter_that_is_gone_for_an_hour_is_held_back_again():
+    admission = Admission("mem", None, zeros=False)
     gone, other = EVENTS.point(BORN, 1, XID), EVENTS.point(BORN, 1, OOM)
-    assert moved.admit([gone, other]) == [gone, other]
+    assert admission.admit([gone, other]) == [gone, other]
     for minute in range(1, 200):
-        moved.admit([other._replace(at=BORN + minute * 60 * S)])
+        admission.admit([other._replace(at=BORN + minute * 60 * S)])
     zero = [EVENTS.point(BORN + 2 * FORGET + n, 0, dims) for n, dims in enumerate((XID, OOM))]
-    assert moved.admit(zero) == zero[1:]
+    assert admission.admit(zero) == zero[1:]
 
 
 def test_a_counter_that_is_held_back_keeps_its_place_within_the_limit_of_series():
-    out = route(limit=CardinalityLimit("mem", 2))
+    out = route(max_series=2)
     for second in range(0, 240, 20):
         at = BORN + second * S
         value = 0 if second < 120 else 1
         late = [HEAT.point(at, 50.0, Dimensions(gpu=str(n))) for n in range(3)]
         out.take([EVENTS.point(at, value, XID, start_time=BOOT), *late], at)
         if second == 0:  # as if the counter were the first series of the first window
-            out._limit.admit([EVENTS.point(at, 0, XID)])
+            out._admission.admit([EVENTS.point(at, 0, XID)])
     out.close_window()
     names = {(p.metric.name, p.dims) for p in owed(out)}
     assert names == {("kernel.events", XID), ("gpu.temperature", Dimensions(gpu="0"))}
@@ -144,7 +144,7 @@ def test_nothing_that_is_held_back_changes_a_sum(rises, seconds, increases):
         assert points[-1].value == total
 
 
-def test_to_google_the_first_point_starts_where_the_counter_was_last_0():
+def test_at_google_the_first_point_starts_where_the_counter_was_last_0():
     history, told = History(), []
     for point in play(route(increases=False), [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 3]):
         last = history.follow(b"a", point)

@@ -83,7 +83,7 @@ def test_each_dimension_that_a_sink_rejects_is_named_with_its_value():
     assert found == [(text, True)]
 
 
-def test_dimensions_that_are_too_many_only_together_are_told_once():
+def test_dimensions_that_are_too_many_only_together_are_one_fault():
     (fault,) = dimension_faults("strict", Strict(), dict.fromkeys("abcd", "x"), "common_dims")
     assert fault.text.startswith("common_dims: strict rejects every point that has these 4: too many dimensions")
 
@@ -150,7 +150,7 @@ def test_a_plan_says_it_as_text_and_as_json(run):
     assert json.loads(done.stdout)["sinks"][0]["rejected"] == [f"{FAULT}; change it, or leave it out"]
 
 
-def test_some_metrics_that_are_rejected_are_told_and_the_others_sent(run):
+def test_rejected_metrics_are_logged_and_the_others_sent(run):
     env = {"CHIPWATCH_SINKS__PICKY__BAD_NAME": "memory.u"}
     done = run("run", "--once", **env)
     assert done.returncode == 0

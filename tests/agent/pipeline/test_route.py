@@ -4,7 +4,7 @@ import pytest
 
 from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
@@ -30,7 +30,7 @@ class Woken(Worker):
 
 def route(seconds=0, chosen=None, common=lambda: HERE):
     spool = Spool("mem")
-    return Route(chosen or Filter(Level.ALL), Window(seconds, born=0), spool, Woken(spool), common)
+    return Route(chosen or MetricFilter(Level.ALL), Window(seconds, born=0), spool, Woken(spool), common)
 
 
 def owed(out):
@@ -41,14 +41,14 @@ def owed(out):
 @pytest.mark.parametrize(
     ("chosen", "wanted"),
     [
-        (Filter(Level.BASIC), ["cpu.load", "net.sent"]),
-        (Filter(Level.DETAILED), ["cpu.load", "cpu.idle", "net.sent"]),
-        (Filter(Level.ALL), ["cpu.load", "cpu.idle", "net.sent", "net.every"]),
-        (Filter(Level.ALL, include=["cpu.*"]), ["cpu.load", "cpu.idle"]),
-        (Filter(Level.BASIC, include=["cpu.*"]), ["cpu.load"]),
-        (Filter(Level.ALL, exclude=["*.s*", "cpu.idle"]), ["cpu.load", "net.every"]),
-        (Filter(Level.ALL, include=["cpu.*", "net.sent"], exclude=["cpu.load"]), ["cpu.idle", "net.sent"]),
-        (Filter(Level.ALL, include=["nothing"]), []),
+        (MetricFilter(Level.BASIC), ["cpu.load", "net.sent"]),
+        (MetricFilter(Level.DETAILED), ["cpu.load", "cpu.idle", "net.sent"]),
+        (MetricFilter(Level.ALL), ["cpu.load", "cpu.idle", "net.sent", "net.every"]),
+        (MetricFilter(Level.ALL, include=["cpu.*"]), ["cpu.load", "cpu.idle"]),
+        (MetricFilter(Level.BASIC, include=["cpu.*"]), ["cpu.load"]),
+        (MetricFilter(Level.ALL, exclude=["*.s*", "cpu.idle"]), ["cpu.load", "net.every"]),
+        (MetricFilter(Level.ALL, include=["cpu.*", "net.sent"], exclude=["cpu.load"]), ["cpu.idle", "net.sent"]),
+        (MetricFilter(Level.ALL, include=["nothing"]), []),
     ],
 )
 def test_a_filter_wants_up_to_its_level_what_is_included_and_not_excluded(chosen, wanted):
@@ -58,7 +58,7 @@ def test_a_filter_wants_up_to_its_level_what_is_included_and_not_excluded(chosen
 
 
 def test_two_metrics_of_one_name_and_two_levels_are_told_apart():
-    chosen = Filter(Level.BASIC)
+    chosen = MetricFilter(Level.BASIC)
     assert chosen.wants(gauge("a.b", "1", "A."))
     assert not chosen.wants(gauge("a.b", "1", "A.", Level.ALL))
 
@@ -71,7 +71,7 @@ def test_samples_are_spooled_under_the_dimensions_of_the_machine_and_the_worker_
 
 
 def test_what_is_not_wanted_is_neither_spooled_nor_counted():
-    out = route(chosen=Filter(Level.BASIC))
+    out = route(chosen=MetricFilter(Level.BASIC))
     out.take([EVERY.point(S, 1.0)], S)
     assert out.worker.woken == 0
     assert out.spool.ledger.collected == 0
@@ -113,7 +113,7 @@ def test_priming_gives_counters_a_base_and_hands_nothing_out(seconds):
 
 def test_what_a_stop_leaves_too_near_to_the_last_window_is_spooled_under_the_next_moment_allowed():
     spool = Spool("mem")
-    out = Route(Filter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
+    out = Route(MetricFilter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
     for second in (55, 59, 63):
         out.take([LOAD.point(second * S, 1.0), SENT.point(second * S, second, start_time=0)], second * S)
     out.close_window()
@@ -128,7 +128,7 @@ def test_what_a_stop_leaves_too_near_to_the_last_window_is_spooled_under_the_nex
 
 def test_what_a_stop_leaves_far_enough_from_the_last_window_is_sent():
     spool = Spool("mem")
-    out = Route(Filter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
+    out = Route(MetricFilter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
     for second in (55, 59, 70):
         out.take([LOAD.point(second * S, 1.0)], second * S)
     out.close_window()

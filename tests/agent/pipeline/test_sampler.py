@@ -387,7 +387,7 @@ def test_what_is_no_reading_costs_one_reading(bench, points):
     assert b.read() == [("x.load", 1)]
 
 
-def test_a_reading_without_an_end_is_cut_and_told(bench, caplog):
+def test_a_reading_without_an_end_is_cut_and_logged(bench, caplog):
     b = bench(1)
     b.collector.collect = lambda at: iter(lambda: LOAD.point(at, 1.0), None)
     assert len(b.read()) == MOST_POINTS

@@ -13,7 +13,7 @@ from chipwatch.errors import PartlyCollected, Retryable, Unavailable
 from chipwatch.pipeline import self_metrics
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
@@ -66,7 +66,7 @@ class Parts:
     def route(self, name, sink=None, path=None):
         spool = Spool(name, path)
         worker = Worker(name, sink or MemorySink(), spool, common=Dimensions, base=0.001, cap=0.001)
-        made = Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
+        made = Route(MetricFilter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
         self.routes.append(made)
         return made
 
@@ -113,7 +113,7 @@ def test_all_of_it_is_detailed_so_that_a_paid_sink_gets_it_only_on_request():
     assert {metric.level for metric in AgentCollector.metrics} == {Level.DETAILED}
 
 
-def test_memory_and_cpu_are_those_of_this_process(parts):
+def test_memory_and_cpu_belong_to_this_process(parts):
     parts.watch()
     read = parts.read()
     assert read["memory.rss",] == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
@@ -136,7 +136,7 @@ def test_no_file_stays_open(parts):
     assert len([*FILES.iterdir()]) == before
 
 
-def test_a_collectors_counts_are_told_under_its_name(parts):
+def test_a_collectors_counts_have_its_name(parts):
     parts.sampler("good", Plain(), readings=3)
     parts.sampler("bad", Plain(ValueError("x"), ValueError("x"), PartlyCollected(["a", "b"])), readings=3)
     parts.watch()
@@ -154,20 +154,20 @@ def test_a_collector_that_failed_is_not_ok(parts):
     assert parts.read()["collector.ok", "bad"] == 0
 
 
-def test_of_a_collector_with_nothing_to_read_nothing_is_told(parts):
+def test_a_collector_with_nothing_to_read_has_no_metrics(parts):
     parts.sampler("absent", Absent())
     parts.sampler("unasked", Plain(), readings=0)
     parts.watch()
     assert not [key for key in parts.read() if key[0].startswith("collector.")]
 
 
-def test_missed_ticks_are_told(parts):
+def test_missed_ticks_are_counted(parts):
     parts.watch()
     parts.pipeline.missed = 4
     assert parts.read()["ticks.missed",] == 4
 
 
-def test_a_sinks_counts_are_told_under_its_name_and_reason(parts, until):
+def test_a_sinks_counts_have_its_name_and_the_reason(parts, until):
     sink = MemorySink()
     sink.failures = [Retryable("no route")]
     sink.reject = lambda point: "too odd" if point.value > 1 else None
@@ -184,7 +184,7 @@ def test_a_sinks_counts_are_told_under_its_name_and_reason(parts, until):
     assert ("sink.dropped", "cloud") not in read
 
 
-def test_what_waits_is_told_with_its_age(parts):
+def test_waiting_points_are_counted_with_their_age(parts):
     route = parts.route("cloud")
     parts.watch()
     route.take([LOAD.point(BORN, 1.0)], BORN)

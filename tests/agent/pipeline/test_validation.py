@@ -15,7 +15,7 @@ from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summ
 from chipwatch.errors import PartlyCollected
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
-from chipwatch.spool import codec
+from chipwatch.spool.chunk import decode, encode
 
 NOW = 1_800_000_000_000_000_000
 LOAD = gauge("x.load", "1", "The load.")
@@ -137,14 +137,14 @@ def test_what_is_above_the_level_is_left_out_without_a_word(caplog):
     assert (taken, made.malformed, caplog.records) == ([], {}, [])
 
 
-def test_a_collector_that_makes_new_metrics_for_ever_costs_no_memory():
+def test_a_collector_that_makes_new_metrics_for_ever_takes_no_more_memory():
     taken, made = take(*(gauge(f"x.m{n}", "1", "M.").point(NOW, 1.0) for n in range(MOST_METRICS + 10)))
     assert len(taken) == MOST_METRICS + 10
     assert len(made._wanted) == len(made._metrics) <= MOST_METRICS
 
 
 @pytest.mark.parametrize("endless", [GOOD, None, gauge("x.other", "1", "O.", Level.ALL).point(NOW, 1.0)])
-def test_a_reading_without_an_end_is_cut_and_told(endless):
+def test_a_reading_without_an_end_is_cut_and_logged(endless):
     made, taken = Validation(Level.BASIC, ThrottledLogger(logging.getLogger("chipwatch.test"), "x")), []
     with pytest.raises(PartlyCollected, match=f"more than {MOST_POINTS} points in one reading"):
         made.take(itertools.repeat(endless), NOW, taken)
@@ -179,7 +179,7 @@ GOOD_OR = {
 def test_what_is_taken_can_be_written_and_is_read_back_as_it_was(points):
     taken, _ = take(*points)
     if taken:
-        found, _ = codec.decode(codec.encode(taken, DIMS), len(taken))
+        found, _ = decode(encode(taken, DIMS), len(taken))
         assert found == taken
 
 

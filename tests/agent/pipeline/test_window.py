@@ -419,7 +419,7 @@ def test_gauges_that_are_gone_leave_nothing_behind(length):
     for n in range(200):
         at = BORN + n * 60 * S
         window.add([LOAD.point(at, 1.0, Dimensions(run=str(n)))], at)
-    assert len(window._gauges) <= 1
+    assert len(window._gauges) <= 2  # a gauge is kept for one more window
 
 
 def test_a_counter_that_was_forgotten_is_only_a_base_when_it_returns():

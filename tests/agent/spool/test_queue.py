@@ -18,13 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.agent.spool.draining import drain, ids, take
 from tests.examples import examples
 
-import chipwatch.spool.backlog
-import chipwatch.spool.disk
+import chipwatch.spool.queue
+import chipwatch.spool.sqlite
 from chipwatch.datapoint import Dimensions, gauge
 from chipwatch.errors import Retryable
 from chipwatch.net.trusted_clock import TrustedClock
-from chipwatch.spool.backlog import MAX_READS, POINT_BYTES
-from chipwatch.spool.queue import Spool
+from chipwatch.spool.queue import MAX_READS, POINT_BYTES, Spool
 from chipwatch.spool.sqlite import Store
 from chipwatch.testing import Clock
 
@@ -63,16 +62,16 @@ def check_balance(spool, path=None):
 
 def break_disk(spool):
     """Fill the disk: SQLite gets no page more."""
-    spool._file._store._db.execute("PRAGMA max_page_count=1")
+    spool._store._db.execute("PRAGMA max_page_count=1")
 
 
 def mend_disk(spool):
-    spool._file._store._db.execute(f"PRAGMA max_page_count={UNLIMITED}")
+    spool._store._db.execute(f"PRAGMA max_page_count={UNLIMITED}")
 
 
 def kill(spool):
     """Leave the file as a killed process would: nothing more is written."""
-    spool._file.close()
+    spool._close_file()
 
 
 # -- a queue ------------------------------------------------------------------------------------------------------------
@@ -252,7 +251,7 @@ def test_a_full_spool_drops_the_oldest_and_counts_them(spooled, path, caplog):
 
 
 def test_memory_is_bounded_too(monkeypatch):
-    monkeypatch.setattr(chipwatch.spool.backlog, "MEMORY_BYTES", 100 * POINT_BYTES)
+    monkeypatch.setattr(chipwatch.spool.queue, "MEMORY_BYTES", 100 * POINT_BYTES)
     spool = Spool("sink")
     for first in range(0, 1000, 10):
         spool.append(points(range(first, first + 10)))
@@ -475,7 +474,7 @@ def test_ended_points_do_not_stay_in_memory_while_the_disk_fails(path, monkeypat
         take(spool)
         spool.acknowledge({"sent": 1})
     assert len(spool._unsaved) == 0
-    monkeypatch.setattr(chipwatch.spool.backlog, "MEMORY_BYTES", 10 * POINT_BYTES)
+    monkeypatch.setattr(chipwatch.spool.queue, "MEMORY_BYTES", 10 * POINT_BYTES)
     for n in range(300):
         spool.append([LOAD.point(1, float(n))])
     assert len(spool._unsaved) <= 10
@@ -495,7 +494,7 @@ def test_pending_ends_do_not_grow_while_the_disk_fails(spooled, path, monkeypatc
         take(spool, 1)
         spool.acknowledge({"sent": 1} if n % 5 else {"rejected:bad": 1})
     spool.append(points(range(1000, 1010)))
-    assert sys.getsizeof(spool._file._pending[2]) < 1000
+    assert sys.getsizeof(spool._pending[2]) < 1000
     check_balance(spool, path)
     monkeypatch.setattr(Store, "acknowledge", acknowledge)
     assert drain(spool) == list(range(500, 1010))
@@ -580,15 +579,15 @@ def test_an_agent_that_replaces_another_takes_its_spool_over_once_that_has_ended
 @pytest.mark.parametrize(
     "poison", [LOAD.point(1, 2**70), LOAD.point(1, 1.0, Dimensions(name="\udcff"))], ids=["value", "text"]
 )
-def test_points_that_cannot_be_written_are_dropped_and_counted_and_the_rest_goes_on(spooled, path, poison, caplog):
+def test_a_window_that_cannot_be_written_is_dropped_and_counted_and_the_rest_goes_on(spooled, path, poison, caplog):
     spool = spooled()
     spool.append(points([0]))
     spool.append([poison, *points([1])])
     spool.append(points([2]))
     spool.append([poison])
     check_balance(spool, path)
-    assert spool.ledger.dropped == {"unwritable": 2}
-    assert drain(spool) == [0, 1, 2]
+    assert spool.ledger.dropped == {"unwritable": 3}
+    assert drain(spool) == [0, 2]
     assert [r.levelname for r in caplog.records] == ["ERROR"]
     check_balance(spool, path)
 
@@ -625,8 +624,8 @@ def filled(path, chunks=60):
     with closing(Spool("sink", path)) as spool:
         for n in range(chunks):
             spool.append(points(range(n * 40, n * 40 + 40)))
-        spool._file._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        (root,) = spool._file._store._db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
+        spool._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = spool._store._db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
     return root
 
 
@@ -657,9 +656,9 @@ def test_a_corrupt_page_drops_the_points_of_the_file_and_counts_them(spooled, pa
         assert path.with_suffix(".corrupt").exists()
     else:
         spool = spooled()
-        spool._file._store._db.execute("PRAGMA cache_size=0")
+        spool._store._db.execute("PRAGMA cache_size=0")
         spool.append(points([9000]))
-        spool._file._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        spool._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         overwrite(path, root, b"\xff" * 4096)
         assert take(spool) == [9000]
         spool.release()
@@ -703,7 +702,7 @@ def test_a_file_with_a_corrupt_column_name_is_set_aside(spooled, path, *, name, 
     path.write_bytes(content.replace(name, rotten))
     spool = spooled()
     if b"aside" in name:  # is not asked for until a chunk is to be set aside
-        spool._file.do(lambda store: store.set_aside("why", body=b"body"))
+        spool._do(lambda store: store.set_aside("why", body=b"body"))
     elif b"memo" in name:
         spool.recall()
     spool.append(points([9001]))
@@ -718,13 +717,13 @@ def test_points_wait_in_memory_if_a_corrupt_file_cannot_be_set_aside(spooled, pa
     """For instance, a failing disk was mounted again, read-only."""
     root = filled(path)
     spool = spooled()
-    spool._file._store._db.execute("PRAGMA cache_size=0")
+    spool._store._db.execute("PRAGMA cache_size=0")
     overwrite(path, root, b"\xff" * 4096)
 
     def fail(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(chipwatch.spool.disk, "set_file_aside", fail)
+    monkeypatch.setattr(chipwatch.spool.sqlite, "set_file_aside", fail)
     spool.append(points([9001]))
     take(spool)
     spool.release()
@@ -746,7 +745,7 @@ def test_corrupt_bytes_anywhere_in_the_file_never_stop_the_spool(spooled, path, 
     spool = None
     if seed % 2:
         spool = spooled()
-        spool._file._store._db.execute("PRAGMA cache_size=0")
+        spool._store._db.execute("PRAGMA cache_size=0")
     rot()
     for life in range(3):
         spool = spool or spooled()
@@ -772,8 +771,8 @@ def test_a_corrupt_chunk_is_set_aside_and_the_others_are_delivered(spooled, path
     first = spooled()
     for n in range(5):
         first.append(points([2 * n, 2 * n + 1]))
-    first._file._store._db.execute("UPDATE chunk SET body = x'01c1c1' WHERE key = 1")
-    first._file._store._db.execute("UPDATE chunk SET body = x'02' WHERE key = 3")
+    first._store._db.execute("UPDATE chunk SET body = x'01c1c1' WHERE key = 1")
+    first._store._db.execute("UPDATE chunk SET body = x'02' WHERE key = 3")
     first.close()
     spool = spooled()
     assert drain(spool) == [0, 1, 4, 5, 8, 9]
@@ -789,7 +788,7 @@ def test_only_the_unsent_points_of_a_corrupt_chunk_are_dropped(spooled, path):
     first.append(points(range(10)))
     take(first)
     first.acknowledge({"sent": 4})
-    first._file._store._db.execute("UPDATE chunk SET body = x''")
+    first._store._db.execute("UPDATE chunk SET body = x''")
     first.close()
     spool = spooled()
     assert take(spool) == []
@@ -917,7 +916,7 @@ def test_it_keeps_what_the_sink_must_know_after_a_restart(tmp_path):
         assert spool.recall() == b"this"
 
 
-def test_without_a_file_nothing_is_kept_and_nothing_fails():
+def test_without_a_file_no_state_is_kept_and_nothing_fails():
     spool = Spool("s")
     spool.remember(b"this")
     assert spool.recall() == b""
@@ -1160,7 +1159,7 @@ def test_a_file_of_a_newer_version_with_further_columns_is_used(spooled, path):
     spool.append(points([1]))
     spool.append(points([2]))
     spool.remember(b"state")
-    spool._file._store._db.execute("UPDATE chunk SET body = x'00' WHERE key = 1")
+    spool._store._db.execute("UPDATE chunk SET body = x'00' WHERE key = 1")
     assert take(spool, 1) == [0]
     spool.acknowledge({"sent": 1})
     spool.close()
@@ -1258,7 +1257,7 @@ def test_a_destination_known_in_part_becomes_the_first_whole_one_that_fits(spool
     assert drain(sending(spooled, REAL)) == [0, 1, 2]
 
 
-def test_each_destination_has_a_state_of_its_own(spooled):
+def test_each_destination_has_a_separate_state(spooled):
     first = sending(spooled, TRIAL)
     first.remember(b"trial")
     first.close()
@@ -1302,7 +1301,7 @@ def test_a_corrupt_file_drops_points_kept_apart_too_and_counts_them(spooled, pat
     first.close()
     second = sending(spooled, REAL)
     second.append(points([5]))
-    second._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    second._replace(sqlite3.DatabaseError("database disk image is malformed"))
     assert second.ledger.dropped == {"unreadable": 5}
     second.append(points([6]))
     assert drain(second) == [5, 6]

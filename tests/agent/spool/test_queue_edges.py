@@ -9,13 +9,11 @@ from contextlib import closing
 import pytest
 from tests.agent.spool.draining import drain, take
 
-import chipwatch.spool.backlog
-import chipwatch.spool.disk
+import chipwatch.spool.queue
 import chipwatch.spool.sqlite
 from chipwatch.datapoint import gauge
 from chipwatch.errors import Retryable
-from chipwatch.spool.backlog import POINT_BYTES
-from chipwatch.spool.queue import Spool
+from chipwatch.spool.queue import POINT_BYTES, Spool
 from chipwatch.spool.sqlite import Store
 
 LOAD = gauge("cpu.load", "1", "The load.")
@@ -42,7 +40,7 @@ def locked(path):
     """Lock the file by another writer: nothing can be written until the block ends."""
 
     def lock(spool):
-        spool._file._store._db.execute("PRAGMA busy_timeout=0")
+        spool._store._db.execute("PRAGMA busy_timeout=0")
         db = sqlite3.connect(path, isolation_level=None)
         db.execute("BEGIN IMMEDIATE")
         return closing(db)
@@ -161,7 +159,7 @@ def test_bytes_return_to_zero_after_a_corrupt_chunk(spooled, path, when):
         spool = spooled()
     else:
         spool = spooled()
-        spool._file._store._db.execute("UPDATE chunk SET body = x'ff' WHERE key = 1")
+        spool._store._db.execute("UPDATE chunk SET body = x'ff' WHERE key = 1")
     assert spool.bytes > 0
     assert drain(spool) == [0, 2]
     assert (spool.bytes, spool.ledger.balance()) == (0, 0)
@@ -174,7 +172,7 @@ def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_i
         spool.append(points(*range(50 * n, 50 * n + 50)))
     spool.close()
     spool = spooled()
-    db = spool._file._store._db
+    db = spool._store._db
     db.execute("PRAGMA cache_size=0")
     (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
     spool.append(points(9000, 9001))
@@ -196,7 +194,7 @@ def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_i
 
 
 def test_exactly_the_most_bytes_are_kept_and_one_more_drops_the_oldest(monkeypatch):
-    monkeypatch.setattr(chipwatch.spool.backlog, "MEMORY_BYTES", 4 * POINT_BYTES)
+    monkeypatch.setattr(chipwatch.spool.queue, "MEMORY_BYTES", 4 * POINT_BYTES)
     spool = Spool("mem")
     spool.append(points(0, 1))
     spool.append(points(2, 3))
@@ -356,7 +354,7 @@ def test_the_ends_of_one_chunk_add_up_in_the_file(spooled, path):
     for count in (3, 2, 1):
         spool.acknowledge({"sent": count})
     assert rows(path) == [(0, 10, 6)]
-    spool._file.close()  # as at a kill
+    spool._close_file()  # as at a kill
     assert drain(spooled()) == [6, 7, 8, 9]
 
 
@@ -381,7 +379,7 @@ def test_an_unreadable_chunk_counts_at_least_one_point_whatever_the_ledger_says(
     spool.close()
     change_ledger(path, -100)
     again = spooled()
-    again._file._store._db.execute("UPDATE chunk SET body = x'ff'")
+    again._store._db.execute("UPDATE chunk SET body = x'ff'")
     assert drain(again) == []
     assert (again.ledger.dropped, again.ledger.spooled, again.bytes) == ({"unreadable": 1}, 0, 0)
 
@@ -406,11 +404,11 @@ def test_points_in_memory_are_written_again_after_the_file_was_corrupt(spooled, 
     spool = spooled()
     spool.append(points(0))
     spool.append(points(1))
-    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool._replace(sqlite3.DatabaseError("database disk image is malformed"))
     assert spool.ledger.dropped == {"unreadable": 1}
     spool.append(points(2))
     assert [count for _, count, _ in rows(path)] == [1, 1]
-    spool._file.close()  # as at a kill
+    spool._close_file()  # as at a kill
     assert drain(spooled()) == [1, 2]
 
 
@@ -441,7 +439,7 @@ def test_points_in_flight_stay_in_flight_if_the_file_becomes_corrupt(spooled, pa
     spool.append(points(0))
     assert take(spool) == [0]
     spool.append(points(1))
-    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool._replace(sqlite3.DatabaseError("database disk image is malformed"))
     spool.acknowledge({"sent": 1})
     assert (spool.ledger.sent, spool.ledger.dropped) == (1, {})
     assert drain(spool) == [1]
@@ -490,7 +488,7 @@ def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spooled, pa
     assert take(spool) == [0, 1, 2]
     with locked(spool):
         spool.acknowledge({"sent": 1})
-    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool._replace(sqlite3.DatabaseError("database disk image is malformed"))
     spool.release()
     spool.append(points(3))
     assert ledger(path) == {"collected": 4, "sent": 1}
@@ -521,7 +519,7 @@ def test_the_points_of_a_file_that_was_written_again_are_missed_if_it_is_deleted
     path.unlink()
     spool.append(points(2))
     assert spool.faults == {"gone": 1}
-    spool._file.close()  # as at a kill
+    spool._close_file()  # as at a kill
     path.unlink()
     again = spooled()
     assert again.ledger.dropped == {"unreadable": 3}
@@ -536,8 +534,8 @@ def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monk
     def fail(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(chipwatch.spool.disk, "set_file_aside", fail)
-    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    monkeypatch.setattr(chipwatch.spool.sqlite, "set_file_aside", fail)
+    spool._replace(sqlite3.DatabaseError("database disk image is malformed"))
     spool.append(points(2))
     assert drain(spool) == [1, 2]
     assert spool.ledger.dropped == {"unreadable": 1}
@@ -564,7 +562,7 @@ def test_the_samples_of_the_open_window_stay_noted_when_a_chunk_is_written(spool
     spool = spooled()
     spool.note_samples(1)
     spool.append(points(0))
-    spool._file.close()  # as at a kill
+    spool._close_file()  # as at a kill
     assert spooled().faults == {"killed": 1}
     assert "the 1 samples of its open window are lost" in caplog.text
 

@@ -10,8 +10,7 @@ from contextlib import closing
 import pytest
 
 from chipwatch.spool.chunk import Chunk
-from chipwatch.spool.lock_file import Busy
-from chipwatch.spool.sqlite import ASIDE, Store, set_file_aside
+from chipwatch.spool.sqlite import ASIDE, Busy, Store, set_file_aside
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.examples import examples
 
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.pipeline.window import Window
-from chipwatch.spool import codec
+from chipwatch.spool.chunk import VERSION, UnreadableChunk, decode, encode
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 VALUES = st.one_of(st.floats(allow_nan=False), st.integers(-(2**53), 2**53))
@@ -61,24 +61,24 @@ def points(draw):
 
 @settings(max_examples=examples(40))  # to draw one takes longer than to test it
 @given(points(), maybe(DIMS))
-def test_what_was_encoded_is_decoded(batch, common):
-    assert codec.decode(codec.encode(batch, common), len(batch)) == (batch, common)
+def test_decode_returns_the_encoded_points(batch, common):
+    assert decode(encode(batch, common), len(batch)) == (batch, common)
 
 
-def test_no_dimensions_and_dimensions_not_known_are_told_apart():
+def test_empty_dimensions_differ_from_unknown_ones():
     point = gauge("a", "1", "A.").point(7, 1.0)
-    assert codec.decode(codec.encode([point], None), 1)[1] is None
-    assert codec.decode(codec.encode([point], Dimensions()), 1)[1] == Dimensions()
+    assert decode(encode([point], None), 1)[1] is None
+    assert decode(encode([point], Dimensions()), 1)[1] == Dimensions()
 
 
 def test_metrics_and_dimensions_are_written_once():
     load, dims = gauge("cpu.load", "1", "x" * 500 + "."), Dimensions(core="y" * 500)
-    assert len(codec.encode([load.point(at, 1.0, dims) for at in range(100)], None)) < 1000 + 100 * 40
+    assert len(encode([load.point(at, 1.0, dims) for at in range(100)], None)) < 1000 + 100 * 40
 
 
 def test_points_of_one_metric_read_back_share_it():
     load = gauge("cpu.load", "1", "The load.")
-    batch, _ = codec.decode(codec.encode([load.point(at, 1.0) for at in range(3)], None), 3)
+    batch, _ = decode(encode([load.point(at, 1.0) for at in range(3)], None), 3)
     assert batch[0].metric is batch[2].metric
     assert batch[0].dims is batch[2].dims
 
@@ -92,25 +92,25 @@ def sample():
     window.close()
     window.add([sent.point(9, 10, Dimensions(**{"if": "eth0"}), start_time=0), load.point(9, 1.0)], 9)
     batch = window.close()
-    return codec.encode(batch, Dimensions(host="h")), len(batch)
+    return encode(batch, Dimensions(host="h")), len(batch)
 
 
 BODY, COUNT = sample()
 
 
 def test_the_sample_of_these_tests_can_be_read():
-    assert len(codec.decode(BODY, COUNT)[0]) == COUNT
+    assert len(decode(BODY, COUNT)[0]) == COUNT
 
 
 @pytest.mark.parametrize("length", range(len(BODY)))
 def test_bytes_cut_short_are_unreadable(length):
-    with pytest.raises(codec.Unreadable):
-        codec.decode(BODY[:length], COUNT)
+    with pytest.raises(UnreadableChunk):
+        decode(BODY[:length], COUNT)
 
 
 def test_more_bytes_than_were_written_are_unreadable():
-    with pytest.raises(codec.Unreadable):
-        codec.decode(BODY + b"\x00", COUNT)
+    with pytest.raises(UnreadableChunk):
+        decode(BODY + b"\x00", COUNT)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), min_size=1, max_size=8))
@@ -118,8 +118,8 @@ def test_corrupt_bytes_are_decoded_or_unreadable_and_nothing_else(changes):
     body = bytearray(BODY)
     for at, byte in changes:
         body[at] = byte
-    with contextlib.suppress(codec.Unreadable):
-        assert len(codec.decode(bytes(body), COUNT)[0]) == COUNT
+    with contextlib.suppress(UnreadableChunk):
+        assert len(decode(bytes(body), COUNT)[0]) == COUNT
 
 
 @given(st.binary(max_size=200), st.integers(0, 5))
@@ -128,10 +128,10 @@ def test_corrupt_bytes_are_decoded_or_unreadable_and_nothing_else(changes):
 @example(b"\x94\xc0\x90\x90\xdd\xff\xff\xff\xff", 1)
 @example(b"\x91" * 5000, 1)
 def test_any_bytes_are_decoded_or_unreadable_and_nothing_else(garbage, count):
-    with contextlib.suppress(codec.Unreadable):
-        codec.decode(codec.VERSION + garbage, count)
-    with contextlib.suppress(codec.Unreadable):
-        codec.decode(garbage, count)
+    with contextlib.suppress(UnreadableChunk):
+        decode(VERSION + garbage, count)
+    with contextlib.suppress(UnreadableChunk):
+        decode(garbage, count)
 
 
 @pytest.mark.parametrize(
@@ -146,17 +146,17 @@ def test_any_bytes_are_decoded_or_unreadable_and_nothing_else(garbage, count):
     ids=["no metrics", "dimensions too far", "unknown kind", "unknown level", "not a number"],
 )
 def test_a_body_that_makes_no_sense_is_unreadable(body):
-    with pytest.raises(codec.Unreadable):
-        codec.decode(codec.VERSION + msgspec.msgpack.encode(body), 1)
+    with pytest.raises(UnreadableChunk):
+        decode(VERSION + msgspec.msgpack.encode(body), 1)
 
 
 @pytest.mark.parametrize("count", [0, COUNT - 1, COUNT + 1])
 def test_another_number_of_points_than_was_written_is_unreadable(count):
-    with pytest.raises(codec.Unreadable, match="points, expected"):
-        codec.decode(BODY, count)
+    with pytest.raises(UnreadableChunk, match="points, expected"):
+        decode(BODY, count)
 
 
 @pytest.mark.parametrize("version", [b"", b"\x00", b"\x02", b"\xff"])
 def test_an_unknown_version_is_unreadable_and_is_named(version):
-    with pytest.raises(codec.Unreadable, match=version.hex() or "none"):
-        codec.decode(version + (BODY[1:] if version else b""), COUNT)
+    with pytest.raises(UnreadableChunk, match=version.hex() or "none"):
+        decode(version + (BODY[1:] if version else b""), COUNT)
