@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from chipwatch.datapoint import Datapoint
-from chipwatch_sinks.cloudwatch.wire import Encoder, _content
+from chipwatch_sinks.cloudwatch.wire import CloudwatchEncoder, _content
 
 
-def datum(encoder: Encoder, point: Datapoint) -> dict[str, Any]:
+def datum(encoder: CloudwatchEncoder, point: Datapoint) -> dict[str, Any]:
     """Return the datum of a good point as botocore takes it."""
     moment = datetime.fromtimestamp(point.at // 1_000_000_000, UTC)
     return {

@@ -39,7 +39,7 @@ from chipwatch.host.process_tree import parse_stat
 from chipwatch.identity.local import Kubernetes
 from chipwatch.spool import codec
 from chipwatch.status import heartbeat
-from chipwatch_sinks.google.history import History
+from chipwatch_sinks.google.history import SentHistory
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 AT = 1_800_000_000_000_000_000
@@ -84,7 +84,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "kubernetes namespace", [b"default", b"kube-system\n"], kubernetes(folder)
     body = codec.encode(window(0), COMMON)
     yield "chunk decode", [body, codec.encode(window(50), None)], chunk_of, (codec.Unreadable,)
-    yield "memo google", [_history()], lambda data: History().load(data)
+    yield "memo google", [_history()], lambda data: SentHistory().load(data)
     yield "memo heartbeat", [json.dumps({"at": 5.5, "late": 3.0, "why": "no", "pid": 7}).encode()], heart(folder)
     toml = [sample_config().encode(), _uncommented(sample_config())]
     yield "config toml", toml, toml_file(folder), (ConfigError,)
@@ -178,7 +178,7 @@ def kubernetes(folder: Path):
 
 
 def _history() -> bytes:
-    history = History()
+    history = SentHistory()
     for n, point in enumerate(window(0)):
         history.keep(bytes([n]), history.follow(bytes([n]), point))
     return history.dump()

@@ -27,7 +27,7 @@ from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Reading, Sampler
 from chipwatch.status.heartbeat import state_folder
-from chipwatch.status.socket import NoAnswer, ask
+from chipwatch.status.socket import NoAgent, ask
 from chipwatch.verdict import expect, report, rules
 from chipwatch.verdict.callers import STARTED, code_of
 from chipwatch.verdict.history import WATCHED, History
@@ -113,7 +113,7 @@ def _expected_of(config: Config, unknown: list[report.Unknown], wait: float) -> 
 
 def _readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
     """Return the answer of the running agent, else that of a reading here, and which of them it is."""
-    with contextlib.suppress(NoAnswer):
+    with contextlib.suppress(NoAgent):
         answer = ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout))
         if answer["collectors"]:  # an agent that reads something else, such as one job, has nothing to say
             return answer, "agent"

@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from chipwatch.identity.source import Answer, Source, Word, fit
+from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
 
 INSTANCE_ID: Final = re.compile("i-[0-9a-f]{8,17}")
 INSTANCE_TYPE: Final = re.compile("[a-z][a-z0-9-]*[.][a-z0-9-]+")
 MAX_BYTES: Final = 4096
 
 
-class Hardware:
+class DmiTables:
     """
     Detects EC2 (AWS, "Detect whether a host is an EC2 instance") and Google Cloud from files below `sys`.
 
@@ -72,18 +72,18 @@ class Hardware:
         return _read(self.folder / name)
 
 
-class Dmi(Source):
+class Dmi(IdentitySource):
     """The instance's id and type from the DMI tables."""
 
     name = "DMI"
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: DmiTables) -> None:
         self._hardware = hardware
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return both on Nitro, neither elsewhere."""
         del wanted
-        return Answer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
+        return IdentityAnswer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
 
 
 def _read(path: Path) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from chipwatch.identity.source import Answer, Source, Word, fit
+from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
 from chipwatch.owner import DOCKER, ECS, UNIT, USER, Owner
 from chipwatch.owner import KUBERNETES as KUBERNETES_KIND
 from chipwatch.owner import SLURM as SLURM_KIND
@@ -57,18 +57,18 @@ TRUNCATED: Final = 63
 MAX_BYTES: Final = 1 << 16
 
 
-class Static(Source):
+class Static(IdentitySource):
     """The host name, and a random run_id for each start."""
 
     name = "this machine"
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return both."""
         found = fit({"hostname": platform.node()}, "the system") | fit({"run_id": os.urandom(6).hex()}, "this start")
-        return Answer(found, "it has no name" if {*wanted} - {*found} else "")
+        return IdentityAnswer(found, "it has no name" if {*wanted} - {*found} else "")
 
 
-class Process(Source):
+class WatchedProcess(IdentitySource):
     """The job of the watched process, from its cgroup."""
 
     name = "process"
@@ -77,16 +77,16 @@ class Process(Source):
         """Take the owner of the process; None: no process is watched, or it has ended."""
         self._owner = owner
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return the words for the kind of job that it belongs to."""
         if self._owner is None:
-            return Answer()
+            return IdentityAnswer()
         found = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
         missing = [word for word in wanted if word in self.words and word not in found]
-        return Answer(found, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
+        return IdentityAnswer(found, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
 
 
-class Slurm(Source):
+class Slurm(IdentitySource):
     """The job, the rank and the user."""
 
     name = "Slurm"
@@ -94,14 +94,14 @@ class Slurm(Source):
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return them inside a job, none outside."""
         found = _from_variables(SLURM, self._env)
         unset = [names[0] for word, names in SLURM.items() if word in wanted and word not in found]
-        return Answer(found, f"{', '.join(unset)} not set" if unset else "")
+        return IdentityAnswer(found, f"{', '.join(unset)} not set" if unset else "")
 
 
-class Kubernetes(Source):
+class Kubernetes(IdentitySource):
     """
     Cluster and its location, node, namespace, pod and container.
 
@@ -115,7 +115,7 @@ class Kubernetes(Source):
     def __init__(self, env: Mapping[str, str], account: Path = ACCOUNT) -> None:
         self._env, self._namespace = env, account / "namespace"
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return the values that the environment and the files give."""
         namespace = self._read_namespace()
         inside = namespace != "" or "KUBERNETES_SERVICE_HOST" in self._env
@@ -123,11 +123,11 @@ class Kubernetes(Source):
         found = _from_variables(KUBERNETES, env)
         if not inside:
             why = f"this is not a pod: it has neither KUBERNETES_SERVICE_HOST nor {self._namespace}"
-            return Answer(found, why)
+            return IdentityAnswer(found, why)
         found = fit({"k8s_namespace": namespace}, str(self._namespace)) | found
         found = fit({"k8s_pod": self._host_name(found)}, "HOSTNAME") | found
         missing = [f"{KUBERNETES[word][0]} ({FIELDS[word]})" for word in FIELDS if word in wanted and word not in found]
-        return Answer(found, f"the pod's environment lacks {', '.join(missing)}" if missing else "")
+        return IdentityAnswer(found, f"the pod's environment lacks {', '.join(missing)}" if missing else "")
 
     def _read_namespace(self) -> str:
         try:
@@ -142,7 +142,7 @@ class Kubernetes(Source):
         return "" if is_node or len(name) >= TRUNCATED else name
 
 
-class Records(Source):
+class RecordsSource(IdentitySource):
     """Makes the identity wait for values from records; their collector passes them to `Identity.offer`."""
 
     name = "records"
@@ -151,10 +151,10 @@ class Records(Source):
         """Return True: records are expected."""
         return True
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return that no record has named the instance yet."""
         del wanted
-        return Answer(trouble="no record has named the instance yet", retry=True)
+        return IdentityAnswer(trouble="no record has named the instance yet", retry=True)
 
 
 def _from_variables(names: Mapping[str, Collection[str]], env: Mapping[str, str]) -> dict[str, Word]:

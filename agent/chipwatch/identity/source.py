@@ -21,7 +21,7 @@ class Word(NamedTuple):
     origin: str
 
 
-class Answer(NamedTuple):
+class IdentityAnswer(NamedTuple):
     """The values that a source has now."""
 
     words: Mapping[str, Word] = MappingProxyType({})
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     """Whether the platform was detected and a later request may return more."""
 
 
-class Source(ABC):
+class IdentitySource(ABC):
     """A source of values for some dimensions of the identity."""
 
     name: ClassVar[str]
@@ -49,7 +49,7 @@ class Source(ABC):
         return False
 
     @abstractmethod
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return the values that it has now, at least of the dimensions `wanted`; raises nothing."""
 
 

@@ -35,21 +35,21 @@ PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logg
 """Level -> syslog priority; journald takes it from a prefix such as <4>, see sd-daemon(3)."""
 
 
-class Style(StrEnum):
+class LogStyle(StrEnum):
     """How a record begins: for a person at a terminal, a log file, journald, or a program that reads JSON."""
 
     TERMINAL, PLAIN, JOURNALD, JSON = "terminal", "plain", "journald", "json"
 
 
-def style_of(log_format: str, stream: TextIO, env: Mapping[str, str] = os.environ) -> Style:
+def style_of(log_format: str, stream: TextIO, env: Mapping[str, str] = os.environ) -> LogStyle:
     """Return the style that suits `stream`, unless `log_format` is json."""
     if log_format == "json":
-        return Style.JSON
+        return LogStyle.JSON
     with suppress(OSError, ValueError):
         status = os.fstat(stream.fileno())
         if env.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}":  # as sd_journal_stream_fd documents
-            return Style.JOURNALD
-    return Style.TERMINAL if stream.isatty() else Style.PLAIN
+            return LogStyle.JOURNALD
+    return LogStyle.TERMINAL if stream.isatty() else LogStyle.PLAIN
 
 
 class Formatter(logging.Formatter):
@@ -59,7 +59,7 @@ class Formatter(logging.Formatter):
     Only tracebacks of the agent's own records are logged, because those of libraries may contain secrets.
     """
 
-    def __init__(self, style: Style = Style.PLAIN) -> None:
+    def __init__(self, style: LogStyle = LogStyle.PLAIN) -> None:
         super().__init__()
         self._form = style
 
@@ -72,13 +72,13 @@ class Formatter(logging.Formatter):
             message += f" ({record.exc_info[0].__name__ if record.exc_info[0] else 'no error'})"
         message = one_line(message) + getattr(record, "suppressed", "")
         time = datetime.fromtimestamp(record.created, UTC)
-        if self._form is Style.JSON:
+        if self._form is LogStyle.JSON:
             fields = {"time": _rfc3339(time), "level": record.levelname.lower(), "message": message}
             return json.dumps(fields | ({"traceback": traceback} if traceback else {}))
         lines = [f"chipwatch: {message}", *(f"    {line}" for line in traceback)]
-        if self._form is Style.JOURNALD:
+        if self._form is LogStyle.JOURNALD:
             return "\n".join(f"<{PRIORITIES.get(record.levelno, 6)}>{line}" for line in lines)
-        shown = f"{time.astimezone():%H:%M:%S}" if self._form is Style.TERMINAL else _rfc3339(time)
+        shown = f"{time.astimezone():%H:%M:%S}" if self._form is LogStyle.TERMINAL else _rfc3339(time)
         return "\n".join([f"{shown} {lines[0]}", *lines[1:]])
 
 
@@ -134,7 +134,9 @@ class Handler(logging.StreamHandler[Any]):
     of the source shows the count.
     """
 
-    def __init__(self, stream: Any, style: Style = Style.PLAIN, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: Any, style: LogStyle = LogStyle.PLAIN, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Write to `stream` in `style`."""
         super().__init__(stream)
         self.setFormatter(Formatter(style))

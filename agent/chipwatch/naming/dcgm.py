@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chipwatch.naming.name import MIB, NONE, Copy, Name
+from chipwatch.naming.name import MIB, NONE, Copy, ToolName
 
 _DCGM: Final = {
     "gpu": "{gpu}",
@@ -34,12 +34,12 @@ _VIOLATIONS: Final = {
 }
 
 
-def _field(name: str, unit: str | None = None, factor: float = 1.0, words: Mapping[str, str] = NONE) -> Name:
+def _field(name: str, unit: str | None = None, factor: float = 1.0, words: Mapping[str, str] = NONE) -> ToolName:
     """Return the name of a field of DCGM."""
-    return Name(f"DCGM_FI_{name}", unit, factor, _DCGM, words)
+    return ToolName(f"DCGM_FI_{name}", unit, factor, _DCGM, words)
 
 
-DCGM: Final[Mapping[str, Name]] = {
+DCGM: Final[Mapping[str, ToolName]] = {
     "gpu.clock.sm": _field("DEV_SM_CLOCK"),
     "gpu.clock.memory": _field("DEV_MEM_CLOCK"),
     "gpu.memory.temperature": _field("DEV_MEMORY_TEMP"),
@@ -105,12 +105,12 @@ _RENAMED: Final = {
 }
 
 
-def _in_4_6(name: Name) -> Name:
+def _in_4_6(name: ToolName) -> ToolName:
     labels = {_RENAMED.get(key, key): value for key, value in name.dims.items()}
     return name._replace(template=_RENAMED.get(name.template, name.template), dims=labels)
 
 
-DCGM_4_6: Final[Mapping[str, Name]] = {metric: _in_4_6(name) for metric, name in DCGM.items()}
+DCGM_4_6: Final[Mapping[str, ToolName]] = {metric: _in_4_6(name) for metric, name in DCGM.items()}
 DCGM_4_6_COPIES: Final[Mapping[str, Copy]] = {
     metric: copy._replace(name=_in_4_6(copy.name)) for metric, copy in DCGM_COPIES.items()
 }

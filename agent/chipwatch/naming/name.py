@@ -14,7 +14,7 @@ PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Name(NamedTuple):
+class ToolName(NamedTuple):
     """A name of another tool; the value of a dimension replaces its `{placeholder}`, and the dimension is dropped."""
 
     template: str
@@ -38,7 +38,7 @@ class Name(NamedTuple):
 class Copy(NamedTuple):
     """A second name of another tool for a metric: for the same points, or for their mean."""
 
-    name: Name
+    name: ToolName
     of_tree: bool = False
     """Only for GPUs that the watched process tree uses."""
     mean_over: str = ""

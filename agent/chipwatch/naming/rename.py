@@ -12,7 +12,7 @@ from math import fsum
 from typing import Final, NamedTuple
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
-from chipwatch.naming.name import NONE, Copy, Name
+from chipwatch.naming.name import NONE, Copy, ToolName
 from chipwatch.naming.profiles import COPIES, CUMULATIVE, MACHINE, PROFILES, SCRAPED
 
 CACHED_SERIES: Final = 100_000
@@ -72,7 +72,7 @@ class Renamer:
 
     def __init__(
         self,
-        profile: Mapping[str, Name],
+        profile: Mapping[str, ToolName],
         machine: Mapping[str, str] = NONE,
         scraped: str = "",
         *,
@@ -127,7 +127,7 @@ class Renamer:
             return self._name(name, point)
         return _Series(None, Dimensions(self._rename_machine(dims, metric))) if self._machine else _UNCHANGED
 
-    def _name(self, name: Name, point: Datapoint) -> _Series:
+    def _name(self, name: ToolName, point: Datapoint) -> _Series:
         old = point.metric
         templates = "".join((name.template, *name.dims.values()))
         taken = {key: name.words.get(word, word) for key, word in point.dims.items() if f"{{{key}}}" in templates}

@@ -33,7 +33,7 @@ OPEN_HEADERS: Final = frozenset({
 """Headers of requests that are not secret; users may choose any name for one that is."""
 
 
-class Tls(NamedTuple):
+class ClientTls(NamedTuple):
     """Files of TLS, in PEM; None: the system's certificates, and no certificate of our own."""
 
     ca_file: Path | None = None
@@ -45,7 +45,7 @@ class Tls(NamedTuple):
     """How users set `ca_file`."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """An answer."""
 
     status: int
@@ -70,7 +70,7 @@ class HttpClient:
         *,
         timeout: float,
         max_bytes: int,
-        tls: Tls = Tls(),  # noqa: B008  # a constant
+        tls: ClientTls = ClientTls(),  # noqa: B008  # a constant
         direct: bool = False,
         bytes_option: str = "",
     ) -> None:
@@ -87,11 +87,11 @@ class HttpClient:
         self._context: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
 
-    def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def post(self, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         """Send `body` to the address; raise as `request` does."""
         return self.request("POST", "", body, headers)
 
-    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         """
         Send `body` to the address with `path` after it, and return the answer, whatever its status.
 
@@ -143,7 +143,7 @@ class HttpClient:
 
     def _exchange(
         self, sock: TimedSocket, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> HttpAnswer:
         connection = HTTPConnection(self._host, self._port)
         connection.default_port = 443 if self._secure else 80  # so that Host does not name it
         connection.sock, connection.response_class = sock, FinalResponse
@@ -157,15 +157,15 @@ class HttpClient:
                 self.close()
         return answer
 
-    def _read(self, response: HTTPResponse, secrets: tuple[str, ...]) -> Answer:
+    def _read(self, response: HTTPResponse, secrets: tuple[str, ...]) -> HttpAnswer:
         headers = {name.lower(): value for name, value in response.getheaders()}
         try:
-            return Answer(response.status, headers, self._body(response), secrets)
+            return HttpAnswer(response.status, headers, self._body(response), secrets)
         except (TooLarge, HTTPException, ValueError):
             if response.status < 300:  # only the body says how it ended
                 raise
             self.close()
-            return Answer(response.status, headers, b"", secrets)
+            return HttpAnswer(response.status, headers, b"", secrets)
 
     def _body(self, response: HTTPResponse) -> bytes:
         """Return the whole body, read in parts: a length that the other side claims is not allocated."""

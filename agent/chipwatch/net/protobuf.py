@@ -10,7 +10,7 @@ FIXED: Final = {FIXED64: 8, 5: 4}
 """Bytes of a field by its wire type, where they are fixed."""
 
 
-class Unreadable(ValueError):
+class BadMessage(ValueError):
     """The bytes are not a message."""
 
 
@@ -26,14 +26,14 @@ def wired(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not number:
-            raise Unreadable("the answer is not a protobuf message")
+            raise BadMessage("the answer is not a protobuf message")
         if wire == VARINT:
             value, at = _varint(data, at)
             yield number, wire, value
             continue
         length, at = _varint(data, at) if wire == LENGTH else (FIXED.get(wire, len(data) + 1), at)
         if at + length > len(data):
-            raise Unreadable("the answer is not a protobuf message")
+            raise BadMessage("the answer is not a protobuf message")
         yield number, wire, data[at : at + length]
         at += length
 
@@ -62,4 +62,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << (7 * shift)
         if byte < 128:
             return value, at + shift + 1
-    raise Unreadable("the answer is not a protobuf message")
+    raise BadMessage("the answer is not a protobuf message")

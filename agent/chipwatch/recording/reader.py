@@ -29,7 +29,7 @@ class NotARecording(CommandError):
     """The file cannot be read, or holds no line of a recording."""
 
 
-class Line(msgspec.Struct):
+class RecordedLine(msgspec.Struct):
     """A line; keys that are not known are ignored."""
 
     time: str = ""
@@ -52,7 +52,7 @@ class Recording:
         self.path = path
         self.broken = 0
         """Lines that could not be read: too long, cut, or not of this form."""
-        self._decoder = msgspec.json.Decoder(Line)
+        self._decoder = msgspec.json.Decoder(RecordedLine)
         try:
             self._raw = path.open("rb")
             zipped = self._raw.peek(2)[:2] == GZIP

@@ -13,12 +13,12 @@ from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.errors import BadBatch
 from chipwatch.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.cloudwatch.wire import Encoder, body
+from chipwatch_sinks.cloudwatch.wire import CloudwatchEncoder, body
 from chipwatch_sinks.common.aws_regions import region_fault
 from chipwatch_sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
 if TYPE_CHECKING:
-    from chipwatch_sinks.cloudwatch.client import Client
+    from chipwatch_sinks.cloudwatch.client import CloudwatchClient
 
 ROUNDS: Final = 5
 """Requests in one write: the first, and one more each time the service names refused datums."""
@@ -83,8 +83,8 @@ class CloudwatchSink(Sink):
     ) -> None:
         """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
         self._config, self._clock, self._steady = config, clock, steady
-        self._encoder = Encoder(high_resolution=config.high_resolution)
-        self._client: Client | None = None
+        self._encoder = CloudwatchEncoder(high_resolution=config.high_resolution)
+        self._client: CloudwatchClient | None = None
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why CloudWatch rejects every point of this series, or None."""
@@ -93,9 +93,9 @@ class CloudwatchSink(Sink):
 
     def open(self) -> None:
         """Find region and credentials; raise Refused if there are none, Retryable if their source does not answer."""
-        from chipwatch_sinks.cloudwatch.client import Client  # noqa: PLC0415  # takes 12 MB, only if this sink is used
+        from chipwatch_sinks.cloudwatch.client import CloudwatchClient  # noqa: PLC0415  # takes 12 MB, only if this sink is used
 
-        client = Client(self._config, self._clock, self._steady.compare)
+        client = CloudwatchClient(self._config, self._clock, self._steady.compare)
         client.connect()
         self._client = client
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 from botocore import exceptions as failures
 
 from chipwatch.errors import Refused
-from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.version import __version__
 from chipwatch_sinks.cloudwatch.endpoint import endpoint_of
-from chipwatch_sinks.common.aws_answers import Answer, Stale
+from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_request import Signer
 from chipwatch_sinks.common.aws_session import Login
 
@@ -41,7 +41,7 @@ MAX_SKEW: Final = 60.0
 """Seconds between this clock and the service's that cause a warning; from 300 on the service refuses signatures."""
 
 
-class Client:
+class CloudwatchClient:
     """Sends requests signed by botocore over an HTTP client of our own, which limits time and bytes."""
 
     def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int], on_time: Callable[[int], None]) -> None:
@@ -69,7 +69,7 @@ class Client:
             self._compress = not session.get_config_variable("disable_request_compression")
         except failures.BotoCoreError as problem:
             raise Refused(str(problem)) from problem
-        tls = Tls(ca_file=Path(authority) if authority else None, ca_option="AWS_CA_BUNDLE")
+        tls = ClientTls(ca_file=Path(authority) if authority else None, ca_option="AWS_CA_BUNDLE")
         timeout = self._config.timeout
         self._http = HttpClient(f"{self.endpoint}/", timeout=timeout, max_bytes=MAX_ANSWER, tls=tls)
 
@@ -87,7 +87,7 @@ class Client:
             body, headers = gzip.compress(body, 1, mtime=0), {**HEADERS, "Content-Encoding": "gzip"}
         signed = self._signer.sign(f"{self.endpoint}/", body, headers)
         answer = self._http.post(body, signed)
-        judged = Answer.of_json(answer)
+        judged = AwsError.of_json(answer)
         self._compare_clocks(answer.headers)
         if judged is None:
             self._signer.worked()

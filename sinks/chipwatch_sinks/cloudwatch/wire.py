@@ -20,7 +20,7 @@ compact: Final = json.JSONEncoder(separators=(",", ":")).encode
 numbers: Final = msgspec.json.Encoder().encode
 
 
-class Encoder:
+class CloudwatchEncoder:
     """
     Turns points into datums: a gauge of a window is its values and how often each was seen, a counter its increase.
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.net.http_client import Answer as HttpAnswer
-from chipwatch.net.http_client import retry_after
+from chipwatch.net.http_client import HttpAnswer, retry_after
 
 MAX_MESSAGE: Final = 100_000
 """Characters of a message: it may name each of 1,000 datums."""
@@ -57,7 +56,7 @@ class Stale(Exception):
     """The credentials are expired or unknown; new ones may be available."""
 
 
-class Answer:
+class AwsError:
     """An error of a service of AWS."""
 
     def __init__(self, response: Any, operation: str, foreign: str | None = None) -> None:
@@ -70,7 +69,7 @@ class Answer:
         self._foreign = foreign
 
     @classmethod
-    def of_json(cls, answer: HttpAnswer) -> Answer | None:
+    def of_json(cls, answer: HttpAnswer) -> AwsError | None:
         """Parse an answer to PutMetricData by AWS JSON 1.0; return None for a success."""
         status, headers, body, _ = answer
         other = foreign(status, headers, body)

@@ -27,7 +27,7 @@ from botocore.parsers import ResponseParserError
 from botocore.utils import IMDSRegionProvider, validate_region_name
 
 from chipwatch.errors import Refused, Retryable
-from chipwatch_sinks.common.aws_answers import Answer, Stale
+from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import region_fault
 
 # At DEBUG botocore logs session tokens; at INFO it logs each time where it found credentials.
@@ -72,7 +72,7 @@ def reading_credentials(who: str = "") -> Iterator[None]:
     try:
         yield
     except failures.ClientError as error:
-        blame = Answer(error.response, error.operation_name).blame()
+        blame = AwsError(error.response, error.operation_name).blame()
         raise (Refused(f"{says}: {blame}") if isinstance(blame, Stale) else blame) from None
     except (failures.CredentialRetrievalError, failures.MetadataRetrievalError) as problem:
         source = problem.kwargs.get("provider", "a metadata service")

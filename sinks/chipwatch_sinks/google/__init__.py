@@ -15,13 +15,13 @@ from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from chipwatch.errors import Refused, Retryable
 from chipwatch.net.trusted_clock import TRUSTED_CLOCK
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.google.history import SPACING, History
+from chipwatch_sinks.google.history import SPACING, SentHistory
 from chipwatch_sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
 
 if TYPE_CHECKING:
-    from chipwatch_sinks.google.answers import Answer
-    from chipwatch_sinks.google.client import Client
-    from chipwatch_sinks.google.wire import Encoder, Sent
+    from chipwatch_sinks.google.answers import MonitoringError
+    from chipwatch_sinks.google.client import GoogleClient
+    from chipwatch_sinks.google.wire import GoogleEncoder, SentPoint
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +99,9 @@ class GoogleSink(Sink):
     ) -> None:
         """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
         self._config, self._steady = config, steady
-        self._history = History()
-        self._encoder: Encoder
-        self._client: Client | None = None
+        self._history = SentHistory()
+        self._encoder: GoogleEncoder
+        self._client: GoogleClient | None = None
         self._started_at = clock()
         self._unsure: set[tuple[bytes, int]] = set()
         self._logged_at = -LOG_INTERVAL
@@ -121,13 +121,13 @@ class GoogleSink(Sink):
     def open(self) -> None:
         """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would print errors that its answers contain too
-        from chipwatch_sinks.google.client import Client  # noqa: PLC0415  # takes 50 MB, only if this sink is used
-        from chipwatch_sinks.google.wire import Encoder  # noqa: PLC0415
+        from chipwatch_sinks.google.client import GoogleClient  # noqa: PLC0415  # takes 50 MB, only if this sink is used
+        from chipwatch_sinks.google.wire import GoogleEncoder  # noqa: PLC0415
 
-        client = Client(self._config)
+        client = GoogleClient(self._config)
         client.connect()
         self._client = client
-        self._encoder = Encoder(self._history, self._config)
+        self._encoder = GoogleEncoder(self._history, self._config)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Send the batch; return the points that Cloud Monitoring rejects."""
@@ -148,7 +148,7 @@ class GoogleSink(Sink):
         self._unsure.difference_update([one.name for one in sent])
         return rejected
 
-    def _classify(self, answer: Answer, sent: Sequence[Sent], project: str) -> dict[int, str]:
+    def _classify(self, answer: MonitoringError, sent: Sequence[SentPoint], project: str) -> dict[int, str]:
         """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
         from chipwatch_sinks.google.answers import DESCRIBED, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
 
@@ -186,7 +186,7 @@ class GoogleSink(Sink):
                 self._history.restart(one.series.digest, one.last)
         return refused
 
-    def _note_unsure(self, sent: Sequence[Sent]) -> None:
+    def _note_unsure(self, sent: Sequence[SentPoint]) -> None:
         """Remember that these points may have been stored."""
         if len(self._unsure) > MAX_UNSURE:
             self._unsure.clear()

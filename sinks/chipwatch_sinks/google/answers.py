@@ -92,7 +92,7 @@ SHAPES: Final = {SUMMARY: metric_service.types.CreateTimeSeriesSummary.pb(), INF
 """Status details that are read."""
 
 
-class Answer:
+class MonitoringError:
     """An error of the service, from the exception of google.api_core."""
 
     def __init__(self, error: failures.GoogleAPICallError, count: int) -> None:

@@ -70,7 +70,7 @@ def _base(point: Datapoint) -> float:
     return point.value if start_time == point.at else 0.0
 
 
-class History:
+class SentHistory:
     """The last point of each series by a digest of its name; call `keep` when a point was delivered."""
 
     def __init__(self) -> None:

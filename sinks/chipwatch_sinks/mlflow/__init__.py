@@ -17,10 +17,10 @@ from chipwatch import datapoint
 from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.errors import ConfigError, Refused, Retryable, SinkClosed
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.mlflow.api import Api, Metric, Run
+from chipwatch_sinks.mlflow.api import Api, LoggedMetric, Run
 from chipwatch_sinks.mlflow.keys import FORBIDDEN, PREFIX, fault_of, key_of, prefix_of
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server, how_to_serve, server_of, store_fault, url_of
-from chipwatch_sinks.mlflow.tree import Found, processes, run_in, started, started_at, store_in
+from chipwatch_sinks.mlflow.tree import ProcessFacts, processes, run_in, started, started_at, store_in
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class MlflowSink(Sink):
         self._process = ""  # the watched process, with when it started (ms) and its user
         self._since = self._user = 0
         self._store: str | None = None
-        self._found: list[Found] = []  # what the watched processes said last: they may have ended
+        self._found: list[ProcessFacts] = []  # what the watched processes said last: they may have ended
         self._api: Api | None = None
         self._kept: dict[str, Any] = {}  # what `state` returned before the last restart
         self._next: int | None = None  # the next step; None: not known yet
@@ -146,7 +146,7 @@ class MlflowSink(Sink):
                 self._user = (proc / str(pid)).stat().st_uid
                 self._process, self._since = f"{pid} {began}", started_at(proc, pid, self._clock())
 
-    def _find_server(self) -> tuple[Server, list[Found]]:
+    def _find_server(self) -> tuple[Server, list[ProcessFacts]]:
         """Return the server, and what the watched processes say; raise Refused or Retryable."""
         if (pid := self._config.pid) is not None and not (self._uri and self._run):
             self._found = [*processes(self._config.proc, pid)] or self._found
@@ -162,7 +162,7 @@ class MlflowSink(Sink):
         beside = f"; the watched process logs to {self._store}: {how_to_serve(self._store)}" if self._store else ""
         raise Refused(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri{beside}")
 
-    def _find_run(self, api: Api, found: Sequence[Found]) -> str:
+    def _find_run(self, api: Api, found: Sequence[ProcessFacts]) -> str:
         """Return the run that the watched processes name, or have started; raise Refused or Retryable."""
         pid, advice = self._config.pid, f"set {RUN} or sinks.mlflow.run"
         if pid is None:
@@ -245,7 +245,7 @@ class MlflowSink(Sink):
                 continue
             at //= MS
             if (step := steps[at]) > stored.get(key, -1):  # else it was stored, and the answer was lost
-                entries.append(Metric(key, value, at, step))
+                entries.append(LoggedMetric(key, value, at, step))
         self._is_sure = not entries
         if entries:
             self._api.log_batch(self._run, entries)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.net.http_client import Answer, HttpClient, retry_after
+from chipwatch.net.http_client import HttpAnswer, HttpClient, retry_after
 from chipwatch.version import __version__
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server
 
@@ -36,7 +36,7 @@ ADVICE: Final[Mapping[int | str, str]] = {
 """Status -> what is wrong and what to do."""
 
 
-class Metric(msgspec.Struct, gc=False):
+class LoggedMetric(msgspec.Struct, gc=False):
     """A value of a key."""
 
     key: str
@@ -50,7 +50,7 @@ class Batch(msgspec.Struct):
     """A request that stores metrics."""
 
     run_id: str
-    metrics: list[Metric]
+    metrics: list[LoggedMetric]
 
 
 class Latest(msgspec.Struct):
@@ -125,7 +125,7 @@ class Api:
         """Return a run with the newest value of each of its metrics."""
         return self._ask("GET", f"/runs/get?{urlencode({'run_id': run})}", None, _Got).run
 
-    def log_batch(self, run: str, metrics: list[Metric]) -> None:
+    def log_batch(self, run: str, metrics: list[LoggedMetric]) -> None:
         """Store metrics."""
         self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), dict)
 
@@ -166,7 +166,7 @@ class Api:
         except UNREADABLE:
             raise Refused(f"{self._url} does not answer as an MLflow server; check {URI}") from None
 
-    def _blame(self, answer: Answer, *, is_batch: bool) -> Exception:
+    def _blame(self, answer: HttpAnswer, *, is_batch: bool) -> Exception:
         """Return the exception for an answer that is an error; only a batch can have points at fault."""
         status, url, fault = answer.status, self._url, _fault_of(answer.body)
         code = " ".join(filter(None, (str(status), answer.says(fault.error_code, MAX_CODE))))

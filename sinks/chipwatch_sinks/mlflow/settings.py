@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from chipwatch.errors import Refused
-from chipwatch.net.http_client import Tls
+from chipwatch.net.http_client import ClientTls
 
 URI: Final = "MLFLOW_TRACKING_URI"
 CA: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
@@ -25,7 +25,7 @@ class Server(NamedTuple):
 
     url: str
     headers: Mapping[str, str]
-    tls: Tls
+    tls: ClientTls
 
 
 def store_fault(uri: str) -> str | None:
@@ -71,7 +71,7 @@ def server_of(uri: str, env: Mapping[str, str]) -> Server:
         headers["Authorization"] = authorization
     if workspace := env.get("MLFLOW_WORKSPACE"):
         headers["X-MLFLOW-WORKSPACE"] = workspace
-    tls = Tls(
+    tls = ClientTls(
         ca_file=_path(env.get(CA)),
         ca_option=CA,
         cert_file=_path(env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")),

@@ -19,7 +19,7 @@ STARTED: Final = 19
 """Places of ppid and starttime among the fields of /proc/PID/stat after the name: proc_pid_stat(5)."""
 
 
-class Found(NamedTuple):
+class ProcessFacts(NamedTuple):
     """What a process of the tree knows."""
 
     env: Mapping[str, str]
@@ -42,7 +42,7 @@ def started_at(proc: Path, pid: int, now: int) -> int:
         return 0
 
 
-def processes(proc: Path, pid: int) -> Iterator[Found]:
+def processes(proc: Path, pid: int) -> Iterator[ProcessFacts]:
     """Yield the process and its descendants, parents first."""
     children: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
@@ -56,7 +56,7 @@ def processes(proc: Path, pid: int) -> Iterator[Found]:
         left += children.get(left[0], ())
         folder = proc / left.pop(0)
         with contextlib.suppress(OSError):
-            yield Found(_environment(folder / "environ"), _link(folder / "cwd"))
+            yield ProcessFacts(_environment(folder / "environ"), _link(folder / "cwd"))
 
 
 def _stat(folder: Path) -> list[str]:

@@ -13,11 +13,11 @@ from typing import Final, Literal
 from chipwatch.datapoint import Datapoint, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.net.faults import url_fault
-from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.sink import Limits, Rejected, Sink
 from chipwatch.version import __version__
 from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
-from chipwatch_sinks.otlp.encoding import Encoder, Gauges
+from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder
 from chipwatch_sinks.otlp.environment import Environment, full_url, headers_fault
 from chipwatch_sinks.otlp.flavours import BOUNDS, Cloudwatch, Flavour, Google, Name, Plain
 from chipwatch_sinks.otlp.json_form import as_json
@@ -116,7 +116,7 @@ class OtlpSink(Sink):
         self._timeout = config.timeout or theirs.timeout or TIMEOUT
         ca_file, cert_file, key_file = theirs.files
         own = config.cert_file, config.key_file
-        self._tls = Tls(config.ca_file or ca_file, *(own if config.cert_file else (cert_file, key_file)))
+        self._tls = ClientTls(config.ca_file or ca_file, *(own if config.cert_file else (cert_file, key_file)))
         self._url = full_url(config.endpoint_url) if config.endpoint_url else theirs.url or ""
         headers = {**theirs.headers, **config.headers}
         self._flavour: Flavour
@@ -126,7 +126,7 @@ class OtlpSink(Sink):
             self._flavour = Cloudwatch(config, self._timeout)
         else:
             self._flavour = Google(config)
-        self._encoder = Encoder(
+        self._encoder = OtlpEncoder(
             {**found.resource, **config.resource_attributes},
             gauges=config.gauges,
             delta=self._is_delta,

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.net.http_client import Answer, retry_after
-from chipwatch.net.protobuf import Unreadable, fields
+from chipwatch.net.http_client import HttpAnswer, retry_after
+from chipwatch.net.protobuf import BadMessage, fields
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_FIELDS: Final = 1000
@@ -43,7 +43,7 @@ class Partial(NamedTuple):
     oddity: str = ""
 
 
-def judge(answer: Answer, advice: Mapping[int, str] = ADVICE) -> Partial:
+def judge(answer: HttpAnswer, advice: Mapping[int, str] = ADVICE) -> Partial:
     """
     Return what a success says of rejected points; raise Retryable, Refused or BadBatch for anything else.
 
@@ -58,7 +58,7 @@ def judge(answer: Answer, advice: Mapping[int, str] = ADVICE) -> Partial:
             )
         try:
             found = _partial(answer)
-        except Unreadable:
+        except BadMessage:
             return Partial(
                 oddity=f"the answer {status} is not OTLP ({kind}), but counts as accepted: check endpoint_url"
             )
@@ -75,7 +75,7 @@ def judge(answer: Answer, advice: Mapping[int, str] = ADVICE) -> Partial:
     raise Refused(f"{advice.get(status, default)} ({says})")
 
 
-def _partial(answer: Answer) -> Partial:
+def _partial(answer: HttpAnswer) -> Partial:
     """Return the partial success of an ExportMetricsServiceResponse; raise Unreadable."""
     body, kind = answer.body, _kind(answer)
     if not body.strip():
@@ -99,10 +99,10 @@ def _partial_json(found: Any) -> Partial:
     try:
         return Partial(max(0, int(found.get("rejectedDataPoints") or 0)), str(found.get("errorMessage") or ""))
     except (AttributeError, TypeError, ValueError):
-        raise Unreadable from None
+        raise BadMessage from None
 
 
-def _status_words(answer: Answer) -> str:
+def _status_words(answer: HttpAnswer) -> str:
     """Return the message of a google.rpc.Status, in protobuf or JSON, or of a short text."""
     body, kind = answer.body, _kind(answer)
     if _is_page(answer):
@@ -117,7 +117,7 @@ def _status_words(answer: Answer) -> str:
         if kind == PROTOBUF:
             texts = [value for number, value in _few(body) if number == 2 and isinstance(value, bytes)]
             return texts[-1].decode(errors="replace") if texts else ""
-    except Unreadable:
+    except BadMessage:
         return ""
     return body[:2000].decode(errors="replace")
 
@@ -126,16 +126,16 @@ def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a message; raise Unreadable for so many that an answer cannot have them."""
     for count, found in enumerate(fields(content)):
         if count == MAX_FIELDS:
-            raise Unreadable
+            raise BadMessage
         yield found
 
 
-def _is_page(answer: Answer) -> bool:
+def _is_page(answer: HttpAnswer) -> bool:
     kind = _kind(answer)
     return "html" in kind or kind.endswith("xml") or PAGE.match(answer.body[:1000]) is not None
 
 
-def _kind(answer: Answer) -> str:
+def _kind(answer: HttpAnswer) -> str:
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -143,7 +143,7 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise Unreadable from None
+        raise BadMessage from None
     if not isinstance(found, dict):
-        raise Unreadable
+        raise BadMessage
     return found

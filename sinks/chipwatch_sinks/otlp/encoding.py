@@ -89,7 +89,7 @@ class _Series:
     """Of a counter whose start time is not known: since when it is watched, its value then, and its last one."""
 
 
-class Encoder:
+class OtlpEncoder:
     """Encodes batches, and knows which series have ended. Used by one thread."""
 
     def __init__(

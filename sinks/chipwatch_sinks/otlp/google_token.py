@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from chipwatch.errors import Refused, Retryable
-from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
 
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
@@ -47,7 +47,7 @@ class GoogleToken:
         self._credentials.token = None
 
 
-class Answer(NamedTuple):
+class TokenAnswer(NamedTuple):
     """What google-auth reads of an answer: google.auth.transport.Response."""
 
     status: int
@@ -62,19 +62,19 @@ def send(
     headers: Mapping[str, str] | None = None,
     timeout: float | None = None,
     **_: Any,
-) -> Answer:
+) -> TokenAnswer:
     """
     Send a request of google-auth (google.auth.transport.Request); raise TransportError.
 
     google-auth's own transport loads `requests`, which takes 7 MB.
     """
     authority = os.environ.get(BUNDLE)
-    tls = Tls(ca_file=Path(authority) if authority else None, ca_option=BUNDLE)
+    tls = ClientTls(ca_file=Path(authority) if authority else None, ca_option=BUNDLE)
     seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)
     client = HttpClient(url, timeout=seconds, max_bytes=MAX_BYTES, tls=tls)
     try:
         sent = body.encode() if isinstance(body, str) else body
-        return Answer(*client.request(method, "", sent, headers or {})[:3])
+        return TokenAnswer(*client.request(method, "", sent, headers or {})[:3])
     except (Refused, Retryable) as problem:
         raise TransportError(problem) from problem  # type: ignore[no-untyped-call]
     finally:

@@ -13,7 +13,7 @@ from chipwatch.errors import Refused
 from chipwatch.net.address import is_loopback, parse_address
 from chipwatch.net.page_server import PageServer, Request, Response
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.prometheus.answer import Answers
+from chipwatch_sinks.prometheus.answer import PageAnswers
 from chipwatch_sinks.prometheus.page import Page
 from chipwatch_sinks.prometheus.web import Web
 from chipwatch_sinks.prometheus.web_file import WebError
@@ -55,7 +55,7 @@ class PrometheusSink(Sink):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._page = Page(interval=config.interval, machine_labels=config.machine_labels, timestamps=config.timestamps)
-        self._answers = Answers(self._page)
+        self._answers = PageAnswers(self._page)
         self._web = Web(config.web_config_file)
         self._server: PageServer | None = None
         self._scrape: tuple[float, str] | None = None  # when (monotonic seconds) and by whom it was last scraped

@@ -44,7 +44,7 @@ LANDING: Final = b"""<!doctype html>
 """
 
 
-class Answers:
+class PageAnswers:
     """What the server asks for each request."""
 
     def __init__(self, page: Page) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.net.page_server import Answer, Request, Response
-from chipwatch_sinks.prometheus.web_file import CLIENTS, VERSIONS, File, Tls, WebError, parse
+from chipwatch_sinks.prometheus.web_file import CLIENTS, VERSIONS, File, ServerTls, WebError, parse
 
 if TYPE_CHECKING:
     import ssl
@@ -161,7 +161,7 @@ def _check_rights(path: Path, *, secret: bool) -> None:
         log.warning("%s: every user may read it, and it is secret; chmod o-r", path)
 
 
-def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
+def _context(tls: ServerTls, folder: Path) -> ssl.SSLContext:
     """Return the server's context; raise WebError also for a certificate that has expired."""
     import ssl  # noqa: PLC0415  # 3 MB, only with TLS
 

@@ -12,7 +12,7 @@ from chipwatch.advisor.catalogue import catalogue
 from chipwatch.datapoint import Dimensions, Kind
 from chipwatch.naming.otel import OTEL, VERSION
 from chipwatch.naming.rename import renamer
-from chipwatch_sinks.otlp.encoding import Encoder
+from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.otlp.resource import SCHEMA
 
 S = 10**9
@@ -46,7 +46,7 @@ def test_no_two_series_become_one():
     sent = [rename(point) for point in given]
     found = {(point.metric.name, point.dims) for point in sent}
     assert len(found) == len(given)
-    assert len([*read(Encoder({}).encode(sent))]) == len(given)
+    assert len([*read(OtlpEncoder({}).encode(sent))]) == len(given)
     for name in {point.metric.name for point in sent}:
         assert len({(of.metric.kind, of.metric.unit, of.metric.help) for of in sent if of.metric.name == name}) == 1
 

@@ -14,7 +14,7 @@ from tests.examples import examples
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
 from chipwatch_sinks.cloudwatch import wire
-from chipwatch_sinks.cloudwatch.wire import Encoder, body
+from chipwatch_sinks.cloudwatch.wire import CloudwatchEncoder, body
 
 NOW = 1_800_000_000 * 10**9
 CPU = gauge("cpu.utilization", "%", "Busy share of all cores.")
@@ -23,7 +23,7 @@ READ = counter("disk.read", "By", "Bytes read.")
 
 def encoded(*points, high_resolution=False, now=NOW):
     """Return the datums as JSON says them, and the reasons of those that are rejected."""
-    _, texts, rejected = Encoder(high_resolution=high_resolution).encode(points, now)
+    _, texts, rejected = CloudwatchEncoder(high_resolution=high_resolution).encode(points, now)
     return [json.loads(text) for text in texts], [one.reason for one in rejected]
 
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_sent_is_rejected_and_its_neighbours_are_not():
     ]
     good = CPU.point(NOW, 5.0)
 
-    kept, texts, rejected = Encoder(high_resolution=False).encode([*bad[:2], good, *bad[2:]], NOW)
+    kept, texts, rejected = CloudwatchEncoder(high_resolution=False).encode([*bad[:2], good, *bad[2:]], NOW)
 
     assert kept == [good]
     assert len(texts) == 1
@@ -109,7 +109,7 @@ def test_one_name_with_two_units_is_two_series_of_the_cache():
 
 def test_the_cache_of_series_is_bounded(monkeypatch):
     monkeypatch.setattr(wire, "CACHED_SERIES", 10)
-    encoder = Encoder(high_resolution=False)
+    encoder = CloudwatchEncoder(high_resolution=False)
 
     for n in range(35):
         encoder.encode([CPU.point(NOW, 1.0, Dimensions(cpu=str(n)))], NOW)
@@ -183,7 +183,7 @@ def points(draw):
 @settings(deadline=None, max_examples=examples(150))
 @given(batch=st.lists(points(), max_size=6), namespace=ascii_text, high_resolution=st.booleans())
 def test_the_body_says_what_botocores_own_would_say(own, batch, namespace, high_resolution):
-    encoder = Encoder(high_resolution=high_resolution)
+    encoder = CloudwatchEncoder(high_resolution=high_resolution)
 
     good, texts, rejected = encoder.encode(batch, NOW)
 
@@ -197,7 +197,7 @@ def test_the_body_says_what_botocores_own_would_say(own, batch, namespace, high_
 @given(point=points())
 def test_what_is_let_through_is_what_a_strict_service_takes(strict, point):
     """The limits were written down twice, once for the sink and once for the double; they agree on every point."""
-    encoder = Encoder(high_resolution=False)
+    encoder = CloudwatchEncoder(high_resolution=False)
 
     (_, texts, rejected) = encoder.encode([point], NOW)
 
@@ -224,7 +224,7 @@ def strict():
 @settings(deadline=None, max_examples=examples(150))
 @given(point=points())
 def test_a_size_is_never_less_than_the_bytes_and_rarely_far_more(point):
-    encoder = Encoder(high_resolution=True)
+    encoder = CloudwatchEncoder(high_resolution=True)
 
     _, texts, _ = encoder.encode([point], NOW)
 
@@ -244,7 +244,7 @@ def test_the_size_of_a_datum_of_the_longest_numbers_is_never_below_its_bytes(dis
     counts = (count,) * distinct
     total = Summary(sum(counts), sum(values), values[0], values[-1], values, counts)
     point = Datapoint(CPU, values[0], Dimensions(a='"' * 9), NOW, None, NOW, total)
-    encoder = Encoder(high_resolution=high_resolution)
+    encoder = CloudwatchEncoder(high_resolution=high_resolution)
     _, (text,), _ = encoder.encode([point], NOW)
     assert len(max(map(repr, values), key=len)) == 24
     assert len(text) + 1 <= encoder.size(point)
@@ -252,7 +252,7 @@ def test_the_size_of_a_datum_of_the_longest_numbers_is_never_below_its_bytes(dis
 
 @pytest.mark.parametrize("value", [LONGEST[0], 1.7976931348623157e108, -(2**63), 2**64 - 1, 0.0])
 def test_the_size_of_a_single_value_is_never_below_its_bytes(value):
-    encoder = Encoder(high_resolution=False)
+    encoder = CloudwatchEncoder(high_resolution=False)
     for point in (CPU.point(NOW, value), READ.point(NOW, 1.0)._replace(increase=value)):
         (_, (text,), _) = encoder.encode([point], NOW)
         assert len(text) + 1 <= encoder.size(point)
