@@ -1,4 +1,4 @@
-"""Decodes protobuf messages field by field: https://protobuf.dev/programming-guides/encoding ."""
+"""Decodes and encodes protobuf messages field by field: https://protobuf.dev/programming-guides/encoding ."""
 
 from __future__ import annotations
 
@@ -63,3 +63,28 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at + shift + 1
     raise BadMessage("the answer is not a protobuf message")
+
+
+def varint(number: int) -> bytes:
+    """Return the encoding of a number without sign."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def message(number: int, content: bytes) -> bytes:
+    """Return a field that holds a message, a text or bytes."""
+    return varint(number << 3 | LENGTH) + varint(len(content)) + content
+
+
+def text(number: int, content: str) -> bytes:
+    """Return a field that holds a text; characters that UTF-8 lacks become `?`."""
+    return message(number, content.encode(errors="replace"))
+
+
+def zigzag(number: int) -> bytes:
+    """Return the encoding of a number of 32 bits with sign."""
+    return varint((number << 1 ^ number >> 31) & 0xFFFFFFFF)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.api.metric_pb2 import MetricDescriptor
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.net import protobuf
 from chipwatch.sink import Rejected
 from chipwatch_sinks.google import metric_service
 from chipwatch_sinks.google.history import Last, SentHistory
@@ -149,12 +150,7 @@ class GoogleEncoder:
         return GoogleSeries(None, digest, message.SerializeToString(), FIELDS[statistic])
 
 
-@lru_cache(CACHED_INTERVALS)
-def varint(number: int) -> bytes:
-    """Return a number as protobuf writes lengths (https://protobuf.dev/programming-guides/encoding)."""
-    if number < 0x80:
-        return bytes((number,))
-    return bytes((number & 0x7F | 0x80,)) + varint(number >> 7)
+varint: Final = lru_cache(CACHED_INTERVALS)(protobuf.varint)
 
 
 def _tag(message: Any, field: str) -> bytes:

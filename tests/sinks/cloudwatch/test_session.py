@@ -6,7 +6,7 @@ from botocore.config import Config
 
 from chipwatch.errors import Refused, Retryable
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch_sinks.cloudwatch.endpoint import endpoint_of
+from chipwatch_sinks.cloudwatch.client import endpoint_of
 from chipwatch_sinks.common.aws_client import SmallLoader
 from chipwatch_sinks.common.aws_session import Session, reading_credentials
 
