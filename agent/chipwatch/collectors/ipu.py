@@ -151,9 +151,9 @@ class IpuCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval; gc-monitor runs at most every ten seconds."""
         proc: Path = Path("/proc")
-        """Where the host's /proc is mounted."""
+        """Mount point of the host's /proc."""
         sys: Path = Path("/sys")
-        """Where the host's /sys is mounted."""
+        """Mount point of the host's /sys."""
 
     metrics = tuple(ATTRIBUTES.values())
 

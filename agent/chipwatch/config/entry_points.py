@@ -1,4 +1,4 @@
-"""Reads which plugins the installed distributions offer: packaging.python.org/en/latest/specifications/entry-points."""
+"""Reads the entry points of the installed distributions: packaging.python.org/en/latest/specifications/entry-points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What environment variables give, as a layer of options, and layers merged."""
+"""Reads options from environment variables, and merges layers of options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 PREFIX: Final = "CHIPWATCH_"
 SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
 """
-What Kubernetes sets for a service, which may be called chipwatch, too:
+Variables that Kubernetes sets for a service, which may be called chipwatch:
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
 

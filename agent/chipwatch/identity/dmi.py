@@ -27,11 +27,11 @@ class DmiTables:
     def __init__(self, sys: Path, env: Mapping[str, str]) -> None:
         self._sys, self.folder = sys, sys / "class" / "dmi" / "id"
         self.is_fargate = env.get("AWS_EXECUTION_ENV") == "AWS_ECS_FARGATE"
-        """Whether this is a Fargate task, whose instance belongs to another account."""
+        """True if this is a Fargate task, whose instance belongs to another account."""
 
     @cached_property
     def is_ec2(self) -> bool:
-        """Whether this machine is an EC2 instance."""
+        """True if this machine is an EC2 instance."""
         vendor = self._dmi("sys_vendor")
         if self.is_fargate or vendor == "Amazon EC2":
             return not self.is_fargate
@@ -43,12 +43,12 @@ class DmiTables:
 
     @cached_property
     def is_google(self) -> bool:
-        """Whether this machine is a Google Cloud instance."""
+        """True if this machine is a Google Cloud instance."""
         return not (self.is_fargate or self.is_ec2) and self._dmi("product_name").startswith("Google")
 
     @cached_property
     def is_hidden(self) -> bool:
-        """Whether the tables are empty or not visible, so that the platform is unknown."""
+        """True if the tables are empty or not visible, so that the platform is unknown."""
         return not (self._dmi("sys_vendor") or self._dmi("product_name") or self.is_ec2)
 
     @cached_property
@@ -65,7 +65,7 @@ class DmiTables:
     def why(self) -> str:
         """A message that says why this is not an EC2 instance."""
         if self.is_fargate:
-            return "a Fargate task has no instance of its own"
+            return "a Fargate task does not own an instance"
         return f"{self.folder / 'sys_vendor'} says {self._dmi('sys_vendor') or 'nothing'}, not Amazon EC2"
 
     def _dmi(self, name: str) -> str:

@@ -54,7 +54,7 @@ class Imds:
 
     @property
     def has_token(self) -> bool:
-        """Whether the service returned a token, which only EC2 does."""
+        """True if the service returned a token, which only EC2 does."""
         return self._token != ""
 
     def get(self, path: str) -> bytes | None:
@@ -102,7 +102,6 @@ class Ec2(RemoteSource):
         self.remote = not hardware.is_fargate
 
     def is_here(self) -> bool:
-        """Return whether the hardware or an earlier answer showed that this is an EC2 instance."""
         return self._hardware.is_ec2 or (self._imds is not None and self._imds.has_token)
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:

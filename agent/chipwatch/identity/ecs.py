@@ -37,7 +37,6 @@ class Ecs(RemoteSource):
         self.remote = self._url != ""
 
     def is_here(self) -> bool:
-        """Return whether the environment names an endpoint."""
         return self.remote
 
     def read(self, wanted: Collection[str]) -> tuple[dict[str, Word], str]:

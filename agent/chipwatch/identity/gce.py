@@ -67,7 +67,6 @@ class Gce(RemoteSource):
         self.remote = not (hardware.is_fargate or env.get(OFF) == "true")
 
     def is_here(self) -> bool:
-        """Return whether the hardware or an earlier answer showed that this is a Google Cloud instance."""
         return self._hardware.is_google or self._has_answered
 
     def read(self, wanted: Collection[str]) -> tuple[dict[str, Word], str]:

@@ -29,7 +29,7 @@ KUBERNETES: Final = {
     "k8s_pod": ("K8S_POD_NAME", "POD_NAME", "MY_POD_NAME"),
     "k8s_container": ("K8S_CONTAINER_NAME", "CONTAINER_NAME", "MY_CONTAINER_NAME"),
 }
-"""Kubernetes prescribes no names: ours come first, then those of its documentation and of common agents."""
+"""Kubernetes prescribes no names: ours come first, then names in its documentation and in common agents."""
 OF_OWNER: Final[Mapping[str, Callable[[Owner], dict[str, str]]]] = {
     SLURM_KIND: lambda one: {"slurm_job": one.job, "slurm_step": one.step, "slurm_partition": one.partition},
     KUBERNETES_KIND: lambda one: {
@@ -40,7 +40,7 @@ OF_OWNER: Final[Mapping[str, Callable[[Owner], dict[str, str]]]] = {
     UNIT: lambda _: {},
     USER: lambda _: {},
 }  # fmt: skip
-"""The words that each kind of owner has."""
+"""Dimensions that each kind of owner has."""
 FIELDS: Final = {
     "k8s_cluster": "the cluster's name, which a pod cannot look up",
     "k8s_location": "the cluster's region or zone, which a pod cannot look up",
@@ -49,7 +49,7 @@ FIELDS: Final = {
     "k8s_pod": "fieldRef metadata.name",
     "k8s_container": "the container's name",
 }
-"""What a pod must set the variable to."""
+"""Value that a pod must give to the variable."""
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """A path in this container, not on the host (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
 TRUNCATED: Final = 63
@@ -63,7 +63,6 @@ class Static(IdentitySource):
     name = "this machine"
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return both."""
         found = fit({"hostname": platform.node()}, "the system") | fit({"run_id": os.urandom(6).hex()}, "this start")
         return IdentityAnswer(found, "it has no name" if {*wanted} - {*found} else "")
 
@@ -78,7 +77,6 @@ class WatchedProcess(IdentitySource):
         self._owner = owner
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return the words for the kind of job that it belongs to."""
         if self._owner is None:
             return IdentityAnswer()
         found = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
@@ -116,7 +114,6 @@ class Kubernetes(IdentitySource):
         self._env, self._namespace = env, account / "namespace"
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return the values that the environment and the files give."""
         namespace = self._read_namespace()
         inside = namespace != "" or "KUBERNETES_SERVICE_HOST" in self._env
         env = {name: value for name, value in self._env.items() if inside or name.startswith("K8S_")}
@@ -148,11 +145,9 @@ class RecordsSource(IdentitySource):
     name = "records"
 
     def is_here(self) -> bool:
-        """Return True: records are expected."""
         return True
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return that no record has named the instance yet."""
         del wanted
         return IdentityAnswer(trouble="no record has named the instance yet", retry=True)
 

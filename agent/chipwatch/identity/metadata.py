@@ -13,7 +13,6 @@ class RemoteSource(IdentitySource):
     """A source that reads a service of its platform."""
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return the values that the service has, or why it has none."""
         try:
             found, origin = self.read(wanted)
         except NoService as problem:

@@ -53,7 +53,7 @@ NAMES: Final = (
     DimensionName("user", "user of the job or of the watched process", ("process", "Slurm")),
     DimensionName("run_id", "drawn at each start of the agent", ("this machine",), per_host=True, passing=True),
 )
-"""In the order in which they are listed."""
+"""Listed in this order."""
 WORDS: Final = tuple(name.name for name in NAMES)
 OF_POINTS: Final = frozenset(name.name for name in NAMES if not name.sources)
 LATE: Final = frozenset(name.name for name in NAMES if name.late)

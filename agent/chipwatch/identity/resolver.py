@@ -65,7 +65,7 @@ class Identity:
     """
     The dimensions of this machine; values that need a network request are read on one daemon thread for each platform.
 
-    Without a dimension that needs the network there is no request and no thread. `known` returns None until every
+    Requests and threads start only for dimensions that need the network. `known` returns None until every
     wanted value is known, so that no point is sent with a part of the identity. A value never changes once it is found,
     because it is part of the name of every series.
 

@@ -28,7 +28,7 @@ class IdentityAnswer(NamedTuple):
     trouble: str = ""
     """Why values are missing: what is missing, where it was looked for, what to do."""
     retry: bool = False
-    """Whether the platform was detected and a later request may return more."""
+    """True if the platform was detected and a later request may return more."""
 
 
 class IdentitySource(ABC):
@@ -37,7 +37,7 @@ class IdentitySource(ABC):
     name: ClassVar[str]
     """The name in the table of dimensions, and in messages."""
     remote: bool = False
-    """Whether `ask` makes a network request; it then runs on a thread."""
+    """True if `ask` makes a network request; it then runs on a thread."""
 
     @cached_property
     def words(self) -> Collection[str]:

@@ -30,13 +30,13 @@ TAIL: Final = 25
 WIDTH: Final = 200
 """Longest line of a traceback."""
 OURS: Final = ("chipwatch.", "chipwatch_sinks.")
-"""What the names of our own loggers begin with."""
+"""Prefixes of our own loggers' names."""
 PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 """Level -> syslog priority; journald takes it from a prefix such as <4>, see sd-daemon(3)."""
 
 
 class LogStyle(StrEnum):
-    """How a record begins: for a person at a terminal, a log file, journald, or a program that reads JSON."""
+    """Form of a record: for a person at a terminal, a log file, journald, or a program that reads JSON."""
 
     TERMINAL, PLAIN, JOURNALD, JSON = "terminal", "plain", "journald", "json"
 
@@ -56,7 +56,7 @@ class Formatter(logging.Formatter):
     """
     Formats a record as one line; the lines of a traceback follow indented, in JSON as a list.
 
-    Only tracebacks of the agent's own records are logged, because those of libraries may contain secrets.
+    Only tracebacks of the agent's own records are logged: a library's may contain secrets.
     """
 
     def __init__(self, style: LogStyle = LogStyle.PLAIN) -> None:
@@ -64,7 +64,6 @@ class Formatter(logging.Formatter):
         self._form = style
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of `record`."""
         message, traceback = record.getMessage(), []
         if record.exc_info and hasattr(record, "who"):
             traceback = _lines(self.formatException(record.exc_info))
@@ -96,7 +95,7 @@ def _lines(traceback: str) -> list[str]:
 
 class Unblocked(io.TextIOBase):
     """
-    Writes to a descriptor without waiting for its reader: whoever logs may be the thread that reads the hardware.
+    Writes to a descriptor without waiting for its reader: the thread that reads the hardware logs, too.
 
     The descriptor stays in its mode, which other processes share.
     """
@@ -144,7 +143,6 @@ class Handler(logging.StreamHandler[Any]):
         self._sources: dict[str, tuple[float, float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write or count `record`."""
         who, now = getattr(record, "who", record.name), self._clock()
         price = record.levelno > logging.DEBUG
         tokens, at, suppressed = self._sources.get(who, (BURST, now, 0))
@@ -162,7 +160,7 @@ def to_stderr(level: str, log_format: str = "text") -> None:
     """
     Log records from `level` up to standard error, and exceptions that end a thread or the program.
 
-    Libraries are heard from `warning` up, with `debug` whatever they log.
+    Libraries' records are logged from `warning` up; with `debug`, all of them.
     """
     logging.raiseExceptions = False
     stream = sys.stderr or io.StringIO()

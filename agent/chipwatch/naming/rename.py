@@ -191,7 +191,7 @@ class Copier:
         self._last: dict[tuple[str, Dimensions], int] = {}
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
-        """Return the points to send besides those of a tick or a window."""
+        """Return the points to send in addition to a tick's or a window's."""
         made: list[Datapoint] = []
         groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
         for point, copy in self._find_copies(points):

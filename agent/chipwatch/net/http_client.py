@@ -42,11 +42,11 @@ class ClientTls(NamedTuple):
     insecure: bool = False
     """Do not verify the server."""
     ca_option: str = "ca_file"
-    """How users set `ca_file`."""
+    """Option that sets `ca_file`, for messages."""
 
 
 class HttpAnswer(NamedTuple):
-    """An answer."""
+    """An answer to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,10 +54,10 @@ class HttpAnswer(NamedTuple):
     body: bytes
     """Empty for an error whose body has more than `max_bytes`."""
     secrets: tuple[str, ...] = ()
-    """What the request kept secret, which the other side may repeat."""
+    """Secrets of the request, which the other side may repeat."""
 
     def says(self, words: str, most: int = 200) -> str:
-        """Return words of the other side on one line of at most so many characters, without secrets."""
+        """Return the other side's words on one line of at most `most` characters, without secrets."""
         return one_line(" ".join(without(words, self.secrets)[: 10 * most].split()), most)
 
 
@@ -77,7 +77,7 @@ class HttpClient:
         """
         Take the address, the seconds that a request and its answer may take, and the bytes of an answer.
 
-        `direct`: use no proxy. `bytes_option`: how users set `max_bytes`, if they can.
+        `direct`: use no proxy. `bytes_option`: option that sets `max_bytes`, if there is one.
         """
         self._url, self._parts, self._direct = url, urlsplit(url), direct
         self._secure = self._parts.scheme == "https"
@@ -113,7 +113,7 @@ class HttpClient:
 
     @contextmanager
     def _judged(self) -> Iterator[None]:
-        """Close the connection after a failure, and say whose fault that was."""
+        """Close the connection after a failure, and raise Retryable or Refused for it."""
         try:
             yield
         except (Refused, Retryable):
@@ -278,7 +278,7 @@ def _basic(proxy: str) -> str:
 
 
 def _has_news(sock: socket.socket) -> bool:
-    """Tell whether the other side has closed an idle connection, or sent what nobody asked for."""
+    """Return whether the other side has closed an idle connection, or sent unexpected bytes."""
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(0))

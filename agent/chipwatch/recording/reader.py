@@ -63,7 +63,7 @@ class Recording:
 
     @property
     def share(self) -> float:
-        """How much of the file has been read, from 0 to 1."""
+        """Part of the file that has been read, from 0 to 1."""
         return min(1.0, self._raw.tell() / self._size)
 
     def close(self) -> None:

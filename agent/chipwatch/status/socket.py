@@ -1,4 +1,4 @@
-"""A Unix socket in the state folder by which a running agent answers questions of its own user."""
+"""A Unix socket in the state folder through which a running agent answers its user's questions."""
 
 from __future__ import annotations
 

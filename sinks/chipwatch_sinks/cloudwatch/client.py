@@ -34,7 +34,7 @@ HEADERS: Final = {
     "X-Amzn-Query-Mode": "true",
     "User-Agent": f"agent/chipwatch/{__version__}",
 }
-"""Of AWS JSON 1.0: botocore/data/cloudwatch/2010-08-01/service-2.json, metadata."""
+"""Headers of AWS JSON 1.0: botocore/data/cloudwatch/2010-08-01/service-2.json, metadata."""
 COMPRESS_FROM: Final = 10_240
 """Bytes from which a body is compressed: botocore's threshold."""
 MAX_ANSWER: Final = 1 << 20

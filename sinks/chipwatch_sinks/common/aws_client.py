@@ -23,7 +23,6 @@ class SmallLoader(Loader):  # type: ignore[misc]  # botocore has no types
     """
 
     def load_data_with_path(self, name: str) -> tuple[Any, str]:
-        """Return botocore's data of that name, and its file."""
         if name != "endpoints":
             return super().load_data_with_path(name)  # type: ignore[no-any-return]
         data, path = super().load_data_with_path("partitions")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def region_fault(region: str) -> str | None:
-    """Return why there is no such region, by botocore's list of them; None if there is, or if botocore is missing."""
+    """Return a fault if botocore's list lacks the region; None if it has it, or if botocore is missing."""
     spec = find_spec("botocore")  # its list alone, since its import takes 0.1 s
     if "${" in region or spec is None or spec.origin is None:  # a template's variable
         return None

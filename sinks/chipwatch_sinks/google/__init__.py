@@ -107,19 +107,15 @@ class GoogleSink(Sink):
         self._logged_at = -LOG_INTERVAL
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why Cloud Monitoring rejects every point of this series, or None."""
         return series_fault(metric_type(self._config.prefix, metric.name), dims)
 
     def restore(self, saved: bytes) -> None:
-        """Restore the last sent point of each series."""
         self._history.load(saved)
 
     def saved(self) -> bytes | None:
-        """Return the last sent point of each series as bytes."""
         return self._history.dump()
 
     def open(self) -> None:
-        """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would print errors that its answers contain too
         from chipwatch_sinks.google.client import GoogleClient  # noqa: PLC0415  # takes 50 MB, only if this sink is used
         from chipwatch_sinks.google.wire import GoogleEncoder  # noqa: PLC0415
@@ -130,7 +126,6 @@ class GoogleSink(Sink):
         self._encoder = GoogleEncoder(self._history, self._config)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Send the batch; return the points that Cloud Monitoring rejects."""
         assert self._client is not None
         project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
         if not project:
@@ -202,13 +197,12 @@ class GoogleSink(Sink):
         name = f"{metric.type} {dict(metric.labels)} of the resource {resource.type} {dict(resource.labels)}"
         log.error(
             "google: another writer sends the series %s: a second agent with this identity, a copy of this"
-            " machine, or this agent before its spool was deleted. Give each writer series of its own: --dim"
+            " machine, or this agent before its spool was deleted. Give each writer its own series: --dim"
             " writer=NAME, or sinks.google.resource",
             name,
         )
 
     def destination(self) -> Mapping[str, str]:
-        """Return the prefix, the endpoint, and the project if it is known."""
         config, env = self._config, os.environ
         found = {"prefix": config.prefix, "endpoint": config.endpoint or ""}
         if self._client:
@@ -218,18 +212,15 @@ class GoogleSink(Sink):
         return found | ({"project": project} if project else {})
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return where Metrics Explorer has the metrics."""
         del dims
         return f"Monitoring > Metrics Explorer > {self._config.prefix}"
 
     def describe(self) -> str:
-        """Return the project, the prefix and the endpoint."""
         project = self._client.project if self._client else self._config.project
         at = f" at {self._config.endpoint}" if self._config.endpoint else ""
         return f"project {project or 'of the machine'}, {self._config.prefix}*{at}"
 
     def close(self) -> None:
-        """Close the channel."""
         if self._client is not None:
             self._client.close()
 

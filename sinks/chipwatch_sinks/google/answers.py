@@ -104,7 +104,7 @@ class MonitoringError:
 
     @property
     def is_transient(self) -> bool:
-        """Whether a retry of all or some of the points may succeed."""
+        """True if a retry of all or some of the points may succeed."""
         if self._summary is None:
             return self.code in TRANSIENT
         codes = {CODES.get(one.status.code) for one in self._summary.errors}
@@ -114,7 +114,7 @@ class MonitoringError:
 
     @property
     def perhaps_stored(self) -> bool:
-        """Whether all or some of the points may have been stored."""
+        """True if all or some of the points may have been stored."""
         return self.code in PERHAPS_STORED or self._summary is not None
 
     def refused(self) -> dict[int, str] | None:

@@ -32,7 +32,7 @@ class Last(NamedTuple):
 
     @property
     def begins_here(self) -> bool:
-        """Whether the counter starts at this reading."""
+        """True if the counter starts at this reading."""
         return self.start == self.end - MOMENT
 
 

@@ -36,7 +36,7 @@ FIELDS: Final = {"max": "maximum", "min": "minimum", "last": "last", "mean": ""}
 
 
 class GoogleSeries(NamedTuple):
-    """What is the same for every point of a series."""
+    """The constant part of a series' points."""
 
     fault: str | None
     """Why Cloud Monitoring rejects it, or None."""

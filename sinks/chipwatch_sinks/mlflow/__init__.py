@@ -110,7 +110,6 @@ class MlflowSink(Sink):
         self._owners: dict[str, tuple[str, Dimensions]] = {}
 
     def refuses(self, metric: datapoint.Metric, dims: Dimensions) -> str | None:
-        """Return why MLflow takes no point of this series, or None."""
         return fault_of(key_of(self._prefix, metric, dims))
 
     def restore(self, saved: bytes) -> None:
@@ -125,7 +124,6 @@ class MlflowSink(Sink):
         return json.dumps(kept).encode()
 
     def open(self) -> None:
-        """Find the server and the run; raise Refused or Retryable."""
         self.close()
         self._note_process()
         server, found = self._find_server()
@@ -222,7 +220,7 @@ class MlflowSink(Sink):
             if not self._is_told:
                 log.warning(
                     "mlflow: somebody else writes %s* of the run %s, too: MLflow's own monitor, or another agent; give"
-                    " this machine a name of its own with sinks.mlflow.node or %s",
+                    " this machine its own name with sinks.mlflow.node or %s",
                     self._prefix, self._run, NODE,
                 )  # fmt: skip
             self._next, self._steps, self._is_told = newest + 1, {}, True
@@ -271,16 +269,13 @@ class MlflowSink(Sink):
         return {word: value for word, value in found.items() if value or word == "keys"}
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return the address of the run's page of system metrics."""
         del dims
         return f"{self._url}/#/experiments/{self._experiment}/runs/{self._run}/system-metrics"
 
     def describe(self) -> str:
-        """Return the run, the keys and the server."""
         return f"run {self._run or 'not named'} at {self._url or 'no server'}, {self._prefix}*"
 
     def close(self) -> None:
-        """Close the connection."""
         api, self._api = self._api, None
         if api is not None:
             api.close()

@@ -1,4 +1,4 @@
-"""The four calls of MLflow's REST API that the sink needs, and what its answers mean."""
+"""The four calls of MLflow's REST API that the sink needs, and the classification of its answers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Info(msgspec.Struct):
 
 
 class Data(msgspec.Struct):
-    """What was logged to a run."""
+    """Metrics that were logged to a run."""
 
     metrics: list[Latest] = []
 

@@ -1,4 +1,4 @@
-"""Where the tracking server is and how to reach it: the variables that MLflow's own clients read."""
+"""Address and credentials of the tracking server, from the variables that MLflow's own clients read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Server(NamedTuple):
 
 
 def store_fault(uri: str) -> str | None:
-    """Return why `uri` is no server and what to do, or None; a password in it is not repeated."""
+    """Return why `uri` does not name a server and what to do, or None; a password in it is not repeated."""
     scheme = uri.partition(":")[0].lower() if ":" in uri else ""
     if scheme in ("http", "https") or DATABRICKS.fullmatch(uri):
         return None

@@ -1,4 +1,4 @@
-"""What the processes that the agent watches say of their MLflow run: their environments, and the stores beside them."""
+"""Finds the MLflow run of the watched processes: in their environments, and in stores in their working directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 MAX_PROCESSES: Final = 1000
-"""Processes of the tree that are looked at."""
+"""Limit of processes of the tree that are read."""
 MAX_ENVIRONMENT: Final = 1 << 20
 """Bytes of an environment that are read; Linux allows 128 KiB for one variable."""
 MAX_STAT: Final = 4096
@@ -20,7 +20,7 @@ STARTED: Final = 19
 
 
 class ProcessFacts(NamedTuple):
-    """What a process of the tree knows."""
+    """Environment and folder of a process of the tree."""
 
     env: Mapping[str, str]
     folder: Path | None
@@ -83,7 +83,7 @@ def _link(path: Path) -> Path | None:
 
 
 def store_in(folder: Path) -> str | None:
-    """Return the store that MLflow makes in the working directory where it is told of no server, or None."""
+    """Return the store that MLflow makes in the working directory without a configured server, or None."""
     if (file := folder / "mlflow.db").is_file():
         return f"sqlite:///{file}"
     return f"file:{file}" if (file := folder / "mlruns").is_dir() else None

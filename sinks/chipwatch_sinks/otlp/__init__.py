@@ -77,7 +77,7 @@ class OtlpSink(Sink):
         gauges: Gauges = "mean"
         """A gauge's window as its mean; as mean, minimum and maximum; or as an exponential histogram."""
         resource_attributes: Mapping[str, str] = field(default_factory=dict)
-        """Further attributes of the resource, which win over those of the machine."""
+        """Further attributes of the resource; they win over the machine's."""
         machine_attributes: bool = False
         """Put the machine's dimensions on every point too, for receivers that drop resource attributes."""
         mark_ended: bool | None = None
@@ -150,7 +150,6 @@ class OtlpSink(Sink):
         )
 
     def open(self) -> None:
-        """Find address and credentials; raise Refused if there are none, Retryable if their source is silent."""
         self.close()
         ignored, self._ignored = self._ignored, {}
         for variable, fault in ignored.items():
@@ -199,7 +198,6 @@ class OtlpSink(Sink):
         return []
 
     def size(self, point: Datapoint) -> int:
-        """Return the bytes that the point adds to a request, at most."""
         return self._encoder.size(point)
 
     def destination(self) -> Mapping[str, str]:
@@ -221,12 +219,10 @@ class OtlpSink(Sink):
         return self.shown
 
     def describe(self) -> str:
-        """Return the address and what is sent there."""
         form = "JSON" if self._is_json else "protobuf"
         return f"{form} to {self.shown or f'the endpoint of {self._config.flavour}'}"
 
     def close(self) -> None:
-        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

@@ -1,7 +1,7 @@
 """
 Judges answers by https://opentelemetry.io/docs/specs/otlp/#otlphttp-response.
 
-What differs: docs/decisions/0047-otlp-statuses.md.
+Differences: docs/decisions/0047-otlp-statuses.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RETRIED: Final = frozenset({429, 502, 503, 504})
 PAGE: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,900}?-->\s*)?<(?:!doctype|html|\?xml)", re.IGNORECASE | re.DOTALL
 )
-"""How a page begins that a proxy or a captive portal sends in the place of a receiver."""
+"""Beginning of a page that a proxy or a captive portal sends instead of the receiver's answer."""
 ADVICE: Final[Mapping[int, str]] = {
     401: "the credentials are missing or not valid; check headers, bearer_token_file or the credentials of the cloud",
     403: "the credentials lack a permission; check the role, or the headers",
@@ -36,7 +36,7 @@ ADVICE: Final[Mapping[int, str]] = {
 
 
 class Partial(NamedTuple):
-    """How many points the other side has rejected, its words, and what is odd about its answer."""
+    """Number of rejected points, the receiver's message, and an oddity of its answer."""
 
     rejected: int = 0
     words: str = ""
@@ -45,7 +45,7 @@ class Partial(NamedTuple):
 
 def judge(answer: HttpAnswer, advice: Mapping[int, str] = ADVICE) -> Partial:
     """
-    Return what a success says of rejected points; raise Retryable, Refused or BadBatch for anything else.
+    Return the rejected points of a success; raise Retryable, Refused or BadBatch for other answers.
 
     A success with any body but a page counts: sent again, its points would be stored again and again.
     """

@@ -60,7 +60,7 @@ class _Group:
     data: int
     """GAUGE, SUM or HISTOGRAM."""
     tail: bytes
-    """What follows the points: temporality."""
+    """Bytes after the points: temporality."""
     parts: list[bytes] = field(default_factory=list)
 
 
@@ -77,7 +77,7 @@ class _Series:
     size: int
     """Bytes that a point adds to a request, at most."""
     counts: bool
-    """Whether its unit counts things, so that its readings are integers."""
+    """True if its unit counts things: its readings are integers."""
     sides: tuple[_Group, ...] = ()
     """Groups for minimum and maximum."""
     at: int = 0
@@ -86,7 +86,7 @@ class _Series:
     start: int = 0
     base: float = 0.0
     value: float = 0.0
-    """Of a counter whose start time is not known: since when it is watched, its value then, and its last one."""
+    """For a counter with unknown start time: when it was first read, its value then, and its last value."""
 
 
 class OtlpEncoder:
@@ -170,7 +170,7 @@ class OtlpEncoder:
         """
         Return start and value of a counter: its increase as a delta, else its own unless its start time is not known.
 
-        Then it counts from where it was first seen, and anew where it fell. Google wants each start before its end.
+        Such a counter counts from its first reading and restarts when it falls. Google wants each start before its end.
         """
         begins = point.at if point.window_start is None else point.window_start
         if self._temporality == DELTA:

@@ -21,15 +21,15 @@ PATH: Final = "/v1/metrics"
 
 class Environment:
     """
-    What the environment says of an exporter of metrics; the variable for metrics wins over the one for all.
+    Variables for an exporter of metrics; the variable for metrics wins over the one for all signals.
 
-    A value that is not understood is ignored, as the specification of the variables wants.
+    An invalid value is ignored, as the specification of the variables requires.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self.ignored: dict[str, str] = {}
-        """Variable -> what is wrong with its value."""
+        """Variable -> fault of its value."""
 
     def _find(self, name: str, fault_of: Callable[[str], str | None] = lambda _: None) -> str:
         """Return the text of the first variable that is set and has no fault; an empty one counts as not set."""
@@ -82,7 +82,7 @@ class Environment:
 
     @property
     def delta(self) -> bool | None:
-        """Whether counters are sent as deltas; lowmemory is cumulative for counters that are read, as ours are."""
+        """True if counters are sent as deltas; lowmemory is cumulative for counters that are read, as ours are."""
         value = self._env.get(PREFERENCE, "").strip().lower()
         if value and (fault := _chosen_from("cumulative", "delta", "lowmemory")(value)):
             self.ignored[PREFERENCE] = fault

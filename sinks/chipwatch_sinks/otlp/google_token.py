@@ -48,7 +48,7 @@ class GoogleToken:
 
 
 class TokenAnswer(NamedTuple):
-    """What google-auth reads of an answer: google.auth.transport.Response."""
+    """An answer in google-auth's form: google.auth.transport.Response."""
 
     status: int
     headers: Mapping[str, str]

@@ -38,10 +38,10 @@ ATTRIBUTES: Final[Mapping[str, str]] = {
 """
 Name of a dimension of the machine -> attribute; another dimension keeps its name.
 
-There is no convention for `location`, which Google reads, for names of ECS clusters and services, and for Slurm.
+The conventions lack `location`, which Google reads, names of ECS clusters and services, and Slurm.
 """
 WORDS: Final = tuple(ATTRIBUTES)
-"""What the sink asks of the machine's identity."""
+"""Dimensions that the sink wants from the machine's identity."""
 INSTANCES: Final = ("aws.ecs.task.id", "k8s.node.name", "k8s.pod.name", "host.id", "host.name")
 """Attributes that may stand for service.instance.id, the first that is known."""
 

@@ -46,7 +46,7 @@ class PrometheusSink(Sink):
         """Seconds between two ticks; set by --interval."""
 
         def __post_init__(self) -> None:
-            """Raise ValueError for what is no address."""
+            """Raise ValueError for an invalid address."""
             try:
                 parse_address(self.listen)
             except ValueError as problem:
@@ -65,7 +65,6 @@ class PrometheusSink(Sink):
         return self._page.fault(metric, dims) or None
 
     def open(self) -> None:
-        """Listen; raise Refused if that fails."""
         self.close()
         address = parse_address(self._config.listen)
         try:
@@ -100,11 +99,9 @@ class PrometheusSink(Sink):
         return f"{series}, scraped {time.monotonic() - at:,.0f} s ago by {peer}"
 
     def destination(self) -> Mapping[str, str]:
-        """Return the address."""
         return {"listen": self._config.listen}
 
     def describe(self) -> str:
-        """Return the address of the page."""
         return self.url
 
     @property
@@ -117,7 +114,6 @@ class PrometheusSink(Sink):
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
     def close(self) -> None:
-        """Stop listening."""
         server, self._server = self._server, None
         if server is not None:
             server.close()

@@ -13,7 +13,7 @@ from chipwatch_sinks.prometheus.page import Format, Page
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPED: Final = "version=1.0.0; charset=utf-8; escaping=underscores"
-"""From 1.0.0 on the escaping is told; our names are of letters, digits and underscores, whichever is asked for."""
+"""From 1.0.0 on the type names the escaping; any fits our names, which have only letters, digits and underscores."""
 TYPES: Final[Mapping[tuple[str, str], tuple[Format, str]]] = {
     **dict.fromkeys(product(("text/plain", "text/*", "*/*"), ("0.0.4", "")), (Format.TEXT, TEXT)),
     ("text/plain", "1.0.0"): (Format.TEXT, f"text/plain; {ESCAPED}"),
@@ -45,7 +45,7 @@ LANDING: Final = b"""<!doctype html>
 
 
 class PageAnswers:
-    """What the server asks for each request."""
+    """Returns the response to each request of the server."""
 
     def __init__(self, page: Page) -> None:
         self._page = page

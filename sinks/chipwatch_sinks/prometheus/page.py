@@ -20,16 +20,16 @@ KNOWN: Final = 10_000
 SLOWEST: Final = 15.0
 """Seconds between two readings of collectors that do not read at each tick, as a rule."""
 RHYTHM: Final = 4
-"""Gaps between the arrivals of a series that tell how often it comes."""
+"""Last gaps between arrivals of a series; they show its period."""
 MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
-"""Of the samples, and of the family in OpenMetrics."""
+"""Name of the samples, and of the family in OpenMetrics."""
 CLASH, LABELS = "name clash", "two labels become one"
 COUNTER: Final = Kind.COUNTER
 
 
 class Format(StrEnum):
-    """What a page is written in."""
+    """Format of a page."""
 
     TEXT = "text"
     OPENMETRICS = "openmetrics"
@@ -46,7 +46,7 @@ class _Series:
     family: Family
     labels: str
     text: str
-    """What stands before the value."""
+    """Text before the value."""
     own: tuple[str, ...]
     """The values of the metric's own dimensions, in their order."""
     fault: str
@@ -62,7 +62,7 @@ class _Series:
 
 class Page:
     """
-    Keeps the points of the last tick, and writes them once for each format that is asked for.
+    Keeps the points of the last tick, and writes them once for each requested format.
 
     A series leaves with the first tick that lacks it; one that comes every n ticks stays for n ticks. A series whose
     rhythm is not known yet stays as long as the slowest collectors pause. Used by threads.
@@ -88,7 +88,7 @@ class Page:
 
     @property
     def series(self) -> int:
-        """How many series the page has, but for target_info."""
+        """Number of series on the page, without target_info."""
         return len(self._shown)
 
     def fault(self, metric: Metric, dims: Dimensions) -> str:
@@ -170,7 +170,7 @@ class Page:
         return _Series(metric, dims, family, text, f"{family.name}{text} ", own, self.fault(metric, dims), point)
 
     def _lay_out(self) -> None:
-        """Find what is on the page, and group it by families; forget what is not, once it is too much."""
+        """Choose the series of the page and group them by family; forget other series once there are too many."""
         now = self._tick
         shown = [of for of in self._known.values() if not of.fault and now - of.seen < of.stays]
         if len(self._known) > KNOWN + len(shown):
@@ -259,7 +259,7 @@ def _about(family: Family, form: Format) -> str:
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")
     if form is Format.TEXT:
         return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"
-    # A counter without _total, which another tool calls so, is no counter to OpenMetrics.
+    # OpenMetrics does not accept a counter without _total, which another tool may have named so.
     kind = "unknown" if family.kind is COUNTER and family.name == family.base else family.kind
     unit = f"# UNIT {family.base} {family.unit}\n" if family.unit else ""
     text = text.replace('"', r"\"")

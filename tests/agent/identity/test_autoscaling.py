@@ -225,7 +225,7 @@ def test_a_fargate_task_has_no_group(imds, nitro):
     env = {ENDPOINT: imds.url, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
     source = AutoScaling(env, DmiTables(nitro, env))
     assert not source.remote
-    assert source.ask(["autoscaling_group"]) == ({}, "a Fargate task has no instance of its own", False)
+    assert source.ask(["autoscaling_group"]) == ({}, "a Fargate task does not own an instance", False)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_fargate_task_is_not_its_hosts_instance(nitro):
     hardware = DmiTables(nitro, {"AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"})
     assert not hardware.is_ec2
     assert hardware.words == {}
-    assert hardware.why == "a Fargate task has no instance of its own"
+    assert hardware.why == "a Fargate task does not own an instance"
 
 
 @pytest.mark.parametrize("tag", ["", "Not Specified", "i-", "i-123", "I-1234567890ABCDEF0", "i-1234567890abcdef0 x"])

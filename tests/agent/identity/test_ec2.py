@@ -96,7 +96,7 @@ def test_a_fargate_task_makes_no_request(imds, nitro):
     env = {ENDPOINT: imds.url, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
     ec2 = Ec2(env, DmiTables(nitro, env))
     assert not ec2.remote
-    assert ec2.ask(["region"]) == ({}, "a Fargate task has no instance of its own", False)
+    assert ec2.ask(["region"]) == ({}, "a Fargate task does not own an instance", False)
     assert imds.requests == []
 
 

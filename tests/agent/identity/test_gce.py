@@ -234,7 +234,7 @@ def test_a_fargate_task_makes_no_request(gce, google):
     env = {HOST: gce.host, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
     source = Gce(env, DmiTables(google, env))
     assert not source.remote
-    assert source.ask(["gcp_zone"]) == ({}, "a Fargate task has no instance of its own", False)
+    assert source.ask(["gcp_zone"]) == ({}, "a Fargate task does not own an instance", False)
     assert gce.requests == []
 
 

@@ -101,9 +101,9 @@ class TpuCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval; the child reads at most once a second."""
         sys: Path = Path("/sys")
-        """Where the host's /sys is mounted."""
+        """Mount point of the host's /sys."""
         proc: Path = Path("/proc")
-        """Where the host's /proc is mounted."""
+        """Mount point of the host's /proc."""
 
     metrics = (
         DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE,
