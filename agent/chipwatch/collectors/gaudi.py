@@ -69,7 +69,7 @@ class GaudiCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval; the period of hl-smi is as many whole seconds."""
         sys: Path = Path("/sys")
-        """Mount point of the host's /sys."""
+        """Where the host's /sys is mounted."""
 
     metrics = (
         UTILIZATION, MEMORY_UTILIZATION, MEMORY_USED, MEMORY_TOTAL, TEMPERATURE, POWER, POWER_UTILIZATION, POWER_LIMIT

@@ -151,9 +151,9 @@ class IpuCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval; gc-monitor runs at most every ten seconds."""
         proc: Path = Path("/proc")
-        """Mount point of the host's /proc."""
+        """Where the host's /proc is mounted."""
         sys: Path = Path("/sys")
-        """Mount point of the host's /sys."""
+        """Where the host's /sys is mounted."""
 
     metrics = tuple(ATTRIBUTES.values())
 

@@ -111,8 +111,8 @@ class Config:
     quiet: bool = False
     """Print no summary when the command after -- has ended."""
     log_level: Literal["debug", "info", "warning", "error"] | None = None
-    """Lowest level that is logged to standard error, with -- COMMAND to command.log in the state folder. Unless set: info; warning
-    with --once, --duration, -- COMMAND, or points on standard output that is not a terminal."""
+    """Lowest level that is logged to standard error, with -- COMMAND to command.log in the state folder. Unless set:
+    info; warning with --once, --duration, -- COMMAND, or points on standard output that is not a terminal."""
     log_format: Literal["text", "json"] = "text"
     """Form of the log: text, which suits a terminal, journald or a file; or json, an object a line."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -55,9 +55,9 @@ class NeuronCollector(Collector):
         stdin: bool = False
         """Read records from standard input, from --stdin neuron, instead of running the monitor."""
         proc: Path = Path("/proc")
-        """Mount point of the host's /proc."""
+        """Where the host's /proc is mounted."""
         sys: Path = Path("/sys")
-        """Mount point of the host's /sys."""
+        """Where the host's /sys is mounted."""
 
     def __init__(self, config: Config, *, stdin: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the file descriptor of standard input, and a monotonic clock (s)."""

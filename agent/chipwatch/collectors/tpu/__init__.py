@@ -101,9 +101,9 @@ class TpuCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval; the child reads at most once a second."""
         sys: Path = Path("/sys")
-        """Mount point of the host's /sys."""
+        """Where the host's /sys is mounted."""
         proc: Path = Path("/proc")
-        """Mount point of the host's /proc."""
+        """Where the host's /proc is mounted."""
 
     metrics = (
         DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE,
