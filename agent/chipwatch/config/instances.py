@@ -73,15 +73,15 @@ def build_processors(config: Config) -> dict[str, Processor]:
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
     """Build these plugins; leave out a plugin that cannot be loaded, unless the configuration names plugins."""
-    found, known = {}, plugins.installed(group)
+    built, entries = {}, plugins.installed(group)
     for name in names:
         try:
-            found[name] = build_plugin(group, name, config, known)
+            built[name] = build_plugin(group, name, config, entries)
         except NotLoaded as problem:
             if getattr(config, group.removeprefix("chipwatch.").removesuffix("s")):
                 raise
             log.warning("%s", problem)
-    return found
+    return built
 
 
 def build_sinks(config: Config) -> dict[str, Sink]:

@@ -79,15 +79,15 @@ def load(
 
 def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None:
     """Raise ConfigError for an unknown collector, processor, dimension or profile, and for an invalid `health`."""
-    known = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
+    choices = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
     for group in ("collectors", "processors"):
         kind = group[:-1]
         for name in getattr(config, group):
             if name not in installed[group]:
                 raise ConfigError(f"{_where(config, group, name)}: no such {kind}{nearest(name, installed[group])}")
         words = {*installed[group], *(plugins.FAMILIES if kind == "collector" else ()), "all"}
-        known |= {kind: words, f"no_{kind}": words}
-    for key, right in known.items():
+        choices |= {kind: words, f"no_{kind}": words}
+    for key, right in choices.items():
         value = getattr(config, key)
         for word in (value,) if isinstance(value, str) else value or ():
             if word not in right:
@@ -174,10 +174,10 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     shared = {key: value for key, value in general.items() if key in hints and value is not None}
     labels = {key: label_of(config, group, name, key, env) for key in hints}
     given = shared | merge(table, _own_environment(cls.Config, group, name, env))
-    made = convert(cls.Config, given, _where(config, group, name), labels)
-    if not is_address(getattr(made, "endpoint_url", None) or "http://host"):
+    options = convert(cls.Config, given, _where(config, group, name), labels)
+    if not is_address(getattr(options, "endpoint_url", None) or "http://host"):
         raise ConfigError(f"{labels['endpoint_url']}: expected http://HOST:PORT, or https, without spaces")
-    return made
+    return options
 
 
 def sink_type(name: str, config: Config, env: Mapping[str, str] | None = None) -> str:
@@ -240,13 +240,13 @@ def _variables(group: str, name: str) -> str:
 def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
     """Return a plugin's options in the environment that `shape` has; raise ConfigError."""
     prefix, keys, own = _variables(group, name), options_of(shape), {}
-    known = {*keys, *FRAME_KEYS.get(group, ())}
+    allowed = {*keys, *FRAME_KEYS.get(group, ())}
     for variable, text in (os.environ if env is None else env).items():
         key = variable.removeprefix(prefix).lower().partition("__")[0]
         if variable.startswith(prefix) and key in keys:
             own[variable] = text
-        elif variable.startswith(prefix) and key not in known and shape is not FRAME_OPTIONS.get(group):
-            raise ConfigError(f"{variable}: no such option{nearest(key, known)}")
+        elif variable.startswith(prefix) and key not in allowed and shape is not FRAME_OPTIONS.get(group):
+            raise ConfigError(f"{variable}: no such option{nearest(key, allowed)}")
     return from_environment(shape, own, prefix)
 
 

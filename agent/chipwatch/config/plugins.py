@@ -71,12 +71,12 @@ def check(group: str, name: str, cls: Any) -> None:
 def build(group: str, name: str, cls: Any, config: Any) -> Any:
     """Return a plugin of a class that was checked; raise ConfigError."""
     with blamed(group, name, "it cannot be built"):
-        made = cls(config)
-        if group == SINKS and not isinstance(made.limits, Limits):
-            raise TypeError(f"limits: expected Limits, got {made.limits!r}")
-        if group == COLLECTORS and (wrong := [metric for metric in made.metrics if not isinstance(metric, Metric)]):
+        plugin = cls(config)
+        if group == SINKS and not isinstance(plugin.limits, Limits):
+            raise TypeError(f"limits: expected Limits, got {plugin.limits!r}")
+        if group == COLLECTORS and (wrong := [metric for metric in plugin.metrics if not isinstance(metric, Metric)]):
             raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
-    return made
+    return plugin
 
 
 @contextlib.contextmanager

@@ -41,24 +41,24 @@ class AutoScaling(Ec2):
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
         """Return the group; if there is none, raise NoAnswer with a message that says how to make it available."""
         del wanted
-        known = {word: found.value for word, found in self._hardware.words.items()}
-        known["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
+        facts = {word: fact.value for word, fact in self._hardware.words.items()}
+        facts["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
         group, origin, why = None, "", "neither metadata nor environment name the instance and the region"
         try:
             service = self.connect()
             group, origin = _from_tags(service), f"{service.url}{TAGS}/{TAG}"
             if group is None:
-                known |= {word: found.value for word, found in describe(service).items()}
-                known["domain"] = (service.get(DOMAIN) or b"").decode(errors="replace")
+                facts |= {word: fact.value for word, fact in describe(service).items()}
+                facts["domain"] = (service.get(DOMAIN) or b"").decode(errors="replace")
         except (NoService, NoMetadata) as problem:
             why = str(problem)
         if group is None:
-            if not self.is_here() or not (known["region"] and "instance_id" in known):
+            if not self.is_here() or not (facts["region"] and "instance_id" in facts):
                 raise NoMetadata(why)
-            group, origin = self._from_api(known), "EC2's DescribeTags"
-        if not (found := fit({"autoscaling_group": group}, origin)):
+            group, origin = self._from_api(facts), "EC2's DescribeTags"
+        if not (words := fit({"autoscaling_group": group}, origin)):
             raise NoMetadata(f"the instance has no tag {TAG}", retry=True)
-        return found, origin
+        return words, origin
 
     def _from_api(self, known: Mapping[str, str]) -> str | None:
         try:
@@ -75,12 +75,12 @@ def _from_tags(service: Imds) -> str | None:
     return None if service.get(TAGS) is None else ""
 
 
-def _address(known: Mapping[str, str], env: Mapping[str, str]) -> str:
+def _address(facts: Mapping[str, str], env: Mapping[str, str]) -> str:
     """Return the address of EC2's API, or the one that the SDKs' variables give."""
     if given := env.get("AWS_ENDPOINT_URL_EC2") or env.get("AWS_ENDPOINT_URL"):
         return given
-    domain = known.get("domain") or ("amazonaws.com.cn" if known["region"].startswith("cn-") else "amazonaws.com")
-    return f"https://ec2.{known['region']}.{domain}"
+    domain = facts.get("domain") or ("amazonaws.com.cn" if facts["region"].startswith("cn-") else "amazonaws.com")
+    return f"https://ec2.{facts['region']}.{domain}"
 
 
 def describe_tags(instance: str, address: str, region: str) -> str | None:

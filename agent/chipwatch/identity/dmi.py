@@ -54,12 +54,12 @@ class DmiTables:
     @cached_property
     def words(self) -> Mapping[str, Word]:
         """The id and type of an EC2 instance, if the tables have them."""
-        found: dict[str, Word] = {}
+        words: dict[str, Word] = {}
         places = {"instance_id": ("board_asset_tag", INSTANCE_ID), "instance_type": ("product_name", INSTANCE_TYPE)}
         for word, (file, pattern) in places.items():
             if self.is_ec2 and pattern.fullmatch(value := self._dmi(file)):
-                found |= fit({word: value}, str(self.folder / file))
-        return found
+                words |= fit({word: value}, str(self.folder / file))
+        return words
 
     @property
     def why(self) -> str:

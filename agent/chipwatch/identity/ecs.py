@@ -45,10 +45,10 @@ class Ecs(RemoteSource):
             raise NoService(f"{VARIABLE} is not set")
         service = MetadataService(self._url, VARIABLE)
         origin = f"{service.url}/task"
-        found = _of_task(_get(service, "/task", _Task), origin)
+        words = _of_task(_get(service, "/task", _Task), origin)
         if "ecs_container" in wanted:
-            found |= fit({"ecs_container": _get(service, "", _Container).name}, service.url)
-        return found, origin
+            words |= fit({"ecs_container": _get(service, "", _Container).name}, service.url)
+        return words, origin
 
 
 def _get(service: MetadataService, path: str, shape: type[T]) -> T:

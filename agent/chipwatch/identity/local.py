@@ -63,8 +63,8 @@ class Static(IdentitySource):
     name = "this machine"
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        found = fit({"hostname": platform.node()}, "the system") | fit({"run_id": os.urandom(6).hex()}, "this start")
-        return IdentityAnswer(found, "it has no name" if {*wanted} - {*found} else "")
+        words = fit({"hostname": platform.node()}, "the system") | fit({"run_id": os.urandom(6).hex()}, "this start")
+        return IdentityAnswer(words, "it has no name" if {*wanted} - {*words} else "")
 
 
 class WatchedProcess(IdentitySource):
@@ -79,9 +79,9 @@ class WatchedProcess(IdentitySource):
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         if self._owner is None:
             return IdentityAnswer()
-        found = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
-        missing = [word for word in wanted if word in self.words and word not in found]
-        return IdentityAnswer(found, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
+        words = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
+        missing = [word for word in wanted if word in self.words and word not in words]
+        return IdentityAnswer(words, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
 
 
 class Slurm(IdentitySource):
@@ -94,9 +94,9 @@ class Slurm(IdentitySource):
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return them inside a job, none outside."""
-        found = _from_variables(SLURM, self._env)
-        unset = [names[0] for word, names in SLURM.items() if word in wanted and word not in found]
-        return IdentityAnswer(found, f"{', '.join(unset)} not set" if unset else "")
+        words = _from_variables(SLURM, self._env)
+        unset = [names[0] for word, names in SLURM.items() if word in wanted and word not in words]
+        return IdentityAnswer(words, f"{', '.join(unset)} not set" if unset else "")
 
 
 class Kubernetes(IdentitySource):
@@ -117,14 +117,14 @@ class Kubernetes(IdentitySource):
         namespace = self._read_namespace()
         inside = namespace != "" or "KUBERNETES_SERVICE_HOST" in self._env
         env = {name: value for name, value in self._env.items() if inside or name.startswith("K8S_")}
-        found = _from_variables(KUBERNETES, env)
+        words = _from_variables(KUBERNETES, env)
         if not inside:
             why = f"this is not a pod: it has neither KUBERNETES_SERVICE_HOST nor {self._namespace}"
-            return IdentityAnswer(found, why)
-        found = fit({"k8s_namespace": namespace}, str(self._namespace)) | found
-        found = fit({"k8s_pod": self._host_name(found)}, "HOSTNAME") | found
-        missing = [f"{KUBERNETES[word][0]} ({FIELDS[word]})" for word in FIELDS if word in wanted and word not in found]
-        return IdentityAnswer(found, f"the pod's environment lacks {', '.join(missing)}" if missing else "")
+            return IdentityAnswer(words, why)
+        words = fit({"k8s_namespace": namespace}, str(self._namespace)) | words
+        words = fit({"k8s_pod": self._host_name(words)}, "HOSTNAME") | words
+        missing = [f"{KUBERNETES[word][0]} ({FIELDS[word]})" for word in FIELDS if word in wanted and word not in words]
+        return IdentityAnswer(words, f"the pod's environment lacks {', '.join(missing)}" if missing else "")
 
     def _read_namespace(self) -> str:
         try:
@@ -154,8 +154,8 @@ class RecordsSource(IdentitySource):
 
 def _from_variables(names: Mapping[str, Collection[str]], env: Mapping[str, str]) -> dict[str, Word]:
     """Return the dimensions that variables in `env` give; the first variable with a value counts."""
-    found: dict[str, Word] = {}
+    values: dict[str, Word] = {}
     for word, variables in names.items():
         for variable in variables:
-            found = fit({word: env.get(variable)}, variable) | found
-    return found
+            values = fit({word: env.get(variable)}, variable) | values
+    return values

@@ -14,13 +14,13 @@ class RemoteSource(IdentitySource):
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         try:
-            found, origin = self.read(wanted)
+            words, origin = self.read(wanted)
         except NoService as problem:
             return IdentityAnswer(trouble=str(problem))
         except NoMetadata as problem:
             return IdentityAnswer(trouble=str(problem), retry=problem.retry or self.is_here())
-        missing = [word for word in self.words if word in wanted and word not in found]
-        return IdentityAnswer(found, f"{origin} lacks {', '.join(missing)}" if missing else "")
+        missing = [word for word in self.words if word in wanted and word not in words]
+        return IdentityAnswer(words, f"{origin} lacks {', '.join(missing)}" if missing else "")
 
     @abstractmethod
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:

@@ -192,23 +192,23 @@ class Copier:
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return the points to send in addition to a tick's or a window's."""
-        made: list[Datapoint] = []
+        copies: list[Datapoint] = []
         groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
         for point, copy in self._find_copies(points):
             if copy.limited not in (None, self._limited):
                 continue
             if copy.rate:
-                made += map(self._rename, _rates(point))
+                copies += map(self._rename, _rates(point))
             elif over := copy.mean_over or copy.last_of:
                 rest = _without(point.dims, over, *copy.drops)
                 groups.setdefault((point.metric.name, rest, point.at), []).append(point)
             elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
-                made.append(self._rename(point))
+                copies.append(self._rename(point))
         for (name, rest, _), group in groups.items():
             copy = self._copies[name]
             one = _mean(group, copy.mean_over, rest) if copy.mean_over else self._latest(group, copy.last_of, rest)
-            made.append(self._rename(one))
-        return made
+            copies.append(self._rename(one))
+        return copies
 
     def _latest(self, counters: Sequence[Datapoint], key: str, rest: Dimensions) -> Datapoint:
         """Return a gauge with the value of the dimension `key` of the counter that rose last."""
@@ -226,18 +226,18 @@ class Copier:
 
     def _find_copies(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
         """Return the points that have a copy in the table; note the GPUs in use and whether memory is limited."""
-        found = []
+        pairs = []
         for point in points:
             name = point.metric.name
             if name in self._copies and ENDPOINT not in point.metric.dims:
-                found.append((point, self._copies[name]))
+                pairs.append((point, self._copies[name]))
             elif name in OF_TREE:
                 self._used[point.dims] = point.at
                 if PART in point.metric.dims:
                     self._used[_without(point.dims, PART)] = point.at
             elif name == LIMIT:
                 self._limited = point.value < self._memory
-        return found
+        return pairs
 
 
 @lru_cache(1024)

@@ -262,13 +262,13 @@ def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
     values = [value for name, value in headers.items() if name.lower() not in OPEN_HEADERS]
     parts = [value.partition(" ") for value in values]
     words = [word for _, _, word in parts]
-    found = [*values, *words, *(word.rstrip("=") for word in words), *(value for _, value in parse_qsl(query))]
+    secrets = [*values, *words, *(word.rstrip("=") for word in words), *(value for _, value in parse_qsl(query))]
     for scheme, _, word in parts:
         if scheme.lower() == "basic":
             with suppress(ValueError):
                 pair = base64.b64decode(word).decode()
-                found += [pair, pair.partition(":")[2]]
-    return tuple(filter(None, found))
+                secrets += [pair, pair.partition(":")[2]]
+    return tuple(filter(None, secrets))
 
 
 def _basic(proxy: str) -> str:

@@ -93,19 +93,19 @@ class Recording:
 
     def _points(self, start: int) -> Iterator[tuple[int, Datapoint]]:
         """Yield the place and the point of each line."""
-        found = start > 0
+        has_points = start > 0
         try:
             self._file.seek(start)
             place = start
             while text := self._file.readline(LONGEST):
                 if point := self._point(text):
-                    found = True
+                    has_points = True
                     yield place, point
                 else:
                     self.broken += bool(text.strip())
                 place += len(text)
         except ERRORS as problem:
-            if not found:
+            if not has_points:
                 raise NotARecording(f"{self.path}: {problem}") from problem
             self.broken += 1  # what comes before is whole: the program that wrote it was killed, or the disk is bad
 

@@ -118,10 +118,10 @@ class CloudwatchSink(Sink):
         """Return namespace, region, endpoint, role and profile; the account is unknown without a request."""
         config, env = self._config, os.environ
         endpoint = config.endpoint_url or env.get("AWS_ENDPOINT_URL_CLOUDWATCH") or env.get("AWS_ENDPOINT_URL") or ""
-        found = {"namespace": config.namespace, "endpoint": re.sub("//[^/]*@", "//", endpoint.partition("?")[0])}
-        found |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
+        facts = {"namespace": config.namespace, "endpoint": re.sub("//[^/]*@", "//", endpoint.partition("?")[0])}
+        facts |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
         region = self._client.region if self._client else config.region or env.get("AWS_REGION")
-        return found | ({"region": region} if region else {})
+        return facts | ({"region": region} if region else {})
 
     def find(self, dims: Sequence[str]) -> str:
         """Return the path in CloudWatch's console, which groups metrics by their dimensions."""

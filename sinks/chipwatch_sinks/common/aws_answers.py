@@ -39,10 +39,10 @@ def foreign(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
         text = body.decode()
         found = json.loads((text if status < 300 else text.strip()) or "{}")
         types = {*map(type, map(found.get, ("__type", "message", "Message")))}
-        known = types <= {str, type(None)} and (status >= 300 or headers.get("content-length", size) == size)
+        is_known = types <= {str, type(None)} and (status >= 300 or headers.get("content-length", size) == size)
     except (ValueError, AttributeError, RecursionError):
-        known = False
-    if not known:
+        is_known = False
+    if not is_known:
         kind = ascii(headers.get("content-type", "no content type")[:60])[1:-1]
         return f"with a body that is not CloudWatch's ({kind})"
     if status >= 300:
@@ -87,12 +87,12 @@ class AwsError:
         """Return the refused ones of `count` datums (from 0), each with a reason; {} if the service names none."""
         if self.status != 400 or self.operation != "PutMetricData" or not DATA.match(self.code):
             return {}
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for number, field in MEMBER.findall(self.message):
             if 0 < int(number) <= count:
                 reason = "refused by the service" + (f": {field}" if field in FIELDS else "")
-                found.setdefault(int(number) - 1, reason)
-        return found
+                reasons.setdefault(int(number) - 1, reason)
+        return reasons
 
     def blame(self) -> Exception:
         """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""

@@ -14,13 +14,13 @@ def region_fault(region: str) -> str | None:
         return None
     try:
         partitions = json.loads((Path(spec.origin).parent / "data/partitions.json").read_bytes())["partitions"]
-        known = sorted({name for partition in partitions for name in partition["regions"]})
+        regions = sorted({name for partition in partitions for name in partition["regions"]})
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    if region in known:
+    if region in regions:
         return None
     from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
 
-    near = " or ".join(get_close_matches(region, known, n=2))
+    near = " or ".join(get_close_matches(region, regions, n=2))
     newer = f"(if it is newer than botocore, set endpoint_url to https://monitoring.{region}.amazonaws.com)"
     return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''} {newer}"

@@ -92,11 +92,11 @@ def reading_credentials(who: str = "") -> Iterator[None]:
 def renew(credentials: Any) -> Any:
     """Refresh credentials that are about to expire, and return the current ones; raise Retryable or Refused."""
     with reading_credentials(credentials.method):
-        found = credentials.get_frozen_credentials()
-        for word in (found.access_key, found.secret_key, found.token or "none"):
+        frozen = credentials.get_frozen_credentials()
+        for word in (frozen.access_key, frozen.secret_key, frozen.token or "none"):
             if not PRINTABLE.fullmatch(word):
                 raise ValueError(word)
-    return found
+    return frozen
 
 
 class Session:
@@ -127,10 +127,10 @@ class Session:
         except failures.ConfigNotFound:
             config = {"profiles": {}}
         try:
-            found = raw_config_parse(self.get_config_variable("credentials_file"))
+            credentials = raw_config_parse(self.get_config_variable("credentials_file"))
         except failures.ConfigNotFound:
-            found = {}
-        for name, values in found.items():
+            credentials = {}
+        for name, values in credentials.items():
             config["profiles"].setdefault(name, {}).update(values)
         return config  # type: ignore[no-any-return]
 

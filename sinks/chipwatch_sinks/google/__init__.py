@@ -135,50 +135,50 @@ class GoogleSink(Sink):
             return rejected
         answer = self._client.send(project, sent)
         refused = {} if answer is None else self._classify(answer, sent, project)
-        for n, one in enumerate(sent):
+        for n, item in enumerate(sent):
             if n in refused:
-                rejected.append(Rejected(one.point, refused[n]))
+                rejected.append(Rejected(item.point, refused[n]))
             else:
-                self._history.keep(one.series.digest, one.last)
-        self._unsure.difference_update([one.name for one in sent])
+                self._history.keep(item.series.digest, item.last)
+        self._unsure.difference_update([item.name for item in sent])
         return rejected
 
     def _classify(self, answer: MonitoringError, sent: Sequence[SentPoint], project: str) -> dict[int, str]:
         """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
         from chipwatch_sinks.google.answers import DESCRIBED, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
 
-        found = answer.refused()
-        if found is None:
+        reasons = answer.refused()
+        if reasons is None:
             if answer.perhaps_stored:
                 self._note_unsure(sent)
             raise answer.blame(project)
-        stored = [one for n, one in enumerate(sent) if n not in found]
-        differing = [sent[n] for n, reason in found.items() if reason == DESCRIBED]
-        if described := [one.series for one in differing if one.message.unit or one.message.description]:
+        stored = [item for n, item in enumerate(sent) if n not in reasons]
+        differing = [sent[n] for n, reason in reasons.items() if reason == DESCRIBED]
+        if described := [item.series for item in differing if item.message.unit or item.message.description]:
             self._encoder.undescribe(described)
             self._note_unsure(stored)
             raise Retryable("Cloud Monitoring has another unit or description for a metric", after=0.1)
-        if reset := [sent[n] for n, reason in found.items() if reason == RESET and not sent[n].last.begins_here]:
-            for one in reset:
-                self._history.restart_at_next(one.series.digest, one.last)
+        if reset := [sent[n] for n, reason in reasons.items() if reason == RESET and not sent[n].last.begins_here]:
+            for item in reset:
+                self._history.restart_at_next(item.series.digest, item.last)
             self._note_unsure(stored)
             raise Retryable("Cloud Monitoring has a later start time for a counter", after=0.1)
-        if {*found.values()} == {RESOURCE} and not stored:
-            of = sent[0].message.resource
+        if {*reasons.values()} == {RESOURCE} and not stored:
+            resource = sent[0].message.resource
             raise Refused(
                 "Cloud Monitoring rejects every point of the monitored resource"
-                f" {of.type} {dict(of.labels)}; set sinks.google.resource or sinks.google.location"
+                f" {resource.type} {dict(resource.labels)}; set sinks.google.resource or sinks.google.location"
                 f" ({answer.message[:200]})"
             )
         refused: dict[int, str] = {}
-        for n, reason in found.items():
-            one = sent[n]
+        for n, reason in reasons.items():
+            item = sent[n]
             if reason not in ORDER:
                 refused[n] = reason
-            elif one.name not in self._unsure and one.point.at >= self._started_at:
+            elif item.name not in self._unsure and item.point.at >= self._started_at:
                 refused[n] = f"{reason}: another writer of the same series"
-                self._log_other_writer(one.message)
-                self._history.restart(one.series.digest, one.last)
+                self._log_other_writer(item.message)
+                self._history.restart(item.series.digest, item.last)
         return refused
 
     def _note_unsure(self, sent: Sequence[SentPoint]) -> None:
@@ -204,12 +204,12 @@ class GoogleSink(Sink):
 
     def destination(self) -> Mapping[str, str]:
         config, env = self._config, os.environ
-        found = {"prefix": config.prefix, "endpoint": config.endpoint or ""}
+        facts = {"prefix": config.prefix, "endpoint": config.endpoint or ""}
         if self._client:
-            return found | {"project": self._client.project or "the machine's"}
+            return facts | {"project": self._client.project or "the machine's"}
         given = "" if config.insecure else env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT")
         project = config.project or given
-        return found | ({"project": project} if project else {})
+        return facts | ({"project": project} if project else {})
 
     def find(self, dims: Sequence[str]) -> str:
         del dims

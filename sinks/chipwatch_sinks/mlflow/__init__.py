@@ -126,11 +126,11 @@ class MlflowSink(Sink):
     def open(self) -> None:
         self.close()
         self._note_process()
-        server, found = self._find_server()
+        server, members = self._find_server()
         self._url = server.url
         api = Api(server, self._config.timeout)
         try:
-            self._run = self._run or self._find_run(api, found)
+            self._run = self._run or self._find_run(api, members)
         except BaseException:
             api.close()
             raise
@@ -145,29 +145,31 @@ class MlflowSink(Sink):
                 self._process, self._since = f"{pid} {began}", started_at(proc, pid, self._clock())
 
     def _find_server(self) -> tuple[Server, list[ProcessFacts]]:
-        """Return the server, and what the watched processes say; raise Refused or Retryable."""
+        """Return the server, and the watched processes; raise Refused or Retryable."""
         if (pid := self._config.pid) is not None and not (self._uri and self._run):
             self._found = [*processes(self._config.proc, pid)] or self._found
-        found = self._found
+        members = self._found
         if self._uri:
-            return server_of(self._uri, self._env), found
-        for one in found:
-            if uri := one.env.get(URI):
+            return server_of(self._uri, self._env), members
+        for process in members:
+            if uri := process.env.get(URI):
                 if fault := store_fault(uri):
                     raise Refused(f"{URI} of the watched process: {fault}")
-                return server_of(uri, one.env), found
-        self._store = next((store for one in found if one.folder and (store := store_in(one.folder))), self._store)
+                return server_of(uri, process.env), members
+        self._store = next(
+            (store for process in members if process.folder and (store := store_in(process.folder))), self._store
+        )
         beside = f"; the watched process logs to {self._store}: {how_to_serve(self._store)}" if self._store else ""
         raise Refused(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri{beside}")
 
-    def _find_run(self, api: Api, found: Sequence[ProcessFacts]) -> str:
+    def _find_run(self, api: Api, processes: Sequence[ProcessFacts]) -> str:
         """Return the run that the watched processes name, or have started; raise Refused or Retryable."""
         pid, advice = self._config.pid, f"set {RUN} or sinks.mlflow.run"
         if pid is None:
             raise Refused(f"no run: {advice}")
-        if run := next((run for one in found if (run := one.env.get(RUN))), None):
+        if run := next((run for one in processes if (run := one.env.get(RUN))), None):
             return run
-        for folder in {one.folder for one in found if one.folder}:
+        for folder in {one.folder for one in processes if one.folder}:
             if (store := store_in(folder)) and (run := run_in(store, self._since)):
                 return run
         if not (self._config.newest_run and self._process):
@@ -262,11 +264,11 @@ class MlflowSink(Sink):
 
     def destination(self) -> Mapping[str, str]:
         """Return the server, the run and the prefix of the keys; a run that is not known belongs to its process."""
-        found = {"server": self._url, "run": self._run, "keys": f"{self._prefix}*"}
+        facts = {"server": self._url, "run": self._run, "keys": f"{self._prefix}*"}
         if self._of_tree:
             self._note_process()
-            found["process"] = self._process
-        return {word: value for word, value in found.items() if value or word == "keys"}
+            facts["process"] = self._process
+        return {word: value for word, value in facts.items() if value or word == "keys"}
 
     def find(self, dims: Sequence[str]) -> str:
         del dims

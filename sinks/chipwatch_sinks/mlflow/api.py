@@ -131,7 +131,7 @@ class Api:
 
     def running(self, user: str, since: int) -> Sequence[str]:
         """Return the newest two runs of a user that are running and began after `since` (ms since the epoch)."""
-        found = self._ask(
+        listing = self._ask(
             "POST", "/experiments/search", json.dumps({"max_results": MAX_EXPERIMENTS}).encode(), _Experiments
         )
         name = user.replace("'", "")
@@ -141,7 +141,7 @@ class Api:
             f"tags.`mlflow.user` = '{name}'",
         )
         query = {
-            "experiment_ids": [each.experiment_id for each in found.experiments],
+            "experiment_ids": [each.experiment_id for each in listing.experiments],
             "filter": " and ".join(conditions),
             "order_by": ["attributes.start_time DESC"],
             "max_results": 2,

@@ -98,7 +98,7 @@ def run_in(store: str, since: int) -> str | None:
         with contextlib.closing(
             sqlite3.connect(f"{Path(store.removeprefix('sqlite:///')).as_uri()}?mode=ro", uri=True, timeout=1)
         ) as db:
-            found = db.execute(f"{query} ORDER BY start_time DESC LIMIT 1", (since,)).fetchone()
+            row = db.execute(f"{query} ORDER BY start_time DESC LIMIT 1", (since,)).fetchone()
     except (sqlite3.Error, ValueError):
         return None
-    return str(found[0]) if found else None
+    return str(row[0]) if row else None

@@ -107,10 +107,10 @@ class OtlpSink(Sink):
     def __init__(self, config: Config, env: Mapping[str, str] | None = None) -> None:
         """Take the environment; raise ConfigError for an invalid address in it."""
         env = os.environ if env is None else env
-        found, is_plain = Environment(env), config.flavour == "plain"
-        theirs = found if is_plain else Environment({})
+        variables, is_plain = Environment(env), config.flavour == "plain"
+        theirs = variables if is_plain else Environment({})
         self._config, self._bounds = config, BOUNDS[config.flavour]
-        self._is_delta = config.temporality == "delta" if config.temporality else bool(found.delta)
+        self._is_delta = config.temporality == "delta" if config.temporality else bool(variables.delta)
         self._is_json = (config.protocol or theirs.protocol) == "json"
         self._is_zipped = (config.compression or theirs.compression) != "none"
         self._timeout = config.timeout or theirs.timeout or TIMEOUT
@@ -127,7 +127,7 @@ class OtlpSink(Sink):
         else:
             self._flavour = Google(config)
         self._encoder = OtlpEncoder(
-            {**found.resource, **config.resource_attributes},
+            {**variables.resource, **config.resource_attributes},
             gauges=config.gauges,
             delta=self._is_delta,
             on_points=config.machine_attributes,
@@ -136,7 +136,7 @@ class OtlpSink(Sink):
         self._marks_ended = is_plain if config.mark_ended is None else config.mark_ended
         self._client: HttpClient | None = None
         self._warned = False
-        self._ignored = theirs.ignored | found.ignored
+        self._ignored = theirs.ignored | variables.ignored
         parts = 3 if config.gauges == "mean-min-max" else 1
         most = self._bounds.points // parts
         self._room = most // ROOM if self._marks_ended else 0
@@ -203,10 +203,10 @@ class OtlpSink(Sink):
     def destination(self) -> Mapping[str, str]:
         """Return the flavour and the address, without its query, and region or project where they are known."""
         config = self._config
-        found = {"flavour": config.flavour, "endpoint": self.shown or (LOCAL if config.flavour == "plain" else "")}
+        facts = {"flavour": config.flavour, "endpoint": self.shown or (LOCAL if config.flavour == "plain" else "")}
         if config.flavour == "plain" or self._client is None:
-            found = {key: value for key, value in found.items() if value}
-        return found | ({"project": config.project} if config.project else {})
+            facts = {key: value for key, value in facts.items() if value}
+        return facts | ({"project": config.project} if config.project else {})
 
     @property
     def shown(self) -> str:

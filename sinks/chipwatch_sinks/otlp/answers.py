@@ -57,12 +57,12 @@ def judge(answer: HttpAnswer, advice: Mapping[int, str] = ADVICE) -> Partial:
                 f"the answer is {status} with a page instead of OTLP ({kind}): check endpoint_url and proxy"
             )
         try:
-            found = _partial(answer)
+            partial = _partial(answer)
         except BadMessage:
             return Partial(
                 oddity=f"the answer {status} is not OTLP ({kind}), but counts as accepted: check endpoint_url"
             )
-        return Partial(found.rejected, answer.says(found.words))
+        return Partial(partial.rejected, answer.says(partial.words))
     words = answer.says(_status_words(answer))
     says = f"the answer is {status}{f': {words}' if words else ''}"
     if status in RETRIED:
@@ -109,10 +109,10 @@ def _status_words(answer: HttpAnswer) -> str:
         return ""
     try:
         if kind == JSON or (kind != PROTOBUF and body[:1] == b"{"):
-            found = _json(body)
-            error = found.get("error")
+            status = _json(body)
+            error = status.get("error")
             inner = error if isinstance(error, dict) else {}
-            words = (inner.get("message"), found.get("message"), found.get("Message"), error, found.get("__type"))
+            words = (inner.get("message"), status.get("message"), status.get("Message"), error, status.get("__type"))
             return next((word for word in words if isinstance(word, str) and word), "")
         if kind == PROTOBUF:
             texts = [value for number, value in _few(body) if number == 2 and isinstance(value, bytes)]
@@ -124,10 +124,10 @@ def _status_words(answer: HttpAnswer) -> str:
 
 def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a message; raise Unreadable for so many that an answer cannot have them."""
-    for count, found in enumerate(fields(content)):
+    for count, item in enumerate(fields(content)):
         if count == MAX_FIELDS:
             raise BadMessage
-        yield found
+        yield item
 
 
 def _is_page(answer: HttpAnswer) -> bool:
@@ -141,9 +141,9 @@ def _kind(answer: HttpAnswer) -> str:
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
         raise BadMessage from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadMessage
-    return found
+    return content

@@ -119,10 +119,10 @@ class OtlpEncoder:
 
     def encode(self, batch: Sequence[Datapoint], ended: Sequence[tuple[str, Dimensions]] = ()) -> bytes:
         """Return the request for these points, and a point without a value for each series that has ended."""
-        known, used, is_plain = self._series, self._used, self._gauges == "mean"
+        cache, used, is_plain = self._series, self._used, self._gauges == "mean"
         for point in batch:
             metric, value, dims, at, start_time, _, total, _ = point
-            series, kind = known.get((metric.name, dims)), metric.kind
+            series, kind = cache.get((metric.name, dims)), metric.kind
             if series is None or series.kind is not kind or series.unit != metric.unit:
                 series = self._learn(point)
             if kind is COUNTER:
@@ -145,7 +145,7 @@ class OtlpEncoder:
                 series.gap, series.at = at - series.at, at
         self._newest = max(self._newest, batch[-1].at)
         for key in ended:
-            if (series := known.get(key)) is not None:
+            if (series := cache.get(key)) is not None:
                 self._add_marker(series)
         return self._finish()
 
@@ -230,10 +230,10 @@ class OtlpEncoder:
         if len(self._series) >= CACHED_SERIES:
             for cache in (self._series, self._groups, self._resources):
                 cache.clear()
-        made = self._make_series(point.metric, point.dims)
-        made.at = point.at - FIRST_GAP
-        self._series[point.metric.name, point.dims] = made
-        return made
+        series = self._make_series(point.metric, point.dims)
+        series.at = point.at - FIRST_GAP
+        self._series[point.metric.name, point.dims] = series
+        return series
 
     def _make_series(self, metric: Metric, dims: Dimensions) -> _Series:
         machine = tuple(pair for pair in dims.items_sorted if pair[0] not in metric.dims)
@@ -301,17 +301,17 @@ def _whole_since(start: int, at: int, value: float) -> bytes | None:
 def _histogram_point(own: bytes, point: Datapoint) -> bytes:
     """Return an ExponentialHistogramDataPoint of one window; OTLP wants no sum where values are negative."""
     total = summary_of(point)
-    found = histogram_of(total)
+    histogram = histogram_of(total)
     start = point.at if point.window_start is None else point.window_start
     head = Struct("<BQBQBQ").pack(0x11, start, 0x19, point.at, 0x21, total.count)
     if total.minimum >= 0:
         head += Struct("<Bd").pack(0x29, total.sum)
-    tail = Struct("<BQBdBd").pack(0x39, found.zeros, 0x61, total.minimum, 0x69, total.maximum)
-    buckets = _buckets(8, found.positive) + _buckets(9, found.negative)
-    return message(1, own + head + b"\x30" + zigzag(found.scale) + buckets + tail)
+    tail = Struct("<BQBdBd").pack(0x39, histogram.zeros, 0x61, total.minimum, 0x69, total.maximum)
+    buckets = _buckets(8, histogram.positive) + _buckets(9, histogram.negative)
+    return message(1, own + head + b"\x30" + zigzag(histogram.scale) + buckets + tail)
 
 
-def _buckets(number: int, found: Buckets) -> bytes:
-    if not found.counts:
+def _buckets(number: int, buckets: Buckets) -> bytes:
+    if not buckets.counts:
         return b""
-    return message(number, b"\x08" + zigzag(found.offset) + message(2, b"".join(map(varint, found.counts))))
+    return message(number, b"\x08" + zigzag(buckets.offset) + message(2, b"".join(map(varint, buckets.counts))))

@@ -53,10 +53,10 @@ class Environment:
     @property
     def headers(self) -> dict[str, str]:
         """The headers; values are percent-encoded."""
-        found: dict[str, str] = {}
+        pairs: dict[str, str] = {}
         for name in ("HEADERS", "METRICS_HEADERS"):
-            found |= self._pairs(f"{EXPORTER}{name}", headers_fault)
-        return found
+            pairs |= self._pairs(f"{EXPORTER}{name}", headers_fault)
+        return pairs
 
     @property
     def timeout(self) -> float | None:
@@ -98,7 +98,7 @@ class Environment:
 
     def _pairs(self, variable: str, fault_of: Callable[[Mapping[str, str]], str | None]) -> dict[str, str]:
         """Return KEY=VALUE,... with percent-decoded values; faults do not repeat these, which may be secrets."""
-        found = {}
+        pairs = {}
         for number, part in enumerate(self._env.get(variable, "").split(","), 1):
             if not part.strip():
                 continue
@@ -106,11 +106,11 @@ class Environment:
             if not equals or not key.strip():
                 self.ignored[variable] = f"expected KEY=VALUE,..., and part {number} has another form"
                 return {}
-            found[unquote(key.strip())] = unquote(value.strip())
-        if fault := fault_of(found):
+            pairs[unquote(key.strip())] = unquote(value.strip())
+        if fault := fault_of(pairs):
             self.ignored[variable] = fault
             return {}
-        return found
+        return pairs
 
 
 def _chosen_from(*words: str) -> Callable[[str], str | None]:

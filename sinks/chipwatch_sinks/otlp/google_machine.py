@@ -58,15 +58,15 @@ class MachineToken:
     def _fetch(self) -> None:
         asked = time.monotonic()
         try:
-            found = decode(_get(self._service, TOKEN), _Token, f"{self._service.url} gives no token")
-            token = found.access_token
+            answer = decode(_get(self._service, TOKEN), _Token, f"{self._service.url} gives no token")
+            token = answer.access_token
             if not (token and token.isascii() and token.isprintable()):
                 raise NoMetadata(f"{self._service.url} gives no token")  # noqa: TRY301  # one message for what is wrong
         except _NoAccount as problem:
             raise Refused(f"Google credentials: {problem}; attach a service account to this machine") from None
         except NoMetadata as problem:
             raise Retryable(f"Google credentials: {problem}") from None
-        self._token, self._until = token, asked + found.expires_in - MARGIN
+        self._token, self._until = token, asked + answer.expires_in - MARGIN
 
 
 class _NoAccount(NoMetadata):

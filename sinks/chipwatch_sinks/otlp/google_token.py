@@ -33,14 +33,14 @@ class GoogleToken:
 
     def headers(self, url: str) -> dict[str, str]:
         """Return the token, and the quota project if there is one; raise Refused or Retryable."""
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         try:
-            self._credentials.before_request(send, "POST", url, found)
+            self._credentials.before_request(send, "POST", url, headers)
         except GoogleAuthError as problem:
             raise blame(problem) from None
         except UNEXPECTED as problem:
             raise Retryable(f"Google credentials: the answer cannot be read ({type(problem).__name__})") from None
-        return found
+        return headers
 
     def expire(self) -> None:
         """Fetch another token for the next request."""

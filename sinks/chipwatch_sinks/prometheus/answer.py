@@ -77,12 +77,12 @@ class PageAnswers:
 
 def chosen(accept: str) -> tuple[Format, str]:
     """Return the format that an Accept header prefers, and its content type; text 0.0.4 if it names none of ours."""
-    best, found = 0.0, (Format.TEXT, TEXT)
+    best, best_type = 0.0, (Format.TEXT, TEXT)
     for kind, options in _weighed(accept):
         offered, weight = TYPES.get((kind, options.get("version", ""))), _weight(options)
         if offered and weight > best:
-            best, found = weight, offered
-    return found
+            best, best_type = weight, offered
+    return best_type
 
 
 def accepts_gzip(accept_encoding: str) -> bool:

@@ -86,15 +86,15 @@ def label_name(key: str) -> str:
 
 def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str] | None:
     """Return labels with escaped values; None if two keys become one. Empty values are left out."""
-    found: dict[str, str] = {}
+    escaped: dict[str, str] = {}
     for key, value in pairs:
         if not value:
             continue
         name = label_name(key)
-        if name in found:
+        if name in escaped:
             return None
-        found[name] = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return found
+        escaped[name] = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return escaped
 
 
 def flat_name(name: str, values: Iterable[str]) -> str:

@@ -143,10 +143,10 @@ UNAUTHORIZED: Final = Response(
 def _stamp(path: Path) -> tuple[int, ...]:
     """Return time, size and inode of a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _check_rights(path: Path, *, secret: bool) -> None:
