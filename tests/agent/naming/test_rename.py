@@ -211,7 +211,7 @@ def test_a_counter_that_began_with_the_agent_counts_from_its_own_0():
 def test_of_a_counter_that_began_anew_before_our_eyes_all_that_the_window_saw_counts():
     rename = Renamer(WANDB)
     rename(sent(5, 10.0, 10.0)._replace(start_time=4))
-    done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(start_time=8, window_start=5))  # 3 before it began anew
+    done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(start_time=8, window_start=5))  # 3 before its reset
     assert (done.value, done.start_time) == (10.0, 6)
 
 

@@ -57,7 +57,7 @@ class Row:
     """By tool, with the catalogue's places."""
 
     def point(self, value: float, at: int = 7) -> Datapoint:
-        """Return a point of the metric, each dimension of which has a value of its own."""
+        """Return a point of the metric with another value for each dimension."""
         metric = Metric(self.name, self.kind, self.unit, "M.", dims=self.dims)
         dims = Dimensions({key: f"my-{key}" for key in self.dims})
         return metric.point(at, value, dims, start_time=1 if self.kind is Kind.COUNTER else None)

@@ -22,7 +22,7 @@ S = 10**9
 KEYS = ("gpu", "uuid", "model")
 GPU = Dimensions(gpu="1", uuid="GPU-a7c8", model="Tesla T4", hostname="n-1")
 LABELS = {"gpu": "1", "UUID": "GPU-a7c8", "device": "nvidia1", "modelName": "Tesla T4", "Hostname": "n-1"}
-# The fields of etc/default-counters.csv of dcgm-exporter, with those of its comments.
+# The fields in etc/default-counters.csv of dcgm-exporter, also in its comments.
 DCGM_FIELDS = {
     "DEV": "SM_CLOCK MEM_CLOCK MEMORY_TEMP GPU_TEMP POWER_USAGE TOTAL_ENERGY_CONSUMPTION PCIE_REPLAY_COUNTER GPU_UTIL MEM_COPY_UTIL"
     " ENC_UTIL DEC_UTIL XID_ERRORS FB_FREE FB_USED FB_RESERVED NVLINK_BANDWIDTH_TOTAL VGPU_LICENSE_STATUS POWER_VIOLATION"
