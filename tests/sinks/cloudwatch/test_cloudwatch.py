@@ -312,10 +312,12 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    contract = ["chipwatch", "chipwatch.datapoint", "chipwatch.errors", "chipwatch.sink", "chipwatch.version"]
+    contract = ["chipwatch", "chipwatch.datapoint", "chipwatch.errors", "chipwatch.redaction", "chipwatch.sink"]
+    contract += ["chipwatch.version"]
     net = [
         "chipwatch.net",
         "chipwatch.net.address",
+        "chipwatch.net.final_response",
         "chipwatch.net.http_client",
         "chipwatch.net.timed_socket",
         "chipwatch.net.trusted_clock",
