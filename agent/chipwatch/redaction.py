@@ -9,19 +9,19 @@ from typing import Any, Final
 MAX_LENGTH: Final = 2000
 """Characters of a line."""
 SHORTEST: Final = 4
-"""Characters of a secret that is looked for: of a shorter one parts of other words would go."""
+"""Shortest secret that is replaced; a shorter one would match parts of other words."""
 WORD: Final = r"[^\s\"'`,;&<>(){}\[\]\\]"
 NAME: Final = (
     r"(?:secret|token|passw|credential|auth|cookie|signature|session"
     r"|(?:api|access|account|encryption|ingestion|license|private|shared|write)[_-]?key)"
 )
 FILE_NAME: Final = r"(?<!file)(?<!path)"
-"""The name of an option whose value is where a secret stands."""
+"""Excludes options whose value is the path of a file with a secret."""
 PROGRAM: Final = (
     r"(retrieving credentials from custom-process: |Executable exited with non-zero return code \d+\. Error: )"
     r"(?:(?!\n\n).)+"
 )
-"""What botocore and google-auth say of a credential process continues with the program's output."""
+"""Messages of botocore and google-auth about a credential process; the program's output follows."""
 RULES: Final = tuple(
     (re.compile(pattern, re.DOTALL), instead)
     for pattern, instead in (
@@ -55,15 +55,15 @@ RULES: Final = tuple(
         (r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w-]{30,}|\bdapi[0-9a-f]{32}\b", "..."),
     )
 )
-"""What is secret by its form or by what stands before it, and what takes its place."""
+"""Patterns of secrets, by their form or by the words before them, and their replacements."""
 
 
 def without_secrets(text: str) -> str:
     """
-    Return `text` with "..." in the place of what is secret by its form or by what stands before it.
+    Return `text` with "..." in place of secrets, which it knows by their form or by the words before them.
 
-    That is a user and password of an address, its query, a header or value with the name of a secret, the output of a
-    credential process, and what looks like a key.
+    Secrets are user and password of an address, its query, a header or value with the name of a secret, the output of
+    a credential process, and texts that look like a key.
     """
     for pattern, instead in RULES:
         text = pattern.sub(instead, text)

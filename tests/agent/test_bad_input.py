@@ -187,7 +187,7 @@ def test_a_wrong_file_is_refused(here, tmp_path, command, text, line):
         ("Bare", "not a plugin: <class 'theirs.Bare'> has no dataclass Config"),
         ("Empty", "not a plugin: <class 'theirs.Empty'> has no method open; chipwatch.Collector says what it does"),
         ("Idle", "it cannot be built: TypeError: Can't instantiate abstract class Idle .*collect.*"),
-        ("thing", "not a plugin: 5 is no class"),
+        ("thing", "not a plugin: 5 is not a class"),
         ("Odd", "it cannot be built: TypeError: 'int' object is not iterable"),
         ("missing", "its import fails: AttributeError: module 'theirs' has no attribute 'missing'"),
     ],

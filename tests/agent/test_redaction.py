@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.logs.formats import Formatter
-from chipwatch.net.http_client import Answer
+from chipwatch.net.http_client import HttpAnswer
 from chipwatch.redaction import MAX_LENGTH, one_line, redacted, without, without_secrets
 from chipwatch.status.heartbeat import Heartbeat
-from chipwatch.status.server import Health
+from chipwatch.status.server import HealthServer
 from chipwatch.status.socket import StatusServer, ask
 
 
@@ -95,7 +95,7 @@ def test_a_character_that_is_not_visible_is_shown_by_its_escape(text, told):
 
 def test_what_a_request_kept_secret_is_found_wherever_it_stands():
     assert without("say friend and enter", ["friend", "friend and", "a"]) == "say ... enter"
-    said = Answer(500, {}, b"", ("friend of ours",)).says("x" + " " * 1995 + "friend of ours")
+    said = HttpAnswer(500, {}, b"", ("friend of ours",)).says("x" + " " * 1995 + "friend of ours")
     assert said == "x ..."  # not its beginning, where the text is cut
 
 
@@ -139,7 +139,7 @@ def test_log_status_health_and_heartbeat_leave_out_the_same(tmp_path):
         assert ask(tmp_path, "status") == {"sinks": {"a": {"last_error": clean}}}
     finally:
         server.close()
-    health = Health("127.0.0.1:0", lambda: (True, {}), lambda: (False, {"refused": {"a": words}}))
+    health = HealthServer("127.0.0.1:0", lambda: (True, {}), lambda: (False, {"refused": {"a": words}}))
     try:
         with pytest.raises(HTTPError) as caught:
             urlopen(f"http://127.0.0.1:{health.port}/readyz", timeout=5)

@@ -19,7 +19,7 @@ from tests.bench.command import WARM_UP, agent_command, running
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
 
 from chipwatch.datapoint import Dimensions, counter, gauge
-from chipwatch_sinks.otlp.encoding import Encoder
+from chipwatch_sinks.otlp.encoding import OtlpEncoder
 
 POINTS, METRICS = 1000, 10
 TURNS = 50
@@ -32,7 +32,7 @@ RESIDENT = {"plain": 32.0, "cloudwatch": 37.0, "google": 39.0, "google with a ke
 
 def encoding(effort: Effort) -> list[Figure]:
     """Encode 1000 points whose values are new; take turns with OpenTelemetry's exporter, where it is installed."""
-    encoder, turns = Encoder({}), count()
+    encoder, turns = OtlpEncoder({}), count()
     metrics = [
         (counter if n % 2 else gauge)(f"bench.metric{n}", "By", f"Metric {n}.", dims=("gpu", "kind", "part"))
         for n in range(METRICS)

@@ -27,8 +27,8 @@ from chipwatch.host.last_values import LastValues
 from chipwatch.pipeline.window import Window
 from chipwatch.testing import check_collector
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder
-from chipwatch_sinks.google.history import History, Last
-from chipwatch_sinks.otlp.encoding import Encoder as OtlpEncoder
+from chipwatch_sinks.google.history import Last, SentHistory
+from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.prometheus.page import Format, Page
 from chipwatch_sinks.stdout import StdoutSink
 
@@ -64,7 +64,7 @@ class Sinks:
         """Value and start at the cumulative sinks."""
         self.added: dict[str, float] = defaultdict(float)
         """Increases at those that take increases."""
-        self._history = History()
+        self._history = SentHistory()
         self.start(BEGUN)
 
     def start(self, born: int) -> None:

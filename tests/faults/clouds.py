@@ -26,7 +26,7 @@ from tests.faults.corruptions import AT, window
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.collectors.openmetrics.fetch import Failed, Scraper
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.ec2 import Ec2
 from chipwatch.identity.ecs import Ecs
 from chipwatch.identity.gce import Gce
@@ -55,7 +55,7 @@ def targets(stack: ExitStack, folder: Path) -> Iterator[tuple]:
     page = b"# TYPE a counter\na_total 1\n# EOF\n"
     kinds = ("Content-Type: text/plain; version=0.0.4", "Content-Type: application/openmetrics-text; version=1.0.0")
     yield "endpoint http", [http(200, page, kind) for kind in kinds], server.fed(lambda: _scrape(server.url)), (Failed,)
-    hardware = Hardware(folder, {})
+    hardware = DmiTables(folder, {})
     ec2 = Ec2({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, hardware)
     yield (
         "metadata ec2",

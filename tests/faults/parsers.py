@@ -40,7 +40,7 @@ from chipwatch.host.process_tree import parse_stat
 from chipwatch.identity.local import Kubernetes
 from chipwatch.spool.chunk import UnreadableChunk, decode, encode
 from chipwatch.status import heartbeat
-from chipwatch_sinks.google.history import History
+from chipwatch_sinks.google.history import SentHistory
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 AT = 1_800_000_000_000_000_000
@@ -85,7 +85,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "kubernetes namespace", [b"default", b"kube-system\n"], kubernetes(folder)
     body = encode(window(0), COMMON)
     yield "chunk decode", [body, encode(window(50), None)], chunk_of, (UnreadableChunk,)
-    yield "memo google", [_history()], lambda data: History().load(data)
+    yield "memo google", [_history()], lambda data: SentHistory().load(data)
     yield "memo heartbeat", [json.dumps({"at": 5.5, "late": 3.0, "why": "no", "pid": 7}).encode()], heart(folder)
     toml = [sample_config().encode(), _uncommented(sample_config())]
     yield "config toml", toml, toml_file(folder), (ConfigError,)
@@ -181,7 +181,7 @@ def kubernetes(folder: Path):
 
 
 def _history() -> bytes:
-    history = History()
+    history = SentHistory()
     for n, point in enumerate(window(0)):
         history.keep(bytes([n]), history.follow(bytes([n]), point))
     return history.dump()

@@ -26,7 +26,7 @@ from chipwatch.collectors.storage import StorageCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.last_values import LastValues
-from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.dmi import DmiTables
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 AT = 1_800_000_000_000_000_000
@@ -223,5 +223,5 @@ def _neuron(root: Path) -> Iterator[object]:
 
 
 def _dmi(root: Path) -> Iterator[object]:
-    hardware = Hardware(root / "sys", {})
+    hardware = DmiTables(root / "sys", {})
     yield from (hardware.is_ec2, hardware.is_google, hardware.is_hidden, hardware.why, *hardware.words)

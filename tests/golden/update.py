@@ -18,7 +18,7 @@ from chipwatch.config.load import load
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Kind
 from chipwatch.identity.names import NAMES
-from chipwatch.naming.otel import OTEL, VERSION
+from chipwatch.naming.profiles import profile
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.rules import label_key, metric_type
 
@@ -139,11 +139,11 @@ def otel_names() -> str:
     """Return the page on the names of OpenTelemetry."""
     declared = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
     rows = []
-    for ours, name in OTEL.items():
+    for ours, name in profile("otel").names.items():
         scale = f"x {name.factor:g}" if name.factor != 1 else ""
         dims = ", ".join(f"`{key}={value}`" for key, value in name.dims.items())
         rows.append(f"| `{ours}` | `{name.template}` | `{name.unit or declared[ours].unit}` | {scale} | {dims} |\n")
-    return OTEL_INTRO.format(version=VERSION) + "".join(rows)
+    return OTEL_INTRO.format(version=profile("otel").version) + "".join(rows)
 
 
 def names() -> str:

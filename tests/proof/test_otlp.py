@@ -18,7 +18,7 @@ from chipwatch.datapoint import Dimensions, Kind, counter, gauge
 from chipwatch.pipeline.window import summarise
 from chipwatch.version import __version__
 from chipwatch_sinks.otlp import OtlpSink
-from chipwatch_sinks.otlp.encoding import Encoder
+from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.otlp.histogram import histogram_of
 from chipwatch_sinks.otlp.resource import SCHEMA, resource_of
 
@@ -89,7 +89,7 @@ def test_opentelemetrys_exporter_sends_the_same_fields(gauges, delta):
         )  # fmt: skip
         assert done.stdout == "SUCCESS", done.stderr
         theirs = ordered(parse(receiver.requests[0].body))
-    ours = ordered(parse(Encoder({}, gauges=gauges, delta=delta).encode(points)))
+    ours = ordered(parse(OtlpEncoder({}, gauges=gauges, delta=delta).encode(points)))
     assert ours == theirs
 
 

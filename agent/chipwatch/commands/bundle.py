@@ -23,7 +23,7 @@ from chipwatch.errors import CommandError, ConfigError
 from chipwatch.logs.file import LOG_NAME
 from chipwatch.redaction import without_secrets
 from chipwatch.status.heartbeat import state_folder
-from chipwatch.status.socket import NoAnswer, ask
+from chipwatch.status.socket import NoAgent, ask
 from chipwatch.version import __version__
 
 MOST_LOG: Final = 64 << 10
@@ -212,5 +212,5 @@ def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
 def _asked(folder: Path, question: str) -> dict[str, Any]:
     try:
         return ask(folder, question)
-    except NoAnswer as why:
+    except NoAgent as why:
         return {"no_answer": str(why)}

@@ -19,7 +19,7 @@ from chipwatch.config.options import Config
 from chipwatch.datapoint import Level
 from chipwatch.errors import ConfigError, text_of
 from chipwatch.extensions import IsScraped
-from chipwatch.identity.local import Records
+from chipwatch.identity.local import RecordsSource
 from chipwatch.identity.resolver import Identity, sources
 from chipwatch.logs.file import LOG_NAME, to_file
 from chipwatch.logs.formats import to_stderr
@@ -35,7 +35,7 @@ from chipwatch.status import heartbeat
 
 if TYPE_CHECKING:
     from chipwatch.runtime.wrapped import WrappedCommand
-    from chipwatch.status.server import Health
+    from chipwatch.status.server import HealthServer
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class _Run:
     config: Config
     common: Identity
     pipeline: Pipeline | None = None
-    health: Health | None = None
+    health: HealthServer | None = None
 
     def serve_health(self) -> None:
         """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
@@ -281,7 +281,7 @@ def identify(config: Config, acknowledge: float, *, wrapped: bool = False) -> Id
     `wrapped`: a command will run in the cgroup of this process.
     """
     among = sources(os.environ, config.sys, owner_of_watched(config, wrapped=wrapped))
-    among = (Records(), *among) if config.stdin else among
+    among = (RecordsSource(), *among) if config.stdin else among
     identity = Identity(config.common_dims, config.dims, among, hints(config))
     identity.start()
     if acknowledge and not identity.wait(acknowledge):

@@ -1,1 +1,5 @@
-"""Configuration: from files, flags and the environment to checked values, and to the plugins they name."""
+"""
+Configuration: from files, flags and the environment to checked values, and to the plugins they name.
+
+It starts nothing: pipeline and runtime use its values.
+"""

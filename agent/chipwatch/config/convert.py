@@ -56,10 +56,10 @@ def values_of(
 ) -> dict[str, Any]:
     """Return the values of `table` in the types of the fields of `shape`; texts too, unless `strict`."""
     hints = typing.get_type_hints(shape, include_extras=True)
-    known = options_of(shape)
+    options = options_of(shape)
     for key in table:
-        if key not in known:
-            raise ConfigError(f"{path_of(where, key)}: no such option{nearest(key, known)}")
+        if key not in options:
+            raise ConfigError(f"{path_of(where, key)}: no such option{nearest(key, options)}")
     return {
         key: value_of(hints[key], value, labels.get(key) or path_of(where, key), strict=strict)
         for key, value in table.items()

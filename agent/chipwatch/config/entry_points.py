@@ -1,12 +1,13 @@
-"""Reads which plugins the installed distributions offer: packaging.python.org/en/latest/specifications/entry-points."""
+"""Reads the entry points of the installed distributions: packaging.python.org/en/latest/specifications/entry-points."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
-from functools import reduce
+from functools import lru_cache, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,22 +30,38 @@ def entry_points(group: str) -> list[EntryPoint]:
     """
     Return the entry points of `group`, of each distribution as it stands first on `sys.path`.
 
-    importlib.metadata, which takes 3 MB, is asked only where a part of the path is no folder, but an archive.
+    The files are read again when a folder of `sys.path` has changed. importlib.metadata, which takes 3 MB, is asked
+    only if a part of the path is an archive instead of a folder.
     """
-    found, seen = list[EntryPoint](), set[str]()
-    for place in dict.fromkeys(sys.path):
+    groups = _read_all(tuple((place, _changed_at(place)) for place in dict.fromkeys(sys.path)))
+    return _ask_library(group) if groups is None else groups.get(group, [])
+
+
+def _changed_at(place: str) -> int:
+    try:
+        return Path(place).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _read_all(places: tuple[tuple[str, int], ...]) -> dict[str, list[EntryPoint]] | None:
+    """Return the entry points of all groups; None if a place is an archive."""
+    points, seen = defaultdict[str, list[EntryPoint]](list), set[str]()
+    for place, _ in places:
         try:
             folders = sorted(os.scandir(place or "."), key=lambda folder: folder.name)
         except NotADirectoryError:
-            return _of_library(group)
+            return None
         except OSError:
             continue
         for folder in folders:
             stem, dot, kind = folder.name.rpartition(".")
-            if dot and kind in ("dist-info", "egg-info") and (of := _normalized(stem)) not in seen:
-                seen.add(of)
-                found += _read(Path(folder.path, "entry_points.txt"), group)
-    return found
+            if dot and kind in ("dist-info", "egg-info") and (name := _normalized(stem)) not in seen:
+                seen.add(name)
+                for group, point in _read(Path(folder.path, "entry_points.txt")):
+                    points[group].append(point)
+    return points
 
 
 def _normalized(stem: str) -> str:
@@ -52,22 +69,22 @@ def _normalized(stem: str) -> str:
     return re.sub(r"[-_.]+", "-", stem.partition("-")[0]).lower()
 
 
-def _read(file: Path, group: str) -> Iterator[EntryPoint]:
+def _read(file: Path) -> Iterator[tuple[str, EntryPoint]]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return
-    section = ""
-    for line in map(str.strip, text.splitlines() if group in text else ()):
+    group = ""
+    for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
-            section = line.strip("[]")
-        elif section == group and not line.startswith("#"):
+            group = line.strip("[]")
+        elif not line.startswith("#"):
             name, is_pair, value = line.partition("=")
             if is_pair:
-                yield EntryPoint(name.strip(), value.strip())
+                yield group, EntryPoint(name.strip(), value.strip())
 
 
-def _of_library(group: str) -> list[EntryPoint]:
+def _ask_library(group: str) -> list[EntryPoint]:
     from importlib import metadata  # noqa: PLC0415  # see above
 
-    return [EntryPoint(found.name, found.value) for found in metadata.entry_points(group=group)]
+    return [EntryPoint(point.name, point.value) for point in metadata.entry_points(group=group)]

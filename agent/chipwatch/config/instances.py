@@ -27,7 +27,7 @@ class NotLoaded(CommandError):
 
 
 def load_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
-    """Import the class of one plugin of those `known`, for a sink that of its type; raise ConfigError, or NotLoaded."""
+    """Import the class of a `known` plugin, for a sink of its type; raise ConfigError, or NotLoaded."""
     registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
         cls = plugins.load(group, registered, known)
@@ -49,7 +49,7 @@ def _limits(cls: Any) -> Limits:
 
 
 def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
-    """Import and build one plugin of those `known`; raise ConfigError, or NotLoaded."""
+    """Import and build one of the `known` plugins; raise ConfigError, or NotLoaded."""
     cls = load_plugin(group, name, config, known)
     return plugins.build(
         group, name, cls, configuration.plugin_config(cls, group.removeprefix("chipwatch."), name, config)
@@ -58,9 +58,9 @@ def build_plugin(group: str, name: str, config: Config, known: Known = None) -> 
 
 def build_collectors(config: Config) -> dict[str, Collector]:
     """
-    Return the collectors that the configuration asks for, or all that are installed; raise as build_plugin.
+    Return the configured collectors, or all installed ones; raise as build_plugin.
 
-    One that is fed from standard input is always among them.
+    A collector that reads standard input is always included.
     """
     fed = (config.stdin,) if config.stdin else ()
     return _build_all(plugins.COLLECTORS, dict.fromkeys((*configuration.chosen("collectors", config), *fed)), config)
@@ -72,16 +72,16 @@ def build_processors(config: Config) -> dict[str, Processor]:
 
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
-    """Build these plugins; leave one out that cannot be loaded, unless the configuration names those it wants."""
-    found, known = {}, plugins.installed(group)
+    """Build these plugins; leave out a plugin that cannot be loaded, unless the configuration names plugins."""
+    built, entries = {}, plugins.installed(group)
     for name in names:
         try:
-            found[name] = build_plugin(group, name, config, known)
+            built[name] = build_plugin(group, name, config, entries)
         except NotLoaded as problem:
             if getattr(config, group.removeprefix("chipwatch.").removesuffix("s")):
                 raise
             log.warning("%s", problem)
-    return found
+    return built
 
 
 def build_sinks(config: Config) -> dict[str, Sink]:
@@ -90,7 +90,7 @@ def build_sinks(config: Config) -> dict[str, Sink]:
 
 
 def hints(config: Config) -> tuple[str, ...]:
-    """Return the words that some sink needs to be known of this machine for itself; raise NotLoaded."""
+    """Return the dimensions of this machine that the sinks need for themselves; raise NotLoaded."""
     return tuple(
         sorted({word for name in config.sink for word in _limits(load_plugin(plugins.SINKS, name, config)).hints})
     )

@@ -1,4 +1,4 @@
-"""What environment variables give, as a layer of options, and layers merged."""
+"""Reads options from environment variables, and merges layers of options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 PREFIX: Final = "CHIPWATCH_"
 SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
 """
-What Kubernetes sets for a service, which may be called chipwatch, too:
+Variables that Kubernetes sets for a service, which may be called chipwatch:
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
 
@@ -27,22 +27,22 @@ def from_environment(shape: type, env: Mapping[str, str], prefix: str, tables: C
     Lists are separated by commas, tables are reached by a double underscore; an empty variable counts as not set.
     With `tables`, the names of the tables of plugins, an unknown variable is a warning: others may have set it.
     """
-    hints, known = typing.get_type_hints(shape, include_extras=True), options_of(shape)
-    found: dict[str, Any] = {}
+    hints, options = typing.get_type_hints(shape, include_extras=True), options_of(shape)
+    values: dict[str, Any] = {}
     for name, text in env.items():
         key, _, rest = name.removeprefix(prefix).lower().partition("__")
         if not (name.startswith(prefix) and text) or (tables and (key == "config" or (key in tables and rest))):
             continue
-        if key not in known or key in tables:
+        if key not in options or key in tables:
             if not SERVICE.fullmatch(key):
-                log.warning("%s is ignored: no such option%s", name, nearest(key, {*known} - {*tables}))
+                log.warning("%s is ignored: no such option%s", name, nearest(key, {*options} - {*tables}))
         elif rest:
-            found.setdefault(key, {})[rest] = text
+            values.setdefault(key, {})[rest] = text
         elif is_list(hints[key]):
-            found[key] = value_of(hints[key], [part.strip() for part in text.split(",") if part.strip()], name)
+            values[key] = value_of(hints[key], [part.strip() for part in text.split(",") if part.strip()], name)
         else:
-            found[key] = value_of(hints[key], text, name, strict=False)
-    return found
+            values[key] = value_of(hints[key], text, name, strict=False)
+    return values
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:

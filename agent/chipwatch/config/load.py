@@ -78,16 +78,16 @@ def load(
 
 
 def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None:
-    """Raise ConfigError for an unknown collector, processor, dimension or profile, and for a health that is no port."""
-    known = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
+    """Raise ConfigError for an unknown collector, processor, dimension or profile, and for an invalid `health`."""
+    choices = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
     for group in ("collectors", "processors"):
         kind = group[:-1]
         for name in getattr(config, group):
             if name not in installed[group]:
                 raise ConfigError(f"{_where(config, group, name)}: no such {kind}{nearest(name, installed[group])}")
         words = {*installed[group], *(plugins.FAMILIES if kind == "collector" else ()), "all"}
-        known |= {kind: words, f"no_{kind}": words}
-    for key, right in known.items():
+        choices |= {kind: words, f"no_{kind}": words}
+    for key, right in choices.items():
         value = getattr(config, key)
         for word in (value,) if isinstance(value, str) else value or ():
             if word not in right:
@@ -101,7 +101,7 @@ def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None
 
 
 def _check_sinks(config: Config, env: Mapping[str, str], installed: Iterable[str]) -> None:
-    """Raise ConfigError for a sink of no installed type, and for a name that is no file's or not one variable's."""
+    """Raise ConfigError for a sink of an unknown type, and for a name that a file or a variable cannot have."""
     variables: dict[str, str] = {}
     for name in dict.fromkeys((*config.sinks, *config.sink)):
         where = _where(config, "sinks", name)
@@ -130,7 +130,7 @@ def _check_windows(config: Config, interval: float, env: Mapping[str, str]) -> N
 
 
 def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: Mapping[str, str]) -> None:
-    """Raise ConfigError for a wrong table, or variable, of a plugin that does not run: else nobody would notice."""
+    """Raise ConfigError for a wrong table, or variable, of a plugin that does not run; nothing else reads them."""
     given = [variable for variable, text in env.items() if text]
     for group in TABLES:
         used = config.sink if group == "sinks" else chosen(group, config)
@@ -174,10 +174,10 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     shared = {key: value for key, value in general.items() if key in hints and value is not None}
     labels = {key: label_of(config, group, name, key, env) for key in hints}
     given = shared | merge(table, _own_environment(cls.Config, group, name, env))
-    made = convert(cls.Config, given, _where(config, group, name), labels)
-    if not is_address(getattr(made, "endpoint_url", None) or "http://host"):
+    options = convert(cls.Config, given, _where(config, group, name), labels)
+    if not is_address(getattr(options, "endpoint_url", None) or "http://host"):
         raise ConfigError(f"{labels['endpoint_url']}: expected http://HOST:PORT, or https, without spaces")
-    return made
+    return options
 
 
 def sink_type(name: str, config: Config, env: Mapping[str, str] | None = None) -> str:
@@ -186,7 +186,7 @@ def sink_type(name: str, config: Config, env: Mapping[str, str] | None = None) -
 
 
 def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:
-    """Return what the frame is to do for the sink `name`."""
+    """Return the general options of the sink `name`."""
     options = _frame_options(SinkOptions, "sinks", name, config, env)
     window = options.window if options.window is not None else config.window
     if config.high_resolution_metrics and window is None:
@@ -196,7 +196,7 @@ def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None
 
 
 def collector_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> CollectorOptions:
-    """Return what the frame is to do for the collector `name`."""
+    """Return the general options of the collector `name`."""
     return _frame_options(CollectorOptions, "collectors", name, config, env)
 
 
@@ -207,7 +207,7 @@ def required_collectors(config: Config) -> list[tuple[str, ...]]:
 
 
 def asked_collectors(config: Config) -> list[tuple[str, ...]]:
-    """Return the collectors that the configuration asks for; of those in one tuple, a family, one is enough."""
+    """Return the collectors that the configuration asks for; of each tuple, a family, one collector is enough."""
     run = [*chosen("collectors", config), *filter(None, [config.stdin])]
     families = (plugins.spelt_out([word], run) for word in (*config.collector, *filter(None, [config.stdin])))
     asked = (tuple(name for name in names if name in run) for names in families)
@@ -233,20 +233,20 @@ def label_of(config: Config, group: str, name: str, key: str, env: Mapping[str, 
 
 
 def _variables(group: str, name: str) -> str:
-    """Return what the environment variables of a plugin begin with."""
+    """Return the prefix of a plugin's environment variables."""
     return f"{PREFIX}{group}__{name}__".upper().replace("-", "_")
 
 
 def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return what the environment has for a plugin, as far as `shape` has it; raise ConfigError."""
+    """Return a plugin's options in the environment that `shape` has; raise ConfigError."""
     prefix, keys, own = _variables(group, name), options_of(shape), {}
-    known = {*keys, *FRAME_KEYS.get(group, ())}
+    allowed = {*keys, *FRAME_KEYS.get(group, ())}
     for variable, text in (os.environ if env is None else env).items():
         key = variable.removeprefix(prefix).lower().partition("__")[0]
         if variable.startswith(prefix) and key in keys:
             own[variable] = text
-        elif variable.startswith(prefix) and key not in known and shape is not FRAME_OPTIONS.get(group):
-            raise ConfigError(f"{variable}: no such option{nearest(key, known)}")
+        elif variable.startswith(prefix) and key not in allowed and shape is not FRAME_OPTIONS.get(group):
+            raise ConfigError(f"{variable}: no such option{nearest(key, allowed)}")
     return from_environment(shape, own, prefix)
 
 

@@ -17,7 +17,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400, extra=TIME)]
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What the frame does for any sink; stands in the sink's own table."""
+    """Options that every sink has, in the sink's own table."""
 
     type: str | None = None
     """Kind of sink, as installed; the table's name unless set. So there can be several of a kind."""
@@ -26,20 +26,20 @@ class SinkOptions:
     flush: Seconds | None = None
     """Seconds between two sendings; 0: at once."""
     level: LevelName | None = None
-    """How much this sink wants: basic, detailed or all; the general level unless set."""
+    """Level of metrics for this sink: basic, detailed or all; the general level unless set."""
     include: tuple[str, ...] = ()
     """Globs of metric names: only these are sent."""
     exclude: tuple[str, ...] = ()
     """Globs of metric names: these are not sent."""
     max_series: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """How many series may be sent, since each one costs; 0: no limit."""
+    """Limit of series to send, since each one costs; 0: no limit."""
     zeros: bool | None = None
     """Send counters that have not moved yet, too; unless set, only where series cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorOptions:
-    """What the frame does for any collector; stands in the collector's own table."""
+    """Options that every collector has, in the collector's own table."""
 
     required: bool = False
     """End with an error at the start where this collector finds nothing to read; unless set it is tried again."""
@@ -52,16 +52,16 @@ class Config:
     """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
 
     sink: tuple[str, ...] = ()
-    """Where to send: names of sinks, each a [sinks.NAME] or a kind of sink. Unless set: all [sinks.NAME] of the file,
+    """Destinations: names of sinks, each a [sinks.NAME] or a kind of sink. Unless set: all [sinks.NAME] of the file,
     else standard output; with -- COMMAND nowhere, since standard output is the command's."""
     collector: tuple[str, ...] = ()
-    """What to read: names of collectors; all that find something to read unless set."""
+    """Collectors to run, by name; unless set, all that find something to read."""
     no_collector: tuple[str, ...] = ()
-    """What not to read."""
+    """Collectors that do not run."""
     processor: tuple[str, ...] = ()
-    """What to derive from the readings: names of processors; all that are installed unless set."""
+    """Processors to run, by name; unless set, all installed ones."""
     no_processor: tuple[str, ...] = ()
-    """What not to derive."""
+    """Processors that do not run."""
     interval: Annotated[float, msgspec.Meta(ge=0.1, le=86400, extra=TIME)] | None = None
     """Seconds between two readings: 5, or 1 with high_resolution_metrics."""
     window: Seconds | None = None
@@ -69,7 +69,7 @@ class Config:
     flush: Seconds | None = None
     """Seconds between two sendings, for every sink; each sink has its own default."""
     level: LevelName = "basic"
-    """How much to collect: basic, detailed or all."""
+    """Level of metrics to collect: basic, detailed or all."""
     high_resolution_metrics: bool = False
     """Windows of one interval, which is 1 s unless set; sinks mark their points so."""
     common_dims: tuple[str, ...] = ()
@@ -83,11 +83,11 @@ class Config:
     pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Watch the tree of this process."""
     proc: Path = Path("/proc")
-    """Where the host's /proc is mounted."""
+    """Mount point of the host's /proc."""
     sys: Path = Path("/sys")
-    """Where the host's /sys is mounted."""
+    """Mount point of the host's /sys."""
     root: Path = Path("/")
-    """Where the host's / is mounted."""
+    """Mount point of the host's /."""
     spool: Path | None = None
     """Folder for what is owed to durable sinks; a local disk. Unless set: $STATE_DIRECTORY, /var/lib/chipwatch for
     root, ~/.local/state/chipwatch for others."""
@@ -111,8 +111,8 @@ class Config:
     quiet: bool = False
     """Print no summary when the command after -- has ended."""
     log_level: Literal["debug", "info", "warning", "error"] | None = None
-    """What is logged to standard error, with -- COMMAND to command.log in the state folder. Unless set: info; warning
-    with --once, --duration, -- COMMAND, or points on standard output that is no terminal."""
+    """Lowest level that is logged to standard error, with -- COMMAND to command.log in the state folder. Unless set:
+    info; warning with --once, --duration, -- COMMAND, or points on standard output that is not a terminal."""
     log_format: Literal["text", "json"] = "text"
     """Form of the log: text, which suits a terminal, journald or a file; or json, an object a line."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -37,7 +37,7 @@ def installed(group: str) -> dict[str, EntryPoint]:
 
 
 def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the names that `words` stand for: names, families, or `all` for those that are `known`; each once."""
+    """Return the names that `words` stand for: names, families, or `all` for all `known` ones; each once."""
     families = {**FAMILIES, "all": [*known]}
     return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
 
@@ -53,10 +53,10 @@ def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -
 
 
 def check(group: str, name: str, cls: Any) -> None:
-    """Raise ConfigError where `cls` is not what its contract asks for."""
+    """Raise ConfigError unless `cls` fits its contract."""
     shape = getattr(cls, "Config", None)
     if not isinstance(cls, type):
-        fault = "is no class"
+        fault = "is not a class"
     elif not (isinstance(shape, type) and dataclasses.is_dataclass(shape)):
         fault = "has no dataclass Config"
     elif missing := [name for name in _methods(CONTRACTS[group]) if not callable(getattr(cls, name, None))]:
@@ -71,17 +71,17 @@ def check(group: str, name: str, cls: Any) -> None:
 def build(group: str, name: str, cls: Any, config: Any) -> Any:
     """Return a plugin of a class that was checked; raise ConfigError."""
     with blamed(group, name, "it cannot be built"):
-        made = cls(config)
-        if group == SINKS and not isinstance(made.limits, Limits):
-            raise TypeError(f"limits: expected Limits, got {made.limits!r}")
-        if group == COLLECTORS and (wrong := [metric for metric in made.metrics if not isinstance(metric, Metric)]):
+        plugin = cls(config)
+        if group == SINKS and not isinstance(plugin.limits, Limits):
+            raise TypeError(f"limits: expected Limits, got {plugin.limits!r}")
+        if group == COLLECTORS and (wrong := [metric for metric in plugin.metrics if not isinstance(metric, Metric)]):
             raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
-    return made
+    return plugin
 
 
 @contextlib.contextmanager
 def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Raise ConfigError, which says `what` failed of a plugin, for whatever its code raises but what is `spared`."""
+    """Raise ConfigError, which says `what` failed, for exceptions of a plugin's code except `spared` ones."""
     try:
         yield
     except BaseException as bug:

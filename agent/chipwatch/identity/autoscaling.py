@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from chipwatch.identity.ec2 import Ec2, Imds, describe, modify
 from chipwatch.identity.source import Word, fit
-from chipwatch.net.metadata_service import MAX_BYTES, NoAnswer, NoService
+from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata, NoService
 
 TAGS: Final = "/latest/meta-data/tags/instance"
 DOMAIN: Final = "/latest/meta-data/services/domain"
@@ -41,31 +41,31 @@ class AutoScaling(Ec2):
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
         """Return the group; if there is none, raise NoAnswer with a message that says how to make it available."""
         del wanted
-        known = {word: found.value for word, found in self._hardware.words.items()}
-        known["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
+        facts = {word: fact.value for word, fact in self._hardware.words.items()}
+        facts["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
         group, origin, why = None, "", "neither metadata nor environment name the instance and the region"
         try:
             service = self.connect()
             group, origin = _from_tags(service), f"{service.url}{TAGS}/{TAG}"
             if group is None:
-                known |= {word: found.value for word, found in describe(service).items()}
-                known["domain"] = (service.get(DOMAIN) or b"").decode(errors="replace")
-        except (NoService, NoAnswer) as problem:
+                facts |= {word: fact.value for word, fact in describe(service).items()}
+                facts["domain"] = (service.get(DOMAIN) or b"").decode(errors="replace")
+        except (NoService, NoMetadata) as problem:
             why = str(problem)
         if group is None:
-            if not self.is_here() or not (known["region"] and "instance_id" in known):
-                raise NoAnswer(why)
-            group, origin = self._from_api(known), "EC2's DescribeTags"
-        if not (found := fit({"autoscaling_group": group}, origin)):
-            raise NoAnswer(f"the instance has no tag {TAG}", retry=True)
-        return found, origin
+            if not self.is_here() or not (facts["region"] and "instance_id" in facts):
+                raise NoMetadata(why)
+            group, origin = self._from_api(facts), "EC2's DescribeTags"
+        if not (words := fit({"autoscaling_group": group}, origin)):
+            raise NoMetadata(f"the instance has no tag {TAG}", retry=True)
+        return words, origin
 
     def _from_api(self, known: Mapping[str, str]) -> str | None:
         try:
             return describe_tags(known["instance_id"], _address(known, self._env), known["region"])
-        except NoAnswer as problem:
+        except NoMetadata as problem:
             command = modify(self._hardware, "--instance-metadata-tags enabled")
-            raise NoAnswer(f"{problem}; or run `{command}` to show the tags in the metadata", retry=True) from None
+            raise NoMetadata(f"{problem}; or run `{command}` to show the tags in the metadata", retry=True) from None
 
 
 def _from_tags(service: Imds) -> str | None:
@@ -75,12 +75,12 @@ def _from_tags(service: Imds) -> str | None:
     return None if service.get(TAGS) is None else ""
 
 
-def _address(known: Mapping[str, str], env: Mapping[str, str]) -> str:
+def _address(facts: Mapping[str, str], env: Mapping[str, str]) -> str:
     """Return the address of EC2's API, or the one that the SDKs' variables give."""
     if given := env.get("AWS_ENDPOINT_URL_EC2") or env.get("AWS_ENDPOINT_URL"):
         return given
-    domain = known.get("domain") or ("amazonaws.com.cn" if known["region"].startswith("cn-") else "amazonaws.com")
-    return f"https://ec2.{known['region']}.{domain}"
+    domain = facts.get("domain") or ("amazonaws.com.cn" if facts["region"].startswith("cn-") else "amazonaws.com")
+    return f"https://ec2.{facts['region']}.{domain}"
 
 
 def describe_tags(instance: str, address: str, region: str) -> str | None:
@@ -88,7 +88,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
     try:
         auth, awsrequest, errors, http, session, utils, wire_errors = map(importlib.import_module, MODULES)
     except ImportError:
-        raise NoAnswer("a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'") from None
+        raise NoMetadata("a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'") from None
     logging.getLogger("botocore").setLevel(logging.WARNING)  # at DEBUG it logs session tokens
     query = {
         "Action": "DescribeTags",
@@ -103,7 +103,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
     try:
         own = session.get_session()
         if (credentials := own.get_credentials()) is None:
-            raise NoAnswer("a request to EC2 needs credentials, and none are found")
+            raise NoMetadata("a request to EC2 needs credentials, and none are found")
         auth.SigV4Auth(credentials.get_frozen_credentials(), "ec2", region).add_auth(request)
         proxies, bundle = utils.get_environ_proxies(address), own.get_config_variable("ca_bundle")
         wire = http.URLLib3Session(verify=bundle or True, proxies=proxies, timeout=TIMEOUT, max_pool_connections=1)
@@ -112,7 +112,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
         finally:
             wire.close()
     except (errors.BotoCoreError, errors.ClientError, wire_errors.HTTPError, OSError, ValueError) as problem:
-        raise NoAnswer(f"EC2 cannot be asked: {type(problem).__name__}") from None
+        raise NoMetadata(f"EC2 cannot be asked: {type(problem).__name__}") from None
 
 
 def _group(response: Any) -> str | None:
@@ -123,6 +123,6 @@ def _group(response: Any) -> str | None:
     if response.status_code != 200:
         code = found[1] if (found := CODE.search(body)) else response.status_code
         hint = ": the role lacks ec2:DescribeTags" if code == "UnauthorizedOperation" else ""
-        raise NoAnswer(f"EC2 refuses DescribeTags ({code}){hint}")
+        raise NoMetadata(f"EC2 refuses DescribeTags ({code}){hint}")
     values = [VALUE.search(item) for item in ITEM.findall(body) if f"<key>{TAG}</key>" in item]
     return html.unescape(values[0][1]) if values and values[0] else None

@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from chipwatch.identity.source import Answer, Source, Word, fit
+from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
 
 INSTANCE_ID: Final = re.compile("i-[0-9a-f]{8,17}")
 INSTANCE_TYPE: Final = re.compile("[a-z][a-z0-9-]*[.][a-z0-9-]+")
 MAX_BYTES: Final = 4096
 
 
-class Hardware:
+class DmiTables:
     """
     Detects EC2 (AWS, "Detect whether a host is an EC2 instance") and Google Cloud from files below `sys`.
 
@@ -27,11 +27,11 @@ class Hardware:
     def __init__(self, sys: Path, env: Mapping[str, str]) -> None:
         self._sys, self.folder = sys, sys / "class" / "dmi" / "id"
         self.is_fargate = env.get("AWS_EXECUTION_ENV") == "AWS_ECS_FARGATE"
-        """Whether this is a Fargate task, whose instance belongs to another account."""
+        """True if this is a Fargate task, whose instance belongs to another account."""
 
     @cached_property
     def is_ec2(self) -> bool:
-        """Whether this machine is an EC2 instance."""
+        """True if this machine is an EC2 instance."""
         vendor = self._dmi("sys_vendor")
         if self.is_fargate or vendor == "Amazon EC2":
             return not self.is_fargate
@@ -43,47 +43,47 @@ class Hardware:
 
     @cached_property
     def is_google(self) -> bool:
-        """Whether this machine is a Google Cloud instance."""
+        """True if this machine is a Google Cloud instance."""
         return not (self.is_fargate or self.is_ec2) and self._dmi("product_name").startswith("Google")
 
     @cached_property
     def is_hidden(self) -> bool:
-        """Whether the tables are empty or not visible, so that the platform is unknown."""
+        """True if the tables are empty or not visible, so that the platform is unknown."""
         return not (self._dmi("sys_vendor") or self._dmi("product_name") or self.is_ec2)
 
     @cached_property
     def words(self) -> Mapping[str, Word]:
         """The id and type of an EC2 instance, if the tables have them."""
-        found: dict[str, Word] = {}
+        words: dict[str, Word] = {}
         places = {"instance_id": ("board_asset_tag", INSTANCE_ID), "instance_type": ("product_name", INSTANCE_TYPE)}
         for word, (file, pattern) in places.items():
             if self.is_ec2 and pattern.fullmatch(value := self._dmi(file)):
-                found |= fit({word: value}, str(self.folder / file))
-        return found
+                words |= fit({word: value}, str(self.folder / file))
+        return words
 
     @property
     def why(self) -> str:
         """A message that says why this is not an EC2 instance."""
         if self.is_fargate:
-            return "a Fargate task has no instance of its own"
+            return "a Fargate task does not own an instance"
         return f"{self.folder / 'sys_vendor'} says {self._dmi('sys_vendor') or 'nothing'}, not Amazon EC2"
 
     def _dmi(self, name: str) -> str:
         return _read(self.folder / name)
 
 
-class Dmi(Source):
+class Dmi(IdentitySource):
     """The instance's id and type from the DMI tables."""
 
     name = "DMI"
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: DmiTables) -> None:
         self._hardware = hardware
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return both on Nitro, neither elsewhere."""
         del wanted
-        return Answer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
+        return IdentityAnswer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
 
 
 def _read(path: Path) -> str:

@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.metadata import RemoteSource
 from chipwatch.identity.source import Word, fit
-from chipwatch.net.metadata_service import NoAnswer, NoService, Service, decode
+from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService, decode
 
 DOCUMENT: Final = "/latest/dynamic/instance-identity/document"
 ENDPOINT: Final = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
@@ -43,18 +43,18 @@ class _Document(msgspec.Struct, rename="camel"):
 class Imds:
     """A client that gets a token and then reads metadata with it."""
 
-    def __init__(self, env: Mapping[str, str], hardware: Hardware) -> None:
+    def __init__(self, env: Mapping[str, str], hardware: DmiTables) -> None:
         """Take the address from `env`, as the SDKs do; raise NoService if it is disabled or not allowed."""
         if env.get(DISABLED, "").lower() == "true":
             raise NoService(f"{DISABLED} is set")
         six = env.get(MODE, "").lower() == "ipv6"
         address = env.get(ENDPOINT) or ("http://[fd00:ec2::254]" if six else "http://169.254.169.254")
-        self._service, self._hardware, self._token = Service(address, ENDPOINT), hardware, ""
+        self._service, self._hardware, self._token = MetadataService(address, ENDPOINT), hardware, ""
         self.url = self._service.url
 
     @property
     def has_token(self) -> bool:
-        """Whether the service returned a token, which only EC2 does."""
+        """True if the service returned a token, which only EC2 does."""
         return self._token != ""
 
     def get(self, path: str) -> bytes | None:
@@ -66,7 +66,7 @@ class Imds:
         if status == 404:
             return None
         if status != 200:
-            raise NoAnswer(f"{self.url}{path} answers {status}")
+            raise NoMetadata(f"{self.url}{path} answers {status}")
         return body
 
     def _get(self, path: str) -> tuple[int, bytes]:
@@ -78,16 +78,16 @@ class Imds:
         is_ec2, advice = self._hardware.is_ec2, ""
         try:
             status, body, _ = self._service.request("PUT", "/latest/api/token", lifetime)
-        except NoAnswer as problem:
+        except NoMetadata as problem:
             if is_ec2:
                 command = modify(self._hardware, "--http-put-response-hop-limit 2")
                 advice = f", though this is EC2; if this is a container, its hop limit is too low: run `{command}`"
-            raise NoAnswer(f"{problem}{advice}") from None
+            raise NoMetadata(f"{problem}{advice}") from None
         if status != 200 or not TOKEN.fullmatch(body):
             if status == 403 and is_ec2:
                 command = modify(self._hardware, "--http-endpoint enabled")
                 advice = f": it is disabled, or the request was forwarded by a proxy; to enable it run `{command}`"
-            raise NoAnswer(f"{self.url} gives no token ({status}){advice}")
+            raise NoMetadata(f"{self.url} gives no token ({status}){advice}")
         return body.decode()
 
 
@@ -96,13 +96,12 @@ class Ec2(RemoteSource):
 
     name = "EC2"
 
-    def __init__(self, env: Mapping[str, str], hardware: Hardware) -> None:
+    def __init__(self, env: Mapping[str, str], hardware: DmiTables) -> None:
         self._env, self._hardware = env, hardware
         self._imds: Imds | None = None
         self.remote = not hardware.is_fargate
 
     def is_here(self) -> bool:
-        """Return whether the hardware or an earlier answer showed that this is an EC2 instance."""
         return self._hardware.is_ec2 or (self._imds is not None and self._imds.has_token)
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
@@ -126,7 +125,7 @@ def describe(service: Imds) -> dict[str, Word]:
     return fit(msgspec.structs.asdict(document), origin)
 
 
-def modify(hardware: Hardware, option: str) -> str:
+def modify(hardware: DmiTables, option: str) -> str:
     """Return the command that sets a metadata option of this instance."""
     instance = hardware.words["instance_id"].value if "instance_id" in hardware.words else "INSTANCE_ID"
     return f"aws ec2 modify-instance-metadata-options --instance-id {instance} {option}"

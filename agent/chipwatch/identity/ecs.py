@@ -9,7 +9,7 @@ import msgspec
 
 from chipwatch.identity.metadata import RemoteSource
 from chipwatch.identity.source import Word, fit
-from chipwatch.net.metadata_service import NoAnswer, NoService, Service, decode
+from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService, decode
 
 VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
 T = TypeVar("T")
@@ -37,25 +37,24 @@ class Ecs(RemoteSource):
         self.remote = self._url != ""
 
     def is_here(self) -> bool:
-        """Return whether the environment names an endpoint."""
         return self.remote
 
     def read(self, wanted: Collection[str]) -> tuple[dict[str, Word], str]:
         """Return the values of the task, and its container's name if that is wanted."""
         if not self._url:
             raise NoService(f"{VARIABLE} is not set")
-        service = Service(self._url, VARIABLE)
+        service = MetadataService(self._url, VARIABLE)
         origin = f"{service.url}/task"
-        found = _of_task(_get(service, "/task", _Task), origin)
+        words = _of_task(_get(service, "/task", _Task), origin)
         if "ecs_container" in wanted:
-            found |= fit({"ecs_container": _get(service, "", _Container).name}, service.url)
-        return found, origin
+            words |= fit({"ecs_container": _get(service, "", _Container).name}, service.url)
+        return words, origin
 
 
-def _get(service: Service, path: str, shape: type[T]) -> T:
+def _get(service: MetadataService, path: str, shape: type[T]) -> T:
     status, body, _ = service.request("GET", path, {})
     if status != 200:
-        raise NoAnswer(f"{service.url}{path} answers {status}")
+        raise NoMetadata(f"{service.url}{path} answers {status}")
     return decode(body, shape, f"{service.url}{path} is not ECS metadata")
 
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.metadata import RemoteSource
 from chipwatch.identity.source import Word, fit
 from chipwatch.net.google_metadata import FLAVOR, OFF, ROOT, google_service
-from chipwatch.net.metadata_service import NoAnswer, NoService, decode
+from chipwatch.net.metadata_service import NoMetadata, NoService, decode
 
 DOCUMENT: Final = f"{ROOT}/?recursive=true"
 MAX_BYTES: Final = 4 << 20
@@ -58,14 +58,15 @@ class Gce(RemoteSource):
 
     name = "GCE"
 
-    def __init__(self, env: Mapping[str, str], hardware: Hardware, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, env: Mapping[str, str], hardware: DmiTables, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._env, self._hardware, self._clock = env, hardware, clock
         self._first_request: float | None = None
         self._has_answered = False
         self.remote = not (hardware.is_fargate or env.get(OFF) == "true")
 
     def is_here(self) -> bool:
-        """Return whether the hardware or an earlier answer showed that this is a Google Cloud instance."""
         return self._hardware.is_google or self._has_answered
 
     def read(self, wanted: Collection[str]) -> tuple[dict[str, Word], str]:
@@ -78,19 +79,19 @@ class Gce(RemoteSource):
         service = google_service(self._env)
         try:
             status, body, headers = service.request("GET", DOCUMENT, FLAVOR, MAX_BYTES)
-        except NoAnswer as problem:
+        except NoMetadata as problem:
             is_pod = "KUBERNETES_SERVICE_HOST" in self._env
             policy = ", though this is Google Cloud; a network policy may block it for pods"
             why = f"{problem}{policy if is_pod and self.is_here() else ''}"
             # A new GKE pod, if the hardware is hidden and a value is wanted that only Google has.
             may_start = is_pod and self._hardware.is_hidden and not {*wanted} <= ELSEWHERE
-            raise NoAnswer(why, retry=may_start and self._clock() - self._first_request < STARTING) from None
+            raise NoMetadata(why, retry=may_start and self._clock() - self._first_request < STARTING) from None
         if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
-            raise NoAnswer(f"{service.url} is not Google's metadata server")
+            raise NoMetadata(f"{service.url} is not Google's metadata server")
         self._has_answered = True
         origin = f"{service.url}{ROOT}"
         if status != 200:
-            raise NoAnswer(f"{origin} answers {status}")
+            raise NoMetadata(f"{origin} answers {status}")
         return _words(decode(body, _Document, f"{origin} is not metadata"), origin), origin
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from chipwatch.identity.source import Answer, Source, Word, fit
+from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
 from chipwatch.owner import DOCKER, ECS, UNIT, USER, Owner
 from chipwatch.owner import KUBERNETES as KUBERNETES_KIND
 from chipwatch.owner import SLURM as SLURM_KIND
@@ -29,7 +29,7 @@ KUBERNETES: Final = {
     "k8s_pod": ("K8S_POD_NAME", "POD_NAME", "MY_POD_NAME"),
     "k8s_container": ("K8S_CONTAINER_NAME", "CONTAINER_NAME", "MY_CONTAINER_NAME"),
 }
-"""Kubernetes prescribes no names: ours come first, then those of its documentation and of common agents."""
+"""Kubernetes prescribes no names: ours come first, then names in its documentation and in common agents."""
 OF_OWNER: Final[Mapping[str, Callable[[Owner], dict[str, str]]]] = {
     SLURM_KIND: lambda one: {"slurm_job": one.job, "slurm_step": one.step, "slurm_partition": one.partition},
     KUBERNETES_KIND: lambda one: {
@@ -40,7 +40,7 @@ OF_OWNER: Final[Mapping[str, Callable[[Owner], dict[str, str]]]] = {
     UNIT: lambda _: {},
     USER: lambda _: {},
 }  # fmt: skip
-"""The words that each kind of owner has."""
+"""Dimensions that each kind of owner has."""
 FIELDS: Final = {
     "k8s_cluster": "the cluster's name, which a pod cannot look up",
     "k8s_location": "the cluster's region or zone, which a pod cannot look up",
@@ -49,7 +49,7 @@ FIELDS: Final = {
     "k8s_pod": "fieldRef metadata.name",
     "k8s_container": "the container's name",
 }
-"""What a pod must set the variable to."""
+"""Value that a pod must give to the variable."""
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """A path in this container, not on the host (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
 TRUNCATED: Final = 63
@@ -57,18 +57,17 @@ TRUNCATED: Final = 63
 MAX_BYTES: Final = 1 << 16
 
 
-class Static(Source):
+class Static(IdentitySource):
     """The host name, and a random run_id for each start."""
 
     name = "this machine"
 
-    def ask(self, wanted: Collection[str]) -> Answer:
-        """Return both."""
-        found = fit({"hostname": platform.node()}, "the system") | fit({"run_id": os.urandom(6).hex()}, "this start")
-        return Answer(found, "it has no name" if {*wanted} - {*found} else "")
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
+        words = fit({"hostname": platform.node()}, "the system") | fit({"run_id": os.urandom(6).hex()}, "this start")
+        return IdentityAnswer(words, "it has no name" if {*wanted} - {*words} else "")
 
 
-class Process(Source):
+class WatchedProcess(IdentitySource):
     """The job of the watched process, from its cgroup."""
 
     name = "process"
@@ -77,16 +76,15 @@ class Process(Source):
         """Take the owner of the process; None: no process is watched, or it has ended."""
         self._owner = owner
 
-    def ask(self, wanted: Collection[str]) -> Answer:
-        """Return the words for the kind of job that it belongs to."""
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         if self._owner is None:
-            return Answer()
-        found = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
-        missing = [word for word in wanted if word in self.words and word not in found]
-        return Answer(found, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
+            return IdentityAnswer()
+        words = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
+        missing = [word for word in wanted if word in self.words and word not in words]
+        return IdentityAnswer(words, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
 
 
-class Slurm(Source):
+class Slurm(IdentitySource):
     """The job, the rank and the user."""
 
     name = "Slurm"
@@ -94,14 +92,14 @@ class Slurm(Source):
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return them inside a job, none outside."""
-        found = _from_variables(SLURM, self._env)
-        unset = [names[0] for word, names in SLURM.items() if word in wanted and word not in found]
-        return Answer(found, f"{', '.join(unset)} not set" if unset else "")
+        words = _from_variables(SLURM, self._env)
+        unset = [names[0] for word, names in SLURM.items() if word in wanted and word not in words]
+        return IdentityAnswer(words, f"{', '.join(unset)} not set" if unset else "")
 
 
-class Kubernetes(Source):
+class Kubernetes(IdentitySource):
     """
     Cluster and its location, node, namespace, pod and container.
 
@@ -115,19 +113,18 @@ class Kubernetes(Source):
     def __init__(self, env: Mapping[str, str], account: Path = ACCOUNT) -> None:
         self._env, self._namespace = env, account / "namespace"
 
-    def ask(self, wanted: Collection[str]) -> Answer:
-        """Return the values that the environment and the files give."""
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         namespace = self._read_namespace()
         inside = namespace != "" or "KUBERNETES_SERVICE_HOST" in self._env
         env = {name: value for name, value in self._env.items() if inside or name.startswith("K8S_")}
-        found = _from_variables(KUBERNETES, env)
+        words = _from_variables(KUBERNETES, env)
         if not inside:
             why = f"this is not a pod: it has neither KUBERNETES_SERVICE_HOST nor {self._namespace}"
-            return Answer(found, why)
-        found = fit({"k8s_namespace": namespace}, str(self._namespace)) | found
-        found = fit({"k8s_pod": self._host_name(found)}, "HOSTNAME") | found
-        missing = [f"{KUBERNETES[word][0]} ({FIELDS[word]})" for word in FIELDS if word in wanted and word not in found]
-        return Answer(found, f"the pod's environment lacks {', '.join(missing)}" if missing else "")
+            return IdentityAnswer(words, why)
+        words = fit({"k8s_namespace": namespace}, str(self._namespace)) | words
+        words = fit({"k8s_pod": self._host_name(words)}, "HOSTNAME") | words
+        missing = [f"{KUBERNETES[word][0]} ({FIELDS[word]})" for word in FIELDS if word in wanted and word not in words]
+        return IdentityAnswer(words, f"the pod's environment lacks {', '.join(missing)}" if missing else "")
 
     def _read_namespace(self) -> str:
         try:
@@ -142,25 +139,23 @@ class Kubernetes(Source):
         return "" if is_node or len(name) >= TRUNCATED else name
 
 
-class Records(Source):
+class RecordsSource(IdentitySource):
     """Makes the identity wait for values from records; their collector passes them to `Identity.offer`."""
 
     name = "records"
 
     def is_here(self) -> bool:
-        """Return True: records are expected."""
         return True
 
-    def ask(self, wanted: Collection[str]) -> Answer:
-        """Return that no record has named the instance yet."""
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         del wanted
-        return Answer(trouble="no record has named the instance yet", retry=True)
+        return IdentityAnswer(trouble="no record has named the instance yet", retry=True)
 
 
 def _from_variables(names: Mapping[str, Collection[str]], env: Mapping[str, str]) -> dict[str, Word]:
     """Return the dimensions that variables in `env` give; the first variable with a value counts."""
-    found: dict[str, Word] = {}
+    values: dict[str, Word] = {}
     for word, variables in names.items():
         for variable in variables:
-            found = fit({word: env.get(variable)}, variable) | found
-    return found
+            values = fit({word: env.get(variable)}, variable) | values
+    return values

@@ -5,23 +5,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 
-from chipwatch.identity.source import Answer, Source, Word
-from chipwatch.net.metadata_service import NoAnswer, NoService
+from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word
+from chipwatch.net.metadata_service import NoMetadata, NoService
 
 
-class RemoteSource(Source):
+class RemoteSource(IdentitySource):
     """A source that reads a service of its platform."""
 
-    def ask(self, wanted: Collection[str]) -> Answer:
-        """Return the values that the service has, or why it has none."""
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         try:
-            found, origin = self.read(wanted)
+            words, origin = self.read(wanted)
         except NoService as problem:
-            return Answer(trouble=str(problem))
-        except NoAnswer as problem:
-            return Answer(trouble=str(problem), retry=problem.retry or self.is_here())
-        missing = [word for word in self.words if word in wanted and word not in found]
-        return Answer(found, f"{origin} lacks {', '.join(missing)}" if missing else "")
+            return IdentityAnswer(trouble=str(problem))
+        except NoMetadata as problem:
+            return IdentityAnswer(trouble=str(problem), retry=problem.retry or self.is_here())
+        missing = [word for word in self.words if word in wanted and word not in words]
+        return IdentityAnswer(words, f"{origin} lacks {', '.join(missing)}" if missing else "")
 
     @abstractmethod
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from chipwatch.datapoint import Dimensions
 from chipwatch.errors import CommandError
 from chipwatch.identity.autoscaling import AutoScaling
-from chipwatch.identity.dmi import Dmi, Hardware
+from chipwatch.identity.dmi import Dmi, DmiTables
 from chipwatch.identity.ec2 import Ec2
 from chipwatch.identity.ecs import Ecs
 from chipwatch.identity.gce import Gce
-from chipwatch.identity.local import Kubernetes, Process, Slurm, Static
+from chipwatch.identity.local import Kubernetes, Slurm, Static, WatchedProcess
 from chipwatch.identity.names import LATE, OF_POINTS
-from chipwatch.identity.source import Answer, Source, Word, fit
+from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.owner import Owner
 
@@ -37,7 +37,7 @@ RETRY: Final = (0.5, 30.0)
 RETRY_LATE: Final = (1.0, 600.0)
 """The same for a LATE dimension, whose API may throttle a whole fleet."""
 
-NO_ANSWER: Final = Answer(trouble="no answer")
+NO_ANSWER: Final = IdentityAnswer(trouble="no answer")
 
 
 class UnknownIdentity(CommandError):
@@ -52,11 +52,11 @@ class Entry(NamedTuple):
     remark: str
 
 
-def sources(env: Mapping[str, str], sys: Path = Path("/sys"), owner: Owner | None = None) -> tuple[Source, ...]:
+def sources(env: Mapping[str, str], sys: Path = Path("/sys"), owner: Owner | None = None) -> tuple[IdentitySource, ...]:
     """Return all sources, those without network requests first; `owner`: of the watched process."""
-    hardware = Hardware(sys, env)
+    hardware = DmiTables(sys, env)
     return (
-        Static(), Process(owner), Slurm(env), Kubernetes(env), Dmi(hardware),
+        Static(), WatchedProcess(owner), Slurm(env), Kubernetes(env), Dmi(hardware),
         Ecs(env), Ec2(env, hardware), Gce(env, hardware), AutoScaling(env, hardware),
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ class Identity:
     """
     The dimensions of this machine; values that need a network request are read on one daemon thread for each platform.
 
-    Without a dimension that needs the network there is no request and no thread. `known` returns None until every
+    Requests and threads start only for dimensions that need the network. `known` returns None until every
     wanted value is known, so that no point is sent with a part of the identity. A value never changes once it is found,
     because it is part of the name of every series.
 
@@ -74,7 +74,7 @@ class Identity:
     """
 
     def __init__(
-        self, words: Sequence[str], given: Mapping[str, str], among: Sequence[Source], hints: Sequence[str] = ()
+        self, words: Sequence[str], given: Mapping[str, str], among: Sequence[IdentitySource], hints: Sequence[str] = ()
     ) -> None:
         """Ask the sources in their order for words and hints; values in `given` replace them and are not asked for."""
         self._words, self._given = tuple(dict.fromkeys(words)), dict(given)
@@ -82,7 +82,7 @@ class Identity:
         self._hints = [word for word in dict.fromkeys(hints) if word not in {*given, *OF_POINTS, *self._words}]
         self._wanted = [*self._needed, *self._hints]
         self._sources = [source for source in among if set(source.words) & set(self._wanted)]
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, IdentityAnswer] = {}
         self._found: dict[str, Word] = {}
         self._known: Dimensions | None = None
         self._changed = threading.Condition()
@@ -177,7 +177,7 @@ class Identity:
 
     # -- the search; callers hold the lock, except of `_poll`, `_add` and `_stop_waiting` -----------------------
 
-    def _poll(self, source: Source) -> None:
+    def _poll(self, source: IdentitySource) -> None:
         """Ask `source` until no value is missing or no retry is useful; runs on a thread."""
         delay, longest = RETRY_LATE if set(source.words) <= LATE else RETRY
         while (wanted := self._missing(source)) and not self._closed.is_set():
@@ -188,7 +188,7 @@ class Identity:
             self._closed.wait(random.uniform(delay / 2, delay))  # noqa: S311  # not a secret
             delay = min(2 * delay, longest)
 
-    def _add(self, source: Source, answer: Answer) -> None:
+    def _add(self, source: IdentitySource, answer: IdentityAnswer) -> None:
         with self._changed:
             self._answers[source.name] = answer
             self._take(answer.words)
@@ -240,7 +240,7 @@ class Identity:
         else:
             self._logger.log(logging.WARNING, "missing", f"not known yet: {words}; points are kept until it is known")
 
-    def _missing(self, source: Source | None = None) -> list[str]:
+    def _missing(self, source: IdentitySource | None = None) -> list[str]:
         return [w for w in self._wanted if w not in self._found and (source is None or w in source.words)]
 
     def _missing_words(self) -> list[str]:
@@ -269,7 +269,7 @@ class Identity:
         able = [source for source in self._sources if self._may_answer(source, wait=wait)]
         return [word for word in self._missing_words() if not any(word in source.words for source in able)]
 
-    def _may_answer(self, source: Source, *, wait: bool) -> bool:
+    def _may_answer(self, source: IdentitySource, *, wait: bool) -> bool:
         """Return whether `source` may still provide values; an undetected platform's first answer counts if `wait`."""
         answer = self._answers.get(source.name)
         return answer.retry if answer else wait or source.is_here()

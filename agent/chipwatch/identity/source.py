@@ -21,23 +21,23 @@ class Word(NamedTuple):
     origin: str
 
 
-class Answer(NamedTuple):
+class IdentityAnswer(NamedTuple):
     """The values that a source has now."""
 
     words: Mapping[str, Word] = MappingProxyType({})
     trouble: str = ""
     """Why values are missing: what is missing, where it was looked for, what to do."""
     retry: bool = False
-    """Whether the platform was detected and a later request may return more."""
+    """True if the platform was detected and a later request may return more."""
 
 
-class Source(ABC):
+class IdentitySource(ABC):
     """A source of values for some dimensions of the identity."""
 
     name: ClassVar[str]
     """The name in the table of dimensions, and in messages."""
     remote: bool = False
-    """Whether `ask` makes a network request; it then runs on a thread."""
+    """True if `ask` makes a network request; it then runs on a thread."""
 
     @cached_property
     def words(self) -> Collection[str]:
@@ -49,7 +49,7 @@ class Source(ABC):
         return False
 
     @abstractmethod
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         """Return the values that it has now, at least of the dimensions `wanted`; raises nothing."""
 
 

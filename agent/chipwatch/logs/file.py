@@ -37,7 +37,6 @@ class LogFile(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Append `text`, one record."""
         data = text.encode(errors="backslashreplace")
         try:
             if self._file < 0:
@@ -50,7 +49,6 @@ class LogFile(io.TextIOBase):
         return len(text)
 
     def close(self) -> None:
-        """Close the file; safe to call twice."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -78,7 +76,6 @@ class FileHandler(formats.Handler):
         self._counts: Counter[bool] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count and write `record`."""
         if record.levelno >= logging.WARNING:
             self._counts[record.levelno >= logging.ERROR] += 1
         super().emit(record)

@@ -30,41 +30,40 @@ TAIL: Final = 25
 WIDTH: Final = 200
 """Longest line of a traceback."""
 OURS: Final = ("chipwatch.", "chipwatch_sinks.")
-"""What the names of our own loggers begin with."""
+"""Prefixes of our own loggers' names."""
 PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 """Level -> syslog priority; journald takes it from a prefix such as <4>, see sd-daemon(3)."""
 
 
-class Style(StrEnum):
-    """How a record begins: for a person at a terminal, a log file, journald, or a program that reads JSON."""
+class LogStyle(StrEnum):
+    """Form of a record: for a person at a terminal, a log file, journald, or a program that reads JSON."""
 
     TERMINAL, PLAIN, JOURNALD, JSON = "terminal", "plain", "journald", "json"
 
 
-def style_of(log_format: str, stream: TextIO, env: Mapping[str, str] = os.environ) -> Style:
+def style_of(log_format: str, stream: TextIO, env: Mapping[str, str] = os.environ) -> LogStyle:
     """Return the style that suits `stream`, unless `log_format` is json."""
     if log_format == "json":
-        return Style.JSON
+        return LogStyle.JSON
     with suppress(OSError, ValueError):
         status = os.fstat(stream.fileno())
         if env.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}":  # as sd_journal_stream_fd documents
-            return Style.JOURNALD
-    return Style.TERMINAL if stream.isatty() else Style.PLAIN
+            return LogStyle.JOURNALD
+    return LogStyle.TERMINAL if stream.isatty() else LogStyle.PLAIN
 
 
 class Formatter(logging.Formatter):
     """
     Formats a record as one line; the lines of a traceback follow indented, in JSON as a list.
 
-    Only tracebacks of the agent's own records are logged, because those of libraries may contain secrets.
+    Only tracebacks of the agent's own records are logged: a library's may contain secrets.
     """
 
-    def __init__(self, style: Style = Style.PLAIN) -> None:
+    def __init__(self, style: LogStyle = LogStyle.PLAIN) -> None:
         super().__init__()
         self._form = style
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of `record`."""
         message, traceback = record.getMessage(), []
         if record.exc_info and hasattr(record, "who"):
             traceback = _lines(self.formatException(record.exc_info))
@@ -72,13 +71,13 @@ class Formatter(logging.Formatter):
             message += f" ({record.exc_info[0].__name__ if record.exc_info[0] else 'no error'})"
         message = one_line(message) + getattr(record, "suppressed", "")
         time = datetime.fromtimestamp(record.created, UTC)
-        if self._form is Style.JSON:
+        if self._form is LogStyle.JSON:
             fields = {"time": _rfc3339(time), "level": record.levelname.lower(), "message": message}
             return json.dumps(fields | ({"traceback": traceback} if traceback else {}))
         lines = [f"chipwatch: {message}", *(f"    {line}" for line in traceback)]
-        if self._form is Style.JOURNALD:
+        if self._form is LogStyle.JOURNALD:
             return "\n".join(f"<{PRIORITIES.get(record.levelno, 6)}>{line}" for line in lines)
-        shown = f"{time.astimezone():%H:%M:%S}" if self._form is Style.TERMINAL else _rfc3339(time)
+        shown = f"{time.astimezone():%H:%M:%S}" if self._form is LogStyle.TERMINAL else _rfc3339(time)
         return "\n".join([f"{shown} {lines[0]}", *lines[1:]])
 
 
@@ -96,7 +95,7 @@ def _lines(traceback: str) -> list[str]:
 
 class Unblocked(io.TextIOBase):
     """
-    Writes to a descriptor without waiting for its reader: whoever logs may be the thread that reads the hardware.
+    Writes to a descriptor without waiting for its reader: the thread that reads the hardware logs, too.
 
     The descriptor stays in its mode, which other processes share.
     """
@@ -134,7 +133,9 @@ class Handler(logging.StreamHandler[Any]):
     of the source shows the count.
     """
 
-    def __init__(self, stream: Any, style: Style = Style.PLAIN, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: Any, style: LogStyle = LogStyle.PLAIN, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Write to `stream` in `style`."""
         super().__init__(stream)
         self.setFormatter(Formatter(style))
@@ -142,7 +143,6 @@ class Handler(logging.StreamHandler[Any]):
         self._sources: dict[str, tuple[float, float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write or count `record`."""
         who, now = getattr(record, "who", record.name), self._clock()
         price = record.levelno > logging.DEBUG
         tokens, at, suppressed = self._sources.get(who, (BURST, now, 0))
@@ -160,7 +160,7 @@ def to_stderr(level: str, log_format: str = "text") -> None:
     """
     Log records from `level` up to standard error, and exceptions that end a thread or the program.
 
-    Libraries are heard from `warning` up, with `debug` whatever they log.
+    Libraries' records are logged from `warning` up; with `debug`, all of them.
     """
     logging.raiseExceptions = False
     stream = sys.stderr or io.StringIO()

@@ -1,4 +1,4 @@
-"""The last records, for whoever asks a running agent."""
+"""The last records, for the status socket."""
 
 from __future__ import annotations
 
@@ -22,5 +22,4 @@ class Recent(logging.Handler):
         self.lines: deque[str] = deque(maxlen=most)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep `record`."""
         self.lines.append(self.format(record))

@@ -36,7 +36,7 @@ def is_utf8(text: str) -> bool:
 
 
 def duration(seconds: float, units: int = 4) -> str:
-    """Return seconds as 8.3 s, 12 s or 1 h 12 min 8 s, in at most so many `units`; those of none are left out."""
+    """Return seconds as 8.3 s, 12 s or 1 h 12 min 8 s, in at most so many `units`; a unit with 0 is left out."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     left = round(seconds)

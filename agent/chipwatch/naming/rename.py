@@ -12,8 +12,7 @@ from math import fsum
 from typing import Final, NamedTuple
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
-from chipwatch.naming.name import NONE, Copy, Name
-from chipwatch.naming.profiles import COPIES, CUMULATIVE, MACHINE, PROFILES, SCRAPED
+from chipwatch.naming.profiles import NONE, Copy, ToolName, profile
 
 CACHED_SERIES: Final = 100_000
 """Series in a generation of the cache; a series that did not appear in two generations is forgotten."""
@@ -72,13 +71,13 @@ class Renamer:
 
     def __init__(
         self,
-        profile: Mapping[str, Name],
+        profile: Mapping[str, ToolName],
         machine: Mapping[str, str] = NONE,
         scraped: str = "",
         *,
         cumulative: bool = False,
     ) -> None:
-        """Take a profile of PROFILES, and its names for the dimensions of the machine and for scraped metrics."""
+        """Take the names of a profile, also for the dimensions of the machine and for scraped metrics."""
         self._profile, self._machine, self._scraped, self._cumulative = profile, machine, scraped, cumulative
         self._known: dict[_Key, _Series] = {}
         self._before: dict[_Key, _Series] = {}
@@ -127,7 +126,7 @@ class Renamer:
             return self._name(name, point)
         return _Series(None, Dimensions(self._rename_machine(dims, metric))) if self._machine else _UNCHANGED
 
-    def _name(self, name: Name, point: Datapoint) -> _Series:
+    def _name(self, name: ToolName, point: Datapoint) -> _Series:
         old = point.metric
         templates = "".join((name.template, *name.dims.values()))
         taken = {key: name.words.get(word, word) for key, word in point.dims.items() if f"{{{key}}}" in templates}
@@ -184,7 +183,7 @@ class Copier:
     """
 
     def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:
-        """Take a table of COPIES, and the bytes of the machine's memory."""
+        """Take the copies of a profile, and the bytes of the machine's memory."""
         self._copies, self._memory, self._limited = copies, memory, False
         self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
         self._used: dict[Dimensions, int] = {}
@@ -261,20 +260,19 @@ def _rates(point: Datapoint) -> Iterator[Datapoint]:
         yield metric.point(point.at, point.increase / (point.at - point.window_start) * 1e9, point.dims)
 
 
-def renamer(profile: str) -> Renamer | None:
+def renamer(name: str) -> Renamer | None:
     """Return the renamer of a profile of PROFILES, None for `native`."""
-    table = PROFILES[profile]
-    if not table:
+    theirs = profile(name)
+    if not theirs.names:
         return None
-    machine, scraped = MACHINE.get(profile, NONE), SCRAPED.get(profile, "")
-    return Renamer(table, machine, scraped, cumulative=profile in CUMULATIVE)
+    return Renamer(theirs.names, theirs.machine, theirs.scraped, cumulative=theirs.cumulative)
 
 
-def copier(profile: str) -> Copier | None:
-    """Return what makes the copies of a profile, or None if it has none."""
-    if profile not in COPIES:
+def copier(name: str) -> Copier | None:
+    """Return the copier of a profile of PROFILES, or None if the profile has no copies."""
+    if not (copies := profile(name).copies):
         return None
     memory = 0.0  # if not known: as if there were no limit
     with contextlib.suppress(AttributeError, OSError, ValueError):
         memory = os.sysconf("SC_PHYS_PAGES") * float(os.sysconf("SC_PAGE_SIZE"))
-    return Copier(COPIES[profile], memory)
+    return Copier(copies, memory)

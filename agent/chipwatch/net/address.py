@@ -22,8 +22,8 @@ def listener(address: tuple[str, int], waiting: int) -> socket.socket:
     """Return a socket that listens without blocking, with room for `waiting` connections; raise OSError."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
-        made = socket.create_server(address, family=family, backlog=waiting)
+        server = socket.create_server(address, family=family, backlog=waiting)
     except OSError as problem:  # Python adds the address to its text
         raise OSError(problem.errno, str(problem.strerror).partition(" (while")[0]) from None
-    made.setblocking(False)
-    return made
+    server.setblocking(False)
+    return server

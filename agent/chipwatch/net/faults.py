@@ -1,4 +1,4 @@
-"""What is wrong with addresses to ask and with headers to send; told without their values, which may be secrets."""
+"""Faults of addresses and headers, described without their values, which may be secrets."""
 
 from __future__ import annotations
 

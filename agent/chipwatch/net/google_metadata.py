@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chipwatch.net.metadata_service import Service
+from chipwatch.net.metadata_service import MetadataService
 
 ROOT: Final = "/computeMetadata/v1"
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
@@ -19,8 +19,10 @@ OFF: Final = "NO_GCE_CHECK"
 """If `true`, no request is made (google.auth.environment_vars)."""
 
 
-def google_service(env: Mapping[str, str]) -> Service:
+def google_service(env: Mapping[str, str]) -> MetadataService:
     """Return the server that `env` names, or the default one; raise NoService."""
     variable = next((name for name in HOSTS if env.get(name)), HOSTS[0])
     host = env.get(variable) or ADDRESS
-    return Service(f"http://{host.replace(NAME, ADDRESS, 1) if host.partition(':')[0] == NAME else host}", variable)
+    return MetadataService(
+        f"http://{host.replace(NAME, ADDRESS, 1) if host.partition(':')[0] == NAME else host}", variable
+    )

@@ -33,7 +33,7 @@ OPEN_HEADERS: Final = frozenset({
 """Headers of requests that are not secret; users may choose any name for one that is."""
 
 
-class Tls(NamedTuple):
+class ClientTls(NamedTuple):
     """Files of TLS, in PEM; None: the system's certificates, and no certificate of our own."""
 
     ca_file: Path | None = None
@@ -42,11 +42,11 @@ class Tls(NamedTuple):
     insecure: bool = False
     """Do not verify the server."""
     ca_option: str = "ca_file"
-    """How users set `ca_file`."""
+    """Option that sets `ca_file`, for messages."""
 
 
-class Answer(NamedTuple):
-    """An answer."""
+class HttpAnswer(NamedTuple):
+    """An answer to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,10 +54,10 @@ class Answer(NamedTuple):
     body: bytes
     """Empty for an error whose body has more than `max_bytes`."""
     secrets: tuple[str, ...] = ()
-    """What the request kept secret, which the other side may repeat."""
+    """Secrets of the request, which the other side may repeat."""
 
     def says(self, words: str, most: int = 200) -> str:
-        """Return words of the other side on one line of at most so many characters, without secrets."""
+        """Return the other side's words on one line of at most `most` characters, without secrets."""
         return one_line(" ".join(without(words, self.secrets)[: 10 * most].split()), most)
 
 
@@ -70,14 +70,14 @@ class HttpClient:
         *,
         timeout: float,
         max_bytes: int,
-        tls: Tls = Tls(),  # noqa: B008  # a constant
+        tls: ClientTls = ClientTls(),  # noqa: B008  # a constant
         direct: bool = False,
         bytes_option: str = "",
     ) -> None:
         """
         Take the address, the seconds that a request and its answer may take, and the bytes of an answer.
 
-        `direct`: use no proxy. `bytes_option`: how users set `max_bytes`, if they can.
+        `direct`: use no proxy. `bytes_option`: option that sets `max_bytes`, if there is one.
         """
         self._url, self._parts, self._direct = url, urlsplit(url), direct
         self._secure = self._parts.scheme == "https"
@@ -87,11 +87,11 @@ class HttpClient:
         self._context: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
 
-    def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def post(self, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         """Send `body` to the address; raise as `request` does."""
         return self.request("POST", "", body, headers)
 
-    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         """
         Send `body` to the address with `path` after it, and return the answer, whatever its status.
 
@@ -113,7 +113,7 @@ class HttpClient:
 
     @contextmanager
     def _judged(self) -> Iterator[None]:
-        """Close the connection after a failure, and say whose fault that was."""
+        """Close the connection after a failure, and raise Retryable or Refused for it."""
         try:
             yield
         except (Refused, Retryable):
@@ -143,7 +143,7 @@ class HttpClient:
 
     def _exchange(
         self, sock: TimedSocket, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> HttpAnswer:
         connection = HTTPConnection(self._host, self._port)
         connection.default_port = 443 if self._secure else 80  # so that Host does not name it
         connection.sock, connection.response_class = sock, FinalResponse
@@ -157,15 +157,15 @@ class HttpClient:
                 self.close()
         return answer
 
-    def _read(self, response: HTTPResponse, secrets: tuple[str, ...]) -> Answer:
+    def _read(self, response: HTTPResponse, secrets: tuple[str, ...]) -> HttpAnswer:
         headers = {name.lower(): value for name, value in response.getheaders()}
         try:
-            return Answer(response.status, headers, self._body(response), secrets)
+            return HttpAnswer(response.status, headers, self._body(response), secrets)
         except (TooLarge, HTTPException, ValueError):
             if response.status < 300:  # only the body says how it ended
                 raise
             self.close()
-            return Answer(response.status, headers, b"", secrets)
+            return HttpAnswer(response.status, headers, b"", secrets)
 
     def _body(self, response: HTTPResponse) -> bytes:
         """Return the whole body, read in parts: a length that the other side claims is not allocated."""
@@ -265,13 +265,13 @@ def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
     values = [value for name, value in headers.items() if name.lower() not in OPEN_HEADERS]
     parts = [value.partition(" ") for value in values]
     words = [word for _, _, word in parts]
-    found = [*values, *words, *(word.rstrip("=") for word in words), *(value for _, value in parse_qsl(query))]
+    secrets = [*values, *words, *(word.rstrip("=") for word in words), *(value for _, value in parse_qsl(query))]
     for scheme, _, word in parts:
         if scheme.lower() == "basic":
             with suppress(ValueError):
                 pair = base64.b64decode(word).decode()
-                found += [pair, pair.partition(":")[2]]
-    return tuple(filter(None, found))
+                secrets += [pair, pair.partition(":")[2]]
+    return tuple(filter(None, secrets))
 
 
 def _basic(proxy: str) -> str:
@@ -281,7 +281,7 @@ def _basic(proxy: str) -> str:
 
 
 def _has_news(sock: socket.socket) -> bool:
-    """Tell whether the other side has closed an idle connection, or sent what nobody asked for."""
+    """Return whether the other side has closed an idle connection, or sent unexpected bytes."""
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(0))

@@ -32,7 +32,7 @@ class NoService(Exception):
     """No service can be asked, now or later: it is disabled, or its address is not allowed."""
 
 
-class NoAnswer(Exception):
+class NoMetadata(Exception):
     """The service gave no useful answer; with `retry`, or on a detected platform, a later request may succeed."""
 
     def __init__(self, why: str, *, retry: bool = False) -> None:
@@ -40,7 +40,7 @@ class NoAnswer(Exception):
         self.retry = retry
 
 
-class Service:
+class MetadataService:
     """
     A metadata service at a loopback or link-local address.
 
@@ -78,15 +78,15 @@ class Service:
                 response = connection.getresponse()
                 body = response.read(max_bytes + 1)
         except TooLarge:
-            raise NoAnswer(f"{self.url} gives an answer that is too large") from None
+            raise NoMetadata(f"{self.url} gives an answer that is too large") from None
         except TimeoutError:
-            raise NoAnswer(f"{self.url} does not answer") from None
+            raise NoMetadata(f"{self.url} does not answer") from None
         except OSError as problem:
-            raise NoAnswer(f"{self.url} cannot be reached: {problem.strerror or problem}") from None
+            raise NoMetadata(f"{self.url} cannot be reached: {problem.strerror or problem}") from None
         except (HTTPException, ValueError) as problem:
-            raise NoAnswer(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
+            raise NoMetadata(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
         if len(body) > max_bytes:
-            raise NoAnswer(f"{self.url} gives an answer that is too large")
+            raise NoMetadata(f"{self.url} gives an answer that is too large")
         return response.status, body, response.headers
 
 
@@ -95,7 +95,7 @@ def decode(body: bytes, shape: type[T], wrong: str) -> T:
     try:
         return msgspec.json.decode(body, type=shape)
     except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
-        raise NoAnswer(wrong) from None
+        raise NoMetadata(wrong) from None
 
 
 def _is_local(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for pages that are at hand: one thread, with bounds for connections, bytes and seconds."""
+"""A small HTTP/1.1 server for ready pages: one thread, with bounds for connections, bytes and seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 300.0
 """Seconds for which a connection is kept open for the next request."""
 MAX_ROUNDS: Final = 64
-"""How often others are served between two answers that take long, if they do not stop asking."""
+"""Rounds of other connections between two slow answers."""
 PAUSE: Final = 0.05
 """Seconds until the next attempt to accept a connection that the system has no room for."""
 CHUNK: Final = 65_536
@@ -61,7 +61,7 @@ class Response(NamedTuple):
 
 
 Answer = Callable[[Request], Response | Callable[[], Response]]
-"""Returns the response; or, if it takes long to know, a function that does, which is called when nobody else waits."""
+"""Returns the response, or a slow function that returns it and runs when no other connection waits."""
 
 
 class BadRequest(Exception):
@@ -73,7 +73,7 @@ class BadRequest(Exception):
 
 
 class _Connection:
-    """A connection, and how far its request and answer are."""
+    """A connection with the state of its request and answer."""
 
     __slots__ = ("answered", "closing", "deadline", "idle", "out", "peer", "received", "secured", "sock")
 
@@ -87,10 +87,10 @@ class PageServer:
     """
     Answers GET and HEAD with what `answer` returns; `answer` runs on the server's only thread.
 
-    Between two answers that take long all others have their turn.
+    All other connections are served between two slow answers.
 
-    A request that is too long or too slow ends its connection. A connection too many ends the one that has waited
-    longest.
+    A request that is too long or too slow ends its connection. A new connection above the limit ends the one that has
+    waited longest.
     """
 
     def __init__(
@@ -183,14 +183,14 @@ class PageServer:
         connection.sock.close()
 
     def _answer_one(self) -> None:
-        """Give one of the answers that take long: of any connection, so that many cannot keep one waiting for ever."""
+        """Send one slow answer of a random connection, so that no connection waits for ever."""
         connection = random.choice([*self._later])  # noqa: S311  # no secret
         answer, is_head = self._later.pop(connection)
         self._put(connection, answer(), is_head=is_head)
         self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
 
     def _serve(self, connection: _Connection) -> None:
-        """Take one step, and wait for the next; no connection keeps the others from theirs."""
+        """Send or receive once, then wait for the next event; no connection blocks the others."""
         self._open[connection] = self._open.pop(connection)
         try:
             waits_for = selectors.EVENT_WRITE if self._advance(connection) else 0
@@ -216,7 +216,7 @@ class PageServer:
         return bool(connection.out) or not connection.closing
 
     def _receive(self, connection: _Connection) -> bool:
-        """Receive a part of a request, for which time runs from its first byte; return False at the end."""
+        """Receive a part of a request, whose time runs from its first byte; return False at the end."""
         if connection.answered and not connection.received:
             connection.answered, connection.idle = False, True
             connection.deadline = time.monotonic() + IDLE_SECONDS

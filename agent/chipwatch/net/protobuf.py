@@ -1,4 +1,4 @@
-"""Decodes protobuf messages field by field: https://protobuf.dev/programming-guides/encoding ."""
+"""Decodes and encodes protobuf messages field by field: https://protobuf.dev/programming-guides/encoding ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIXED: Final = {FIXED64: 8, 5: 4}
 """Bytes of a field by its wire type, where they are fixed."""
 
 
-class Unreadable(ValueError):
+class BadMessage(ValueError):
     """The bytes are not a message."""
 
 
@@ -26,14 +26,14 @@ def wired(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not number:
-            raise Unreadable("the answer is not a protobuf message")
+            raise BadMessage("the answer is not a protobuf message")
         if wire == VARINT:
             value, at = _varint(data, at)
             yield number, wire, value
             continue
         length, at = _varint(data, at) if wire == LENGTH else (FIXED.get(wire, len(data) + 1), at)
         if at + length > len(data):
-            raise Unreadable("the answer is not a protobuf message")
+            raise BadMessage("the answer is not a protobuf message")
         yield number, wire, data[at : at + length]
         at += length
 
@@ -62,4 +62,29 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << (7 * shift)
         if byte < 128:
             return value, at + shift + 1
-    raise Unreadable("the answer is not a protobuf message")
+    raise BadMessage("the answer is not a protobuf message")
+
+
+def varint(number: int) -> bytes:
+    """Return the encoding of a number without sign."""
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def message(number: int, content: bytes) -> bytes:
+    """Return a field that holds a message, a text or bytes."""
+    return varint(number << 3 | LENGTH) + varint(len(content)) + content
+
+
+def text(number: int, content: str) -> bytes:
+    """Return a field that holds a text; characters that UTF-8 lacks become `?`."""
+    return message(number, content.encode(errors="replace"))
+
+
+def zigzag(number: int) -> bytes:
+    """Return the encoding of a number of 32 bits with sign."""
+    return varint((number << 1 ^ number >> 31) & 0xFFFFFFFF)

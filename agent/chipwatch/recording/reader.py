@@ -29,7 +29,7 @@ class NotARecording(CommandError):
     """The file cannot be read, or holds no line of a recording."""
 
 
-class Line(msgspec.Struct):
+class RecordedLine(msgspec.Struct):
     """A line; keys that are not known are ignored."""
 
     time: str = ""
@@ -52,7 +52,7 @@ class Recording:
         self.path = path
         self.broken = 0
         """Lines that could not be read: too long, cut, or not of this form."""
-        self._decoder = msgspec.json.Decoder(Line)
+        self._decoder = msgspec.json.Decoder(RecordedLine)
         try:
             self._raw = path.open("rb")
             zipped = self._raw.peek(2)[:2] == GZIP
@@ -63,7 +63,7 @@ class Recording:
 
     @property
     def share(self) -> float:
-        """How much of the file has been read, from 0 to 1."""
+        """Part of the file that has been read, from 0 to 1."""
         return min(1.0, self._raw.tell() / self._size)
 
     def close(self) -> None:
@@ -93,19 +93,19 @@ class Recording:
 
     def _points(self, start: int) -> Iterator[tuple[int, Datapoint]]:
         """Yield the place and the point of each line."""
-        found = start > 0
+        has_points = start > 0
         try:
             self._file.seek(start)
             place = start
             while text := self._file.readline(LONGEST):
                 if point := self._point(text):
-                    found = True
+                    has_points = True
                     yield place, point
                 else:
                     self.broken += bool(text.strip())
                 place += len(text)
         except ERRORS as problem:
-            if not found:
+            if not has_points:
                 raise NotARecording(f"{self.path}: {problem}") from problem
             self.broken += 1  # what comes before is whole: the program that wrote it was killed, or the disk is bad
 

@@ -24,7 +24,7 @@ from chipwatch.status import heartbeat, socket
 from chipwatch.verdict.history import EventHistory
 
 if TYPE_CHECKING:
-    from chipwatch.status.server import Health
+    from chipwatch.status.server import HealthServer
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +80,11 @@ def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
     return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
 
 
-def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeline | None]) -> Health | None:
+def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeline | None]) -> HealthServer | None:
     """Return a server of /healthz and /readyz if the configuration wants one; raise ConfigError."""
     if config.health is None:
         return None
-    from chipwatch.status.server import Health  # noqa: PLC0415  # only where it is asked for
+    from chipwatch.status.server import HealthServer  # noqa: PLC0415  # only where it is asked for
 
     assert config.interval is not None
     late = heartbeat.tick_timeout(config.interval)
@@ -106,7 +106,7 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
         return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": identified}
 
     try:
-        health = Health(config.health, healthy, ready)
+        health = HealthServer(config.health, healthy, ready)
     except OSError as problem:
         label, fault = config.sources.get("health", "health"), problem.strerror or problem
         raise ConfigError(f"{label} {config.health}: {fault}; choose another address or port") from problem

@@ -13,7 +13,7 @@ from chipwatch.redaction import redacted
 Probe = Callable[[], tuple[bool, dict[str, Any]]]
 
 
-class Health:
+class HealthServer:
     """Answers GET /healthz and /readyz with 200 or 503 and a line of JSON, on a daemon thread."""
 
     def __init__(self, address: str, healthy: Probe, ready: Probe) -> None:

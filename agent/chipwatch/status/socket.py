@@ -1,4 +1,4 @@
-"""A Unix socket in the state folder by which a running agent answers questions of its own user."""
+"""A Unix socket in the state folder through which a running agent answers its user's questions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answers = Mapping[str, Callable[[], Mapping[str, Any]]]
 """Question -> function that returns the answer, called on the server's thread."""
 
 
-class NoAnswer(CommandError):
+class NoAgent(CommandError):
     """No running agent answers; the message says why."""
 
 
@@ -112,16 +112,16 @@ def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]
             while part := connection.recv(1 << 16):
                 body += part
                 if len(body) > MAX_ANSWER or time.monotonic() > deadline:
-                    raise NoAnswer(f"the agent at {path} does not finish its answer")
+                    raise NoAgent(f"the agent at {path} does not finish its answer")
         answer = json.loads(body)
     except (OSError, AttributeError) as problem:
         why = getattr(problem, "strerror", None) or problem
-        raise NoAnswer(
+        raise NoAgent(
             f"no agent answers at {path}: {why}; ask as its user, or give its --spool;"
             " a run with --once or --duration, or whose output is piped, does not answer"
         ) from problem
     except (ValueError, RecursionError) as problem:
-        raise NoAnswer(f"the answer of the agent at {path} is not JSON") from problem
+        raise NoAgent(f"the answer of the agent at {path} is not JSON") from problem
     if not isinstance(answer, dict) or "error" in answer:
-        raise NoAnswer(f"the agent at {path} does not answer {question!r}: it has another version")
+        raise NoAgent(f"the agent at {path} does not answer {question!r}: it has another version")
     return answer

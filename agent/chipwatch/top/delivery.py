@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.status.socket import NoAnswer, ask
+from chipwatch.status.socket import NoAgent, ask
 from chipwatch.top.draw import Line
 
 INTERVAL: Final = 2.0
@@ -40,7 +40,7 @@ class Delivery:
         while not self._stop.is_set():
             try:
                 parts = parts_of(ask(self._folder, "status"))
-            except NoAnswer:
+            except NoAgent:
                 parts = [[("no agent runs here", "dim")]]
             if parts != self.parts:
                 self.parts = parts

@@ -22,7 +22,7 @@ from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import CollectorReading, Sampler
 from chipwatch.status.heartbeat import state_folder
-from chipwatch.status.socket import NoAnswer, ask
+from chipwatch.status.socket import NoAgent, ask
 from chipwatch.verdict.callers import STARTED
 from chipwatch.verdict.expect import INSTANCES, Expected, parse
 from chipwatch.verdict.history import WATCHED, EventHistory
@@ -64,7 +64,7 @@ def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> 
 
 def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
     """Return the answer of the running agent, else of a reading here, and the source: agent or reading."""
-    with contextlib.suppress(NoAnswer):
+    with contextlib.suppress(NoAgent):
         answer = ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout))
         if answer["collectors"]:  # an agent that reads something else, such as one job, has nothing to say
             return answer, "agent"

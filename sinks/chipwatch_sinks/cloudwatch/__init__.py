@@ -87,12 +87,10 @@ class CloudwatchSink(Sink):
         self._client: CloudwatchClient | None = None
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why CloudWatch rejects every point of this series, or None."""
         fault = series_fault(metric.name, dims)
         return fault and f"{fault}: {ALLOWED}"
 
     def open(self) -> None:
-        """Find region and credentials; raise Refused if there are none, Retryable if their source does not answer."""
         from chipwatch_sinks.cloudwatch.client import CloudwatchClient  # noqa: PLC0415  # takes 12 MB, only if this sink is used
 
         client = CloudwatchClient(self._config, self._clock, self._steady.compare)
@@ -100,7 +98,6 @@ class CloudwatchSink(Sink):
         self._client = client
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Send the batch; return the points that CloudWatch rejects."""
         assert self._client is not None
         good, texts, rejected = self._encoder.encode(batch, self._steady())
         for _ in range(ROUNDS):
@@ -115,7 +112,6 @@ class CloudwatchSink(Sink):
         raise BadBatch(f"CloudWatch refused different datums in each of {ROUNDS} requests")
 
     def size(self, point: Datapoint) -> int:
-        """Return an upper bound of the bytes of the point's datum."""
         return self._encoder.size(point)
 
     def destination(self) -> Mapping[str, str]:
@@ -134,11 +130,9 @@ class CloudwatchSink(Sink):
         )
 
     def describe(self) -> str:
-        """Return the namespace and the endpoint."""
         endpoint = self._client and self._client.endpoint
         return f"namespace {self._config.namespace}{f' at {endpoint}' if endpoint else ''}"
 
     def close(self) -> None:
-        """Close the connection."""
         if self._client is not None:
             self._client.close()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import botocore
 from botocore import exceptions as failures
 
 from chipwatch.errors import Refused
-from chipwatch.net.http_client import HttpClient, Tls, date_of
+from chipwatch.net.http_client import ClientTls, HttpClient, date_of
 from chipwatch.version import USER_AGENT
-from chipwatch_sinks.cloudwatch.endpoint import endpoint_of
-from chipwatch_sinks.common.aws_answers import Answer, Stale
+from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_request import Signer
-from chipwatch_sinks.common.aws_session import Login
+from chipwatch_sinks.common.aws_session import Login, Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +33,7 @@ HEADERS: Final = {
     "X-Amzn-Query-Mode": "true",
     "User-Agent": USER_AGENT,
 }
-"""Of AWS JSON 1.0: botocore/data/cloudwatch/2010-08-01/service-2.json, metadata."""
+"""Headers of AWS JSON 1.0: botocore/data/cloudwatch/2010-08-01/service-2.json, metadata."""
 COMPRESS_FROM: Final = 10_240
 """Bytes from which a body is compressed: botocore's threshold."""
 MAX_ANSWER: Final = 1 << 20
@@ -68,7 +70,7 @@ class CloudwatchClient:
             self._compress = not session.get_config_variable("disable_request_compression")
         except failures.BotoCoreError as problem:
             raise Refused(str(problem)) from problem
-        tls = Tls(ca_file=Path(authority) if authority else None, ca_option="AWS_CA_BUNDLE")
+        tls = ClientTls(ca_file=Path(authority) if authority else None, ca_option="AWS_CA_BUNDLE")
         timeout = self._config.timeout
         self._http = HttpClient(f"{self.endpoint}/", timeout=timeout, max_bytes=MAX_ANSWER, tls=tls)
 
@@ -86,7 +88,7 @@ class CloudwatchClient:
             body, headers = gzip.compress(body, 1, mtime=0), {**HEADERS, "Content-Encoding": "gzip"}
         signed = self._signer.sign(f"{self.endpoint}/", body, headers)
         answer = self._http.post(body, signed)
-        judged = Answer.of_json(answer)
+        judged = AwsError.of_json(answer)
         self._compare_clocks(answer.headers)
         if judged is None:
             self._signer.worked()
@@ -114,3 +116,28 @@ class CloudwatchClient:
             log.warning(
                 "cloudwatch: the clock of this machine is %.0f s %s the service's; synchronise it", abs(skew), way
             )
+
+
+def endpoint_of(config: CloudwatchSink.Config, session: Session, region: str) -> str:
+    """Return the address to send to; raise Refused if the region has no such endpoint."""
+    if given := config.endpoint_url or session.endpoint("cloudwatch"):
+        if not re.match(r"https?://[^/]", given):
+            raise Refused(f"endpoint_url: expected an address such as https://HOST, got {given!r}")
+        return given.rstrip("/")
+    fips = config.use_fips or bool(session.get_config_variable("use_fips_endpoint"))
+    dual = config.use_dualstack or bool(session.get_config_variable("use_dualstack_endpoint"))
+    partition = _partition(region)
+    its = partition["outputs"]
+    if (fips and not its["supportsFIPS"]) or (dual and not its["supportsDualStack"]):
+        kinds = " and ".join(kind for kind, wanted in (("FIPS", fips), ("dual-stack", dual)) if wanted)
+        raise Refused(f"use_fips, use_dualstack: the region {region} has no {kinds} endpoint")
+    infix = "-fips" if fips and partition["id"] != "aws-us-gov" else ""  # whose ordinary endpoints are FIPS
+    return f"https://monitoring{infix}.{region}.{its['dualStackDnsSuffix' if dual else 'dnsSuffix']}"
+
+
+def _partition(region: str) -> dict[str, Any]:
+    """Return the partition of a region by botocore's list; an unknown region is one of `aws`, the first."""
+    assert botocore.__file__ is not None
+    partitions = json.loads((Path(botocore.__file__).parent / "data/partitions.json").read_bytes())["partitions"]
+    matches = (each for each in partitions if region in each["regions"] or re.match(each["regionRegex"], region))
+    return next(matches, partitions[0])

@@ -1,1 +1,5 @@
-"""What several sinks share: rules and prices of CloudWatch, which the embedded metric format also has, and layouts."""
+"""
+Code that several sinks share: CloudWatch's rules and prices, AWS and Google credentials, layouts of dashboards.
+
+Code that only one sink needs stays in the sink's folder.
+"""

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.net.http_client import Answer as HttpAnswer
-from chipwatch.net.http_client import retry_after
+from chipwatch.net.http_client import HttpAnswer, retry_after
 
 MAX_MESSAGE: Final = 100_000
 """Characters of a message: it may name each of 1,000 datums."""
@@ -40,10 +39,10 @@ def foreign(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
         text = body.decode()
         found = json.loads((text if status < 300 else text.strip()) or "{}")
         types = {*map(type, map(found.get, ("__type", "message", "Message")))}
-        known = types <= {str, type(None)} and (status >= 300 or headers.get("content-length", size) == size)
+        is_known = types <= {str, type(None)} and (status >= 300 or headers.get("content-length", size) == size)
     except (ValueError, AttributeError, RecursionError):
-        known = False
-    if not known:
+        is_known = False
+    if not is_known:
         kind = ascii(headers.get("content-type", "no content type")[:60])[1:-1]
         return f"with a body that is not CloudWatch's ({kind})"
     if status >= 300:
@@ -57,7 +56,7 @@ class Stale(Exception):
     """The credentials are expired or unknown; new ones may be available."""
 
 
-class Answer:
+class AwsError:
     """An error of a service of AWS."""
 
     def __init__(self, response: Any, operation: str, foreign: str | None = None) -> None:
@@ -70,7 +69,7 @@ class Answer:
         self._foreign = foreign
 
     @classmethod
-    def of_json(cls, answer: HttpAnswer) -> Answer | None:
+    def of_json(cls, answer: HttpAnswer) -> AwsError | None:
         """Parse an answer to PutMetricData by AWS JSON 1.0; return None for a success."""
         status, headers, body, _ = answer
         other = foreign(status, headers, body)
@@ -88,12 +87,12 @@ class Answer:
         """Return the refused ones of `count` datums (from 0), each with a reason; {} if the service names none."""
         if self.status != 400 or self.operation != "PutMetricData" or not DATA.match(self.code):
             return {}
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for number, field in MEMBER.findall(self.message):
             if 0 < int(number) <= count:
                 reason = "refused by the service" + (f": {field}" if field in FIELDS else "")
-                found.setdefault(int(number) - 1, reason)
-        return found
+                reasons.setdefault(int(number) - 1, reason)
+        return reasons
 
     def blame(self) -> Exception:
         """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""

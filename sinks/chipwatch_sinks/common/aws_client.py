@@ -23,16 +23,15 @@ class SmallLoader(Loader):  # type: ignore[misc]  # botocore has no types
     """
 
     def load_data_with_path(self, name: str) -> tuple[Any, str]:
-        """Return botocore's data of that name, and its file."""
         if name != "endpoints":
             return super().load_data_with_path(name)  # type: ignore[no-any-return]
         data, path = super().load_data_with_path("partitions")
         return {"version": 3, "partitions": [*map(_partition, data["partitions"])]}, path
 
 
-def _partition(known: dict[str, Any]) -> dict[str, Any]:
+def _partition(partition: dict[str, Any]) -> dict[str, Any]:
     """Return a partition in the format of the list of endpoints, without services."""
-    outputs = known["outputs"]
+    outputs = partition["outputs"]
     kinds = [(["fips"], "-fips", outputs["dnsSuffix"])]
     if outputs["supportsDualStack"]:
         suffix = outputs["dualStackDnsSuffix"]
@@ -43,10 +42,10 @@ def _partition(known: dict[str, Any]) -> dict[str, Any]:
     ]
     defaults = {"hostname": "{service}.{region}.{dnsSuffix}", "protocols": ["https"], "signatureVersions": ["v4"]}
     return {
-        "partition": known["id"],
+        "partition": partition["id"],
         "dnsSuffix": outputs["dnsSuffix"],
-        "regionRegex": known["regionRegex"],
-        "regions": known["regions"],
+        "regionRegex": partition["regionRegex"],
+        "regions": partition["regions"],
         "services": {},
         "defaults": {**defaults, "variants": variants},
     }

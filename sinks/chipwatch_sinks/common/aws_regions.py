@@ -8,19 +8,19 @@ from pathlib import Path
 
 
 def region_fault(region: str) -> str | None:
-    """Return why there is no such region, by botocore's list of them; None if there is, or if botocore is missing."""
+    """Return a fault if botocore's list lacks the region; None if it has it, or if botocore is missing."""
     spec = find_spec("botocore")  # its list alone, since its import takes 0.1 s
     if "${" in region or spec is None or spec.origin is None:  # a template's variable
         return None
     try:
         partitions = json.loads((Path(spec.origin).parent / "data/partitions.json").read_bytes())["partitions"]
-        known = sorted({name for partition in partitions for name in partition["regions"]})
+        regions = sorted({name for partition in partitions for name in partition["regions"]})
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    if region in known:
+    if region in regions:
         return None
     from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
 
-    near = " or ".join(get_close_matches(region, known, n=2))
+    near = " or ".join(get_close_matches(region, regions, n=2))
     newer = f"(if it is newer than botocore, set endpoint_url to https://monitoring.{region}.amazonaws.com)"
     return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''} {newer}"

@@ -27,7 +27,7 @@ from botocore.parsers import ResponseParserError
 from botocore.utils import IMDSRegionProvider, validate_region_name
 
 from chipwatch.errors import Refused, Retryable
-from chipwatch_sinks.common.aws_answers import Answer, Stale
+from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import region_fault
 
 # At DEBUG botocore logs session tokens; at INFO it logs each time where it found credentials.
@@ -72,7 +72,7 @@ def reading_credentials(who: str = "") -> Iterator[None]:
     try:
         yield
     except failures.ClientError as error:
-        blame = Answer(error.response, error.operation_name).blame()
+        blame = AwsError(error.response, error.operation_name).blame()
         raise (Refused(f"{says}: {blame}") if isinstance(blame, Stale) else blame) from None
     except (failures.CredentialRetrievalError, failures.MetadataRetrievalError) as problem:
         source = problem.kwargs.get("provider", "a metadata service")
@@ -90,18 +90,18 @@ def reading_credentials(who: str = "") -> Iterator[None]:
 
 
 def renew(credentials: Any) -> Any:
-    """Refresh credentials that are about to expire, and return those of now; raise Retryable or Refused."""
+    """Refresh credentials that are about to expire, and return the current ones; raise Retryable or Refused."""
     with reading_credentials(credentials.method):
-        found = credentials.get_frozen_credentials()
-        for word in (found.access_key, found.secret_key, found.token or "none"):
+        frozen = credentials.get_frozen_credentials()
+        for word in (frozen.access_key, frozen.secret_key, frozen.token or "none"):
             if not PRINTABLE.fullmatch(word):
                 raise ValueError(word)
-    return found
+    return frozen
 
 
 class Session:
     """
-    What botocore's credentials and settings need of a session.
+    The methods of a session that botocore's credentials and settings call.
 
     botocore's own imports the whole client, which takes 4 MB; it is made only if a source of credentials calls AWS.
     """
@@ -121,16 +121,16 @@ class Session:
 
     @cached_property
     def full_config(self) -> dict[str, Any]:
-        """The shared files: all profiles, with those of the credentials file."""
+        """The shared files: the profiles of both the configuration and the credentials file."""
         try:
             config = load_config(self.get_config_variable("config_file"))
         except failures.ConfigNotFound:
             config = {"profiles": {}}
         try:
-            found = raw_config_parse(self.get_config_variable("credentials_file"))
+            credentials = raw_config_parse(self.get_config_variable("credentials_file"))
         except failures.ConfigNotFound:
-            found = {}
-        for name, values in found.items():
+            credentials = {}
+        for name, values in credentials.items():
             config["profiles"].setdefault(name, {}).update(values)
         return config  # type: ignore[no-any-return]
 
@@ -160,12 +160,12 @@ class Session:
 
 def open_session(login: Login, timeout: float) -> tuple[Session, str, Any]:
     """
-    Return a session, its region, and its credentials, those of the role if there is one.
+    Return a session, its region, and its credentials: the role's if one is configured.
 
     Raises Refused without a region or credentials, Retryable, and botocore's exceptions for a wrong configuration.
     """
     session = Session(login.profile)
-    session.get_scoped_config()  # a profile that does not exist is told
+    session.get_scoped_config()  # raises for a profile that does not exist
     region = login.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
     if region and not login.endpoint_url and (fault := region_fault(region)):
         raise Refused(f"AWS_REGION, or the profile's region: {fault}")
@@ -196,7 +196,7 @@ def options(timeout: float, **more: Any) -> Options:
 
 
 def _assumed(session: Session, login: Login, region: str, timeout: float, source: Any) -> Any:
-    """Return the credentials of the role, got with those of `source` and refreshed before they expire."""
+    """Return the credentials of the role, requested with `source` and refreshed before they expire."""
     extra = {"RoleSessionName": "chipwatch"}
     if login.external_id:
         extra["ExternalId"] = login.external_id

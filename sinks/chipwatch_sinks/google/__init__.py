@@ -15,13 +15,13 @@ from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from chipwatch.errors import Refused, Retryable
 from chipwatch.net.trusted_clock import TRUSTED_CLOCK
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.google.history import SPACING, History
+from chipwatch_sinks.google.history import SPACING, SentHistory
 from chipwatch_sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
 
 if TYPE_CHECKING:
-    from chipwatch_sinks.google.answers import Answer
-    from chipwatch_sinks.google.client import Client
-    from chipwatch_sinks.google.wire import Encoder, Sent
+    from chipwatch_sinks.google.answers import MonitoringError
+    from chipwatch_sinks.google.client import GoogleClient
+    from chipwatch_sinks.google.wire import GoogleEncoder, SentPoint
 
 log = logging.getLogger(__name__)
 
@@ -99,38 +99,33 @@ class GoogleSink(Sink):
     ) -> None:
         """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
         self._config, self._steady = config, steady
-        self._history = History()
-        self._encoder: Encoder
-        self._client: Client | None = None
+        self._history = SentHistory()
+        self._encoder: GoogleEncoder
+        self._client: GoogleClient | None = None
         self._started_at = clock()
         self._unsure: set[tuple[bytes, int]] = set()
         self._logged_at = -LOG_INTERVAL
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why Cloud Monitoring rejects every point of this series, or None."""
         return series_fault(metric_type(self._config.prefix, metric.name), dims)
 
     def restore(self, saved: bytes) -> None:
-        """Restore the last sent point of each series."""
         self._history.load(saved)
 
     def saved(self) -> bytes | None:
-        """Return the last sent point of each series as bytes."""
         return self._history.dump()
 
     def open(self) -> None:
-        """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would print errors that its answers contain too
-        from chipwatch_sinks.google.client import Client  # noqa: PLC0415  # takes 50 MB, only if this sink is used
-        from chipwatch_sinks.google.wire import Encoder  # noqa: PLC0415
+        from chipwatch_sinks.google.client import GoogleClient  # noqa: PLC0415  # takes 50 MB, only if this sink is used
+        from chipwatch_sinks.google.wire import GoogleEncoder  # noqa: PLC0415
 
-        client = Client(self._config)
+        client = GoogleClient(self._config)
         client.connect()
         self._client = client
-        self._encoder = Encoder(self._history, self._config)
+        self._encoder = GoogleEncoder(self._history, self._config)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Send the batch; return the points that Cloud Monitoring rejects."""
         assert self._client is not None
         project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
         if not project:
@@ -140,53 +135,53 @@ class GoogleSink(Sink):
             return rejected
         answer = self._client.send(project, sent)
         refused = {} if answer is None else self._classify(answer, sent, project)
-        for n, one in enumerate(sent):
+        for n, item in enumerate(sent):
             if n in refused:
-                rejected.append(Rejected(one.point, refused[n]))
+                rejected.append(Rejected(item.point, refused[n]))
             else:
-                self._history.keep(one.series.digest, one.last)
-        self._unsure.difference_update([one.name for one in sent])
+                self._history.keep(item.series.digest, item.last)
+        self._unsure.difference_update([item.name for item in sent])
         return rejected
 
-    def _classify(self, answer: Answer, sent: Sequence[Sent], project: str) -> dict[int, str]:
+    def _classify(self, answer: MonitoringError, sent: Sequence[SentPoint], project: str) -> dict[int, str]:
         """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
         from chipwatch_sinks.google.answers import DESCRIBED, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
 
-        found = answer.refused()
-        if found is None:
+        reasons = answer.refused()
+        if reasons is None:
             if answer.perhaps_stored:
                 self._note_unsure(sent)
             raise answer.blame(project)
-        stored = [one for n, one in enumerate(sent) if n not in found]
-        differing = [sent[n] for n, reason in found.items() if reason == DESCRIBED]
-        if described := [one.series for one in differing if one.message.unit or one.message.description]:
+        stored = [item for n, item in enumerate(sent) if n not in reasons]
+        differing = [sent[n] for n, reason in reasons.items() if reason == DESCRIBED]
+        if described := [item.series for item in differing if item.message.unit or item.message.description]:
             self._encoder.undescribe(described)
             self._note_unsure(stored)
             raise Retryable("Cloud Monitoring has another unit or description for a metric", after=0.1)
-        if reset := [sent[n] for n, reason in found.items() if reason == RESET and not sent[n].last.begins_here]:
-            for one in reset:
-                self._history.restart_at_next(one.series.digest, one.last)
+        if reset := [sent[n] for n, reason in reasons.items() if reason == RESET and not sent[n].last.begins_here]:
+            for item in reset:
+                self._history.restart_at_next(item.series.digest, item.last)
             self._note_unsure(stored)
             raise Retryable("Cloud Monitoring has a later start time for a counter", after=0.1)
-        if {*found.values()} == {RESOURCE} and not stored:
-            of = sent[0].message.resource
+        if {*reasons.values()} == {RESOURCE} and not stored:
+            resource = sent[0].message.resource
             raise Refused(
                 "Cloud Monitoring rejects every point of the monitored resource"
-                f" {of.type} {dict(of.labels)}; set sinks.google.resource or sinks.google.location"
+                f" {resource.type} {dict(resource.labels)}; set sinks.google.resource or sinks.google.location"
                 f" ({answer.message[:200]})"
             )
         refused: dict[int, str] = {}
-        for n, reason in found.items():
-            one = sent[n]
+        for n, reason in reasons.items():
+            item = sent[n]
             if reason not in ORDER:
                 refused[n] = reason
-            elif one.name not in self._unsure and one.point.at >= self._started_at:
+            elif item.name not in self._unsure and item.point.at >= self._started_at:
                 refused[n] = f"{reason}: another writer of the same series"
-                self._log_other_writer(one.message)
-                self._history.restart(one.series.digest, one.last)
+                self._log_other_writer(item.message)
+                self._history.restart(item.series.digest, item.last)
         return refused
 
-    def _note_unsure(self, sent: Sequence[Sent]) -> None:
+    def _note_unsure(self, sent: Sequence[SentPoint]) -> None:
         """Remember that these points may have been stored."""
         if len(self._unsure) > MAX_UNSURE:
             self._unsure.clear()
@@ -202,34 +197,30 @@ class GoogleSink(Sink):
         name = f"{metric.type} {dict(metric.labels)} of the resource {resource.type} {dict(resource.labels)}"
         log.error(
             "google: another writer sends the series %s: a second agent with this identity, a copy of this"
-            " machine, or this agent before its spool was deleted. Give each writer series of its own: --dim"
+            " machine, or this agent before its spool was deleted. Give each writer its own series: --dim"
             " writer=NAME, or sinks.google.resource",
             name,
         )
 
     def destination(self) -> Mapping[str, str]:
-        """Return the prefix, the endpoint, and the project if it is known."""
         config, env = self._config, os.environ
-        found = {"prefix": config.prefix, "endpoint": config.endpoint or ""}
+        facts = {"prefix": config.prefix, "endpoint": config.endpoint or ""}
         if self._client:
-            return found | {"project": self._client.project or "the machine's"}
+            return facts | {"project": self._client.project or "the machine's"}
         given = "" if config.insecure else env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT")
         project = config.project or given
-        return found | ({"project": project} if project else {})
+        return facts | ({"project": project} if project else {})
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return where Metrics Explorer has the metrics."""
         del dims
         return f"Monitoring > Metrics Explorer > {self._config.prefix}"
 
     def describe(self) -> str:
-        """Return the project, the prefix and the endpoint."""
         project = self._client.project if self._client else self._config.project
         at = f" at {self._config.endpoint}" if self._config.endpoint else ""
         return f"project {project or 'of the machine'}, {self._config.prefix}*{at}"
 
     def close(self) -> None:
-        """Close the channel."""
         if self._client is not None:
             self._client.close()
 

@@ -92,7 +92,7 @@ SHAPES: Final = {SUMMARY: metric_service.types.CreateTimeSeriesSummary.pb(), INF
 """Status details that are read."""
 
 
-class Answer:
+class MonitoringError:
     """An error of the service, from the exception of google.api_core."""
 
     def __init__(self, error: failures.GoogleAPICallError, count: int) -> None:
@@ -104,7 +104,7 @@ class Answer:
 
     @property
     def is_transient(self) -> bool:
-        """Whether a retry of all or some of the points may succeed."""
+        """True if a retry of all or some of the points may succeed."""
         if self._summary is None:
             return self.code in TRANSIENT
         codes = {CODES.get(one.status.code) for one in self._summary.errors}
@@ -114,14 +114,14 @@ class Answer:
 
     @property
     def perhaps_stored(self) -> bool:
-        """Whether all or some of the points may have been stored."""
+        """True if all or some of the points may have been stored."""
         return self.code in PERHAPS_STORED or self._summary is not None
 
     def refused(self) -> dict[int, str] | None:
         """Return the refused series (from 0), each with its reason; None if the service does not name all of them."""
         if self._summary is None or self.is_transient:  # without a summary, it is unknown whether the others are stored
             return None
-        found: dict[int, str] = {}
+        reasons_by_place: dict[int, str] = {}
         parts = PLACES.split(self.message)
         for places, text, before in zip(parts[1::2], parts[2::2], parts[0:-2:2], strict=True):
             why = WHY.search(text)
@@ -130,12 +130,12 @@ class Answer:
             reason = reason_of(why[1] if why else text if FIELD.match(text) else before)
             if reason == UNCLEAR and self._count > 1 and self.message.endswith("..."):
                 return None
-            found |= dict.fromkeys(_numbers(places, self._count), reason)
+            reasons_by_place |= dict.fromkeys(_numbers(places, self._count), reason)
         failed = self._summary.total_point_count - self._summary.success_point_count
         reasons = {reason_of(text) for text in self.message.split(";")}
-        if failed == self._count and not found and len(reasons) == 1:
+        if failed == self._count and not reasons_by_place and len(reasons) == 1:
             return dict.fromkeys(range(self._count), reasons.pop())
-        return found if len(found) == failed else None
+        return reasons_by_place if len(reasons_by_place) == failed else None
 
     def blame(self, project: str) -> Exception:
         """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""
@@ -175,9 +175,9 @@ def reason_of(text: str) -> str:
 
 def _numbers(places: str, count: int) -> list[int]:
     """Return the numbers below `count` in a notation such as `0-37,40`."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in places.split(","):
         first, _, last = part.strip().partition("-")
         if len(part) < 20 and first.isdecimal() and (not last or last.isdecimal()):
-            found += range(int(first), min(int(last or first) + 1, count))
-    return found
+            numbers += range(int(first), min(int(last or first) + 1, count))
+    return numbers

@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 
 from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
 from chipwatch_sinks.google import metric_service
-from chipwatch_sinks.google.answers import Answer
-from chipwatch_sinks.google.wire import Sent, request
+from chipwatch_sinks.google.answers import MonitoringError
+from chipwatch_sinks.google.wire import SentPoint, request
 
 if TYPE_CHECKING:
     from chipwatch_sinks.google import GoogleSink
@@ -39,7 +39,7 @@ def proxy_options(host: str) -> tuple[tuple[str, str | int], ...]:
     return (("grpc.http_proxy", proxy if "://" in proxy else f"http://{proxy}"),) if proxy else ()
 
 
-class Client:
+class GoogleClient:
     """A channel to Cloud Monitoring, and the project to write to."""
 
     def __init__(self, config: GoogleSink.Config) -> None:
@@ -60,7 +60,7 @@ class Client:
             channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *proxy_options(host)))
         self._client = metric_service.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
 
-    def send(self, project: str, sent: Sequence[Sent]) -> Answer | None:
+    def send(self, project: str, sent: Sequence[SentPoint]) -> MonitoringError | None:
         """Send points in one request; return the answer if it is an error. Raise Refused or Retryable."""
         if self._client is None:
             self.connect()
@@ -68,13 +68,13 @@ class Client:
         try:
             self._client.create_time_series(wrapped, timeout=self._config.timeout)
         except failures.GoogleAPICallError as error:
-            return Answer(error, len(sent))
+            return MonitoringError(error, len(sent))
         except auth.GoogleAuthError as problem:
             raise blame(problem) from problem
         except (*UNEXPECTED, DecodeError) as problem:  # the request was sent, so the points may be stored
             self.close()
             unknown: Any = failures.Unknown  # its __init__ has no types
-            return Answer(unknown(f"the answer cannot be read ({type(problem).__name__})"), len(sent))
+            return MonitoringError(unknown(f"the answer cannot be read ({type(problem).__name__})"), len(sent))
         return None
 
     def close(self) -> None:

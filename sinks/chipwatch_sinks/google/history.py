@@ -32,7 +32,7 @@ class Last(NamedTuple):
 
     @property
     def begins_here(self) -> bool:
-        """Whether the counter starts at this reading."""
+        """True if the counter starts at this reading."""
         return self.start == self.end - MOMENT
 
 
@@ -70,7 +70,7 @@ def _base(point: Datapoint) -> float:
     return point.value if start_time == point.at else 0.0
 
 
-class History:
+class SentHistory:
     """The last point of each series by a digest of its name; call `keep` when a point was delivered."""
 
     def __init__(self) -> None:

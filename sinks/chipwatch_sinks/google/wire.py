@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.api.metric_pb2 import MetricDescriptor
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.net import protobuf
 from chipwatch.sink import Rejected
 from chipwatch_sinks.google import metric_service
-from chipwatch_sinks.google.history import History, Last
+from chipwatch_sinks.google.history import Last, SentHistory
 from chipwatch_sinks.google.rules import AHEAD, PAST, choose_resource, labels_of, metric_type, series_fault
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ FIELDS: Final = {"max": "maximum", "min": "minimum", "last": "last", "mean": ""}
 """Statistic -> field of a Summary; the mean of a window is the value of its point."""
 
 
-class Series(NamedTuple):
-    """What is the same for every point of a series."""
+class GoogleSeries(NamedTuple):
+    """The constant part of a series' points."""
 
     fault: str | None
     """Why Cloud Monitoring rejects it, or None."""
@@ -48,11 +49,11 @@ class Series(NamedTuple):
     kind: Kind = Kind.GAUGE
 
 
-class Sent(NamedTuple):
+class SentPoint(NamedTuple):
     """A point of a request, and the entry of its series in the history once it is stored."""
 
     point: Datapoint
-    series: Series
+    series: GoogleSeries
     last: Last
     encoded: bytes
 
@@ -67,25 +68,25 @@ class Sent(NamedTuple):
         return TimeSeries.FromString(self.series.head)
 
 
-def request(project: str, sent: Sequence[Sent]) -> Any:
+def request(project: str, sent: Sequence[SentPoint]) -> Any:
     """Return the CreateTimeSeriesRequest of these points."""
     made = Request.FromString(b"".join([one.encoded for one in sent]))
     made.name = f"projects/{project}"
     return made
 
 
-class Encoder:
+class GoogleEncoder:
     """Turns points into series of Cloud Monitoring; points against its documented rules are rejected here."""
 
-    def __init__(self, history: History, config: GoogleSink.Config) -> None:
+    def __init__(self, history: SentHistory, config: GoogleSink.Config) -> None:
         self._history, self._config = history, config
         self._fallback = {"location": config.location, "namespace": config.namespace, "hostname": platform.node()}
-        self._known: dict[tuple[str, Dimensions], Series] = {}
+        self._known: dict[tuple[str, Dimensions], GoogleSeries] = {}
         self._names: dict[bytes, tuple[str, Dimensions]] = {}
         self._first: dict[str, Metric] = {}
         self._undescribed: set[str] = set()
 
-    def encode(self, batch: Sequence[Datapoint], now: int | None) -> tuple[list[Sent], list[Rejected]]:
+    def encode(self, batch: Sequence[Datapoint], now: int | None) -> tuple[list[SentPoint], list[Rejected]]:
         """Return the points to send at `now` (ns; None: do not check their times), and the others; raise Refused."""
         good, rejected = [], []
         oldest, newest = (-math.inf, math.inf) if now is None else (now - PAST, now + AHEAD)
@@ -99,10 +100,10 @@ class Encoder:
             if isinstance(last, str):
                 rejected.append(Rejected(point, last))
             else:
-                good.append(Sent(point, series, last, encode_point(series, point, last)))
+                good.append(SentPoint(point, series, last, encode_point(series, point, last)))
         return good, rejected
 
-    def undescribe(self, series: Sequence[Series]) -> None:
+    def undescribe(self, series: Sequence[GoogleSeries]) -> None:
         """Send these metrics without unit and description from now on, since Google has others for them."""
         self._undescribed.update([TimeSeries.FromString(one.head).metric.type for one in series])
         self._forget()
@@ -111,21 +112,21 @@ class Encoder:
         self._known.clear()
         self._names.clear()
 
-    def _learn(self, metric: Metric, dims: Dimensions) -> Series:
+    def _learn(self, metric: Metric, dims: Dimensions) -> GoogleSeries:
         if len(self._known) >= CACHED_SERIES:
             self._forget()
         series = self._known[metric.name, dims] = self._encode_series(metric, dims)._replace(kind=metric.kind)
         return series
 
-    def _encode_series(self, metric: Metric, dims: Dimensions) -> Series:
+    def _encode_series(self, metric: Metric, dims: Dimensions) -> GoogleSeries:
         kind = metric_type(self._config.prefix, metric.name)
         if fault := series_fault(kind, dims):
-            return Series(fault)
+            return GoogleSeries(fault)
         labels = labels_of(dims)
         first = self._first.setdefault(kind, metric)  # a metric type keeps its first unit and description
         if (first.name, first.kind) != (metric.name, metric.kind):
             same = first.name == metric.name
-            return Series("kind of the metric changed" if same else "two metrics become the same type")
+            return GoogleSeries("kind of the metric changed" if same else "two metrics become the same type")
         words = self._fallback | {key[1:]: value for key, value in dims.items_sorted if key.startswith(HIDDEN)}
         resource, its_labels = choose_resource(self._config.resource, words)
         is_described = kind not in self._undescribed
@@ -139,22 +140,17 @@ class Encoder:
                 description=first.help if is_described else "",
             )
         except UnicodeEncodeError:
-            return Series("unit, description or resource is not UTF-8")
+            return GoogleSeries("unit, description or resource is not UTF-8")
         text = "\0".join((kind, resource, *(f"{k}={v}" for k, v in (*its_labels.items(), *labels.items()))))
         digest = blake2b(text.encode(), digest_size=8).digest()
         if self._names.setdefault(digest, (metric.name, dims)) != (metric.name, dims):
-            return Series("the same series as another, once empty dimensions are left out")
+            return GoogleSeries("the same series as another, once empty dimensions are left out")
         globs = self._config.statistic.items()
         statistic = next((word for glob, word in globs if fnmatchcase(metric.name, glob)), "mean")
-        return Series(None, digest, message.SerializeToString(), FIELDS[statistic])
+        return GoogleSeries(None, digest, message.SerializeToString(), FIELDS[statistic])
 
 
-@lru_cache(CACHED_INTERVALS)
-def varint(number: int) -> bytes:
-    """Return a number as protobuf writes lengths (https://protobuf.dev/programming-guides/encoding)."""
-    if number < 0x80:
-        return bytes((number,))
-    return bytes((number & 0x7F | 0x80,)) + varint(number >> 7)
+varint: Final = lru_cache(CACHED_INTERVALS)(protobuf.varint)
 
 
 def _tag(message: Any, field: str) -> bytes:
@@ -172,7 +168,7 @@ _NUMBER: Final = metric_service.common.TypedValue.pb().DESCRIPTOR.fields_by_name
 VALUE: Final = _tag(_Point, "value") + varint(len(varint(_NUMBER)) + DOUBLE.size) + varint(_NUMBER)
 
 
-def encode_point(series: Series, point: Datapoint, last: Last) -> bytes:
+def encode_point(series: GoogleSeries, point: Datapoint, last: Last) -> bytes:
     """Return the field of a CreateTimeSeriesRequest for this point of its series."""
     if last.start:
         value = last.value - last.base

@@ -17,10 +17,10 @@ from chipwatch import datapoint
 from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.errors import ConfigError, Refused, Retryable, SinkClosed
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.mlflow.api import Api, Metric, Run
+from chipwatch_sinks.mlflow.api import Api, LoggedMetric, Run
 from chipwatch_sinks.mlflow.keys import FORBIDDEN, PREFIX, fault_of, key_of, prefix_of
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server, how_to_serve, server_of, store_fault, url_of
-from chipwatch_sinks.mlflow.tree import Found, processes, run_in, started, started_at, store_in
+from chipwatch_sinks.mlflow.tree import ProcessFacts, processes, run_in, started, started_at, store_in
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class MlflowSink(Sink):
         self._process = ""  # the watched process, with when it started (ms) and its user
         self._since = self._user = 0
         self._store: str | None = None
-        self._found: list[Found] = []  # what the watched processes said last: they may have ended
+        self._found: list[ProcessFacts] = []  # what the watched processes said last: they may have ended
         self._api: Api | None = None
         self._kept: dict[str, Any] = {}  # what `state` returned before the last restart
         self._next: int | None = None  # the next step; None: not known yet
@@ -110,7 +110,6 @@ class MlflowSink(Sink):
         self._owners: dict[str, tuple[str, Dimensions]] = {}
 
     def refuses(self, metric: datapoint.Metric, dims: Dimensions) -> str | None:
-        """Return why MLflow takes no point of this series, or None."""
         return fault_of(key_of(self._prefix, metric, dims))
 
     def restore(self, saved: bytes) -> None:
@@ -125,14 +124,13 @@ class MlflowSink(Sink):
         return json.dumps(kept).encode()
 
     def open(self) -> None:
-        """Find the server and the run; raise Refused or Retryable."""
         self.close()
         self._note_process()
-        server, found = self._find_server()
+        server, members = self._find_server()
         self._url = server.url
         api = Api(server, self._config.timeout)
         try:
-            self._run = self._run or self._find_run(api, found)
+            self._run = self._run or self._find_run(api, members)
         except BaseException:
             api.close()
             raise
@@ -146,30 +144,32 @@ class MlflowSink(Sink):
                 self._user = (proc / str(pid)).stat().st_uid
                 self._process, self._since = f"{pid} {began}", started_at(proc, pid, self._clock())
 
-    def _find_server(self) -> tuple[Server, list[Found]]:
-        """Return the server, and what the watched processes say; raise Refused or Retryable."""
+    def _find_server(self) -> tuple[Server, list[ProcessFacts]]:
+        """Return the server, and the watched processes; raise Refused or Retryable."""
         if (pid := self._config.pid) is not None and not (self._uri and self._run):
             self._found = [*processes(self._config.proc, pid)] or self._found
-        found = self._found
+        members = self._found
         if self._uri:
-            return server_of(self._uri, self._env), found
-        for one in found:
-            if uri := one.env.get(URI):
+            return server_of(self._uri, self._env), members
+        for process in members:
+            if uri := process.env.get(URI):
                 if fault := store_fault(uri):
                     raise Refused(f"{URI} of the watched process: {fault}")
-                return server_of(uri, one.env), found
-        self._store = next((store for one in found if one.folder and (store := store_in(one.folder))), self._store)
+                return server_of(uri, process.env), members
+        self._store = next(
+            (store for process in members if process.folder and (store := store_in(process.folder))), self._store
+        )
         beside = f"; the watched process logs to {self._store}: {how_to_serve(self._store)}" if self._store else ""
         raise Refused(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri{beside}")
 
-    def _find_run(self, api: Api, found: Sequence[Found]) -> str:
+    def _find_run(self, api: Api, processes: Sequence[ProcessFacts]) -> str:
         """Return the run that the watched processes name, or have started; raise Refused or Retryable."""
         pid, advice = self._config.pid, f"set {RUN} or sinks.mlflow.run"
         if pid is None:
             raise Refused(f"no run: {advice}")
-        if run := next((run for one in found if (run := one.env.get(RUN))), None):
+        if run := next((run for one in processes if (run := one.env.get(RUN))), None):
             return run
-        for folder in {one.folder for one in found if one.folder}:
+        for folder in {one.folder for one in processes if one.folder}:
             if (store := store_in(folder)) and (run := run_in(store, self._since)):
                 return run
         if not (self._config.newest_run and self._process):
@@ -222,7 +222,7 @@ class MlflowSink(Sink):
             if not self._is_told:
                 log.warning(
                     "mlflow: somebody else writes %s* of the run %s, too: MLflow's own monitor, or another agent; give"
-                    " this machine a name of its own with sinks.mlflow.node or %s",
+                    " this machine its own name with sinks.mlflow.node or %s",
                     self._prefix, self._run, NODE,
                 )  # fmt: skip
             self._next, self._steps, self._is_told = newest + 1, {}, True
@@ -245,7 +245,7 @@ class MlflowSink(Sink):
                 continue
             at //= MS
             if (step := steps[at]) > stored.get(key, -1):  # else it was stored, and the answer was lost
-                entries.append(Metric(key, value, at, step))
+                entries.append(LoggedMetric(key, value, at, step))
         self._is_sure = not entries
         if entries:
             self._api.log_batch(self._run, entries)
@@ -264,23 +264,20 @@ class MlflowSink(Sink):
 
     def destination(self) -> Mapping[str, str]:
         """Return the server, the run and the prefix of the keys; a run that is not known belongs to its process."""
-        found = {"server": self._url, "run": self._run, "keys": f"{self._prefix}*"}
+        facts = {"server": self._url, "run": self._run, "keys": f"{self._prefix}*"}
         if self._of_tree:
             self._note_process()
-            found["process"] = self._process
-        return {word: value for word, value in found.items() if value or word == "keys"}
+            facts["process"] = self._process
+        return {word: value for word, value in facts.items() if value or word == "keys"}
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return the address of the run's page of system metrics."""
         del dims
         return f"{self._url}/#/experiments/{self._experiment}/runs/{self._run}/system-metrics"
 
     def describe(self) -> str:
-        """Return the run, the keys and the server."""
         return f"run {self._run or 'not named'} at {self._url or 'no server'}, {self._prefix}*"
 
     def close(self) -> None:
-        """Close the connection."""
         api, self._api = self._api, None
         if api is not None:
             api.close()

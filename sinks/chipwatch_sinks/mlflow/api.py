@@ -1,4 +1,4 @@
-"""The four calls of MLflow's REST API that the sink needs, and what its answers mean."""
+"""The four calls of MLflow's REST API that the sink needs, and the classification of its answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.net.http_client import Answer, HttpClient, retry_after
+from chipwatch.net.http_client import HttpAnswer, HttpClient, retry_after
 from chipwatch.version import USER_AGENT
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server
 
@@ -36,7 +36,7 @@ ADVICE: Final[Mapping[int | str, str]] = {
 """Status -> what is wrong and what to do."""
 
 
-class Metric(msgspec.Struct, gc=False):
+class LoggedMetric(msgspec.Struct, gc=False):
     """A value of a key."""
 
     key: str
@@ -50,7 +50,7 @@ class Batch(msgspec.Struct):
     """A request that stores metrics."""
 
     run_id: str
-    metrics: list[Metric]
+    metrics: list[LoggedMetric]
 
 
 class Latest(msgspec.Struct):
@@ -77,7 +77,7 @@ class Info(msgspec.Struct):
 
 
 class Data(msgspec.Struct):
-    """What was logged to a run."""
+    """Metrics that were logged to a run."""
 
     metrics: list[Latest] = []
 
@@ -125,13 +125,13 @@ class Api:
         """Return a run with the newest value of each of its metrics."""
         return self._ask("GET", f"/runs/get?{urlencode({'run_id': run})}", None, _Got).run
 
-    def log_batch(self, run: str, metrics: list[Metric]) -> None:
+    def log_batch(self, run: str, metrics: list[LoggedMetric]) -> None:
         """Store metrics."""
         self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), dict)
 
     def running(self, user: str, since: int) -> Sequence[str]:
         """Return the newest two runs of a user that are running and began after `since` (ms since the epoch)."""
-        found = self._ask(
+        listing = self._ask(
             "POST", "/experiments/search", json.dumps({"max_results": MAX_EXPERIMENTS}).encode(), _Experiments
         )
         name = user.replace("'", "")
@@ -141,7 +141,7 @@ class Api:
             f"tags.`mlflow.user` = '{name}'",
         )
         query = {
-            "experiment_ids": [each.experiment_id for each in found.experiments],
+            "experiment_ids": [each.experiment_id for each in listing.experiments],
             "filter": " and ".join(conditions),
             "order_by": ["attributes.start_time DESC"],
             "max_results": 2,
@@ -166,7 +166,7 @@ class Api:
         except UNREADABLE:
             raise Refused(f"{self._url} does not answer as an MLflow server; check {URI}") from None
 
-    def _blame(self, answer: Answer, *, is_batch: bool) -> Exception:
+    def _blame(self, answer: HttpAnswer, *, is_batch: bool) -> Exception:
         """Return the exception for an answer that is an error; only a batch can have points at fault."""
         status, url, fault = answer.status, self._url, _fault_of(answer.body)
         code = " ".join(filter(None, (str(status), answer.says(fault.error_code, MAX_CODE))))

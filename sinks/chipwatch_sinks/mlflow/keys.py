@@ -9,7 +9,7 @@ from typing import Final
 from chipwatch.datapoint import Dimensions, Metric
 
 PREFIX: Final = "system/"
-"""What the keys of MLflow's page of system metrics begin with."""
+"""Prefix of the keys of MLflow's page of system metrics."""
 LONGEST: Final = 250
 """Characters of a key: MAX_ENTITY_KEY_LENGTH of mlflow/utils/validation.py."""
 FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -17,7 +17,7 @@ FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def prefix_of(node: str) -> str:
-    """Return what the keys of a node begin with, as MLflow's own monitor writes them."""
+    """Return the prefix of a node's keys, as MLflow's own monitor writes it."""
     return f"{PREFIX}{node}/" if node else PREFIX
 
 
@@ -25,7 +25,7 @@ def key_of(prefix: str, metric: Metric, dims: Dimensions) -> str:
     """
     Return the key of a series: `gpu.temperature` of GPU 0 is `gpu_0_temperature`, as MLflow names its own.
 
-    The value of a dimension follows the part of the name that is called like it, or else the whole name. The dimensions
+    The value of a dimension follows the part of the name that equals its key, else the whole name. The dimensions
     of the machine are left out: the node stands for them.
     """
     first, _, rest = metric.name.removeprefix(PREFIX).partition(".")

@@ -1,4 +1,4 @@
-"""Where the tracking server is and how to reach it: the variables that MLflow's own clients read."""
+"""Address and credentials of the tracking server, from the variables that MLflow's own clients read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from chipwatch.errors import Refused
-from chipwatch.net.http_client import Tls
+from chipwatch.net.http_client import ClientTls
 
 URI: Final = "MLFLOW_TRACKING_URI"
 CA: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
@@ -25,11 +25,11 @@ class Server(NamedTuple):
 
     url: str
     headers: Mapping[str, str]
-    tls: Tls
+    tls: ClientTls
 
 
 def store_fault(uri: str) -> str | None:
-    """Return why `uri` is no server and what to do, or None; a password in it is not repeated."""
+    """Return why `uri` does not name a server and what to do, or None; a password in it is not repeated."""
     scheme = uri.partition(":")[0].lower() if ":" in uri else ""
     if scheme in ("http", "https") or DATABRICKS.fullmatch(uri):
         return None
@@ -71,7 +71,7 @@ def server_of(uri: str, env: Mapping[str, str]) -> Server:
         headers["Authorization"] = authorization
     if workspace := env.get("MLFLOW_WORKSPACE"):
         headers["X-MLFLOW-WORKSPACE"] = workspace
-    tls = Tls(
+    tls = ClientTls(
         ca_file=_path(env.get(CA)),
         ca_option=CA,
         cert_file=_path(env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")),

@@ -1,4 +1,4 @@
-"""What the processes that the agent watches say of their MLflow run: their environments, and the stores beside them."""
+"""Finds the MLflow run of the watched processes: in their environments, and in stores in their working directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 MAX_PROCESSES: Final = 1000
-"""Processes of the tree that are looked at."""
+"""Limit of processes of the tree that are read."""
 MAX_ENVIRONMENT: Final = 1 << 20
 """Bytes of an environment that are read; Linux allows 128 KiB for one variable."""
 MAX_STAT: Final = 4096
@@ -19,8 +19,8 @@ STARTED: Final = 19
 """Places of ppid and starttime among the fields of /proc/PID/stat after the name: proc_pid_stat(5)."""
 
 
-class Found(NamedTuple):
-    """What a process of the tree knows."""
+class ProcessFacts(NamedTuple):
+    """Environment and folder of a process of the tree."""
 
     env: Mapping[str, str]
     folder: Path | None
@@ -42,7 +42,7 @@ def started_at(proc: Path, pid: int, now: int) -> int:
         return 0
 
 
-def processes(proc: Path, pid: int) -> Iterator[Found]:
+def processes(proc: Path, pid: int) -> Iterator[ProcessFacts]:
     """Yield the process and its descendants, parents first."""
     children: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
@@ -56,7 +56,7 @@ def processes(proc: Path, pid: int) -> Iterator[Found]:
         left += children.get(left[0], ())
         folder = proc / left.pop(0)
         with contextlib.suppress(OSError):
-            yield Found(_environment(folder / "environ"), _link(folder / "cwd"))
+            yield ProcessFacts(_environment(folder / "environ"), _link(folder / "cwd"))
 
 
 def _stat(folder: Path) -> list[str]:
@@ -83,7 +83,7 @@ def _link(path: Path) -> Path | None:
 
 
 def store_in(folder: Path) -> str | None:
-    """Return the store that MLflow makes in the working directory where it is told of no server, or None."""
+    """Return the store that MLflow makes in the working directory without a configured server, or None."""
     if (file := folder / "mlflow.db").is_file():
         return f"sqlite:///{file}"
     return f"file:{file}" if (file := folder / "mlruns").is_dir() else None
@@ -98,7 +98,7 @@ def run_in(store: str, since: int) -> str | None:
         with contextlib.closing(
             sqlite3.connect(f"{Path(store.removeprefix('sqlite:///')).as_uri()}?mode=ro", uri=True, timeout=1)
         ) as db:
-            found = db.execute(f"{query} ORDER BY start_time DESC LIMIT 1", (since,)).fetchone()
+            row = db.execute(f"{query} ORDER BY start_time DESC LIMIT 1", (since,)).fetchone()
     except (sqlite3.Error, ValueError):
         return None
-    return str(found[0]) if found else None
+    return str(row[0]) if row else None

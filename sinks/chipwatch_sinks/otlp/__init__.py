@@ -13,11 +13,11 @@ from typing import Final, Literal
 from chipwatch.datapoint import Datapoint, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.net.faults import url_fault
-from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.sink import Limits, Rejected, Sink
 from chipwatch.version import USER_AGENT
 from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
-from chipwatch_sinks.otlp.encoding import Encoder, Gauges
+from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder
 from chipwatch_sinks.otlp.environment import Environment, full_url, headers_fault
 from chipwatch_sinks.otlp.flavours import BOUNDS, Cloudwatch, Flavour, Google, Name, Plain
 from chipwatch_sinks.otlp.json_form import as_json
@@ -77,7 +77,7 @@ class OtlpSink(Sink):
         gauges: Gauges = "mean"
         """A gauge's window as its mean; as mean, minimum and maximum; or as an exponential histogram."""
         resource_attributes: Mapping[str, str] = field(default_factory=dict)
-        """Further attributes of the resource, which win over those of the machine."""
+        """Further attributes of the resource; they win over the machine's."""
         machine_attributes: bool = False
         """Put the machine's dimensions on every point too, for receivers that drop resource attributes."""
         mark_ended: bool | None = None
@@ -107,16 +107,16 @@ class OtlpSink(Sink):
     def __init__(self, config: Config, env: Mapping[str, str] | None = None) -> None:
         """Take the environment; raise ConfigError for an invalid address in it."""
         env = os.environ if env is None else env
-        found, is_plain = Environment(env), config.flavour == "plain"
-        theirs = found if is_plain else Environment({})
+        variables, is_plain = Environment(env), config.flavour == "plain"
+        theirs = variables if is_plain else Environment({})
         self._config, self._bounds = config, BOUNDS[config.flavour]
-        self._is_delta = config.temporality == "delta" if config.temporality else bool(found.delta)
+        self._is_delta = config.temporality == "delta" if config.temporality else bool(variables.delta)
         self._is_json = (config.protocol or theirs.protocol) == "json"
         self._is_zipped = (config.compression or theirs.compression) != "none"
         self._timeout = config.timeout or theirs.timeout or TIMEOUT
         ca_file, cert_file, key_file = theirs.files
         own = config.cert_file, config.key_file
-        self._tls = Tls(config.ca_file or ca_file, *(own if config.cert_file else (cert_file, key_file)))
+        self._tls = ClientTls(config.ca_file or ca_file, *(own if config.cert_file else (cert_file, key_file)))
         self._url = full_url(config.endpoint_url) if config.endpoint_url else theirs.url or ""
         headers = {**theirs.headers, **config.headers}
         self._flavour: Flavour
@@ -126,8 +126,8 @@ class OtlpSink(Sink):
             self._flavour = Cloudwatch(config, self._timeout)
         else:
             self._flavour = Google(config)
-        self._encoder = Encoder(
-            {**found.resource, **config.resource_attributes},
+        self._encoder = OtlpEncoder(
+            {**variables.resource, **config.resource_attributes},
             gauges=config.gauges,
             delta=self._is_delta,
             on_points=config.machine_attributes,
@@ -136,7 +136,7 @@ class OtlpSink(Sink):
         self._marks_ended = is_plain if config.mark_ended is None else config.mark_ended
         self._client: HttpClient | None = None
         self._warned = False
-        self._ignored = theirs.ignored | found.ignored
+        self._ignored = theirs.ignored | variables.ignored
         parts = 3 if config.gauges == "mean-min-max" else 1
         most = self._bounds.points // parts
         self._room = most // ROOM if self._marks_ended else 0
@@ -150,7 +150,6 @@ class OtlpSink(Sink):
         )
 
     def open(self) -> None:
-        """Find address and credentials; raise Refused if there are none, Retryable if their source is silent."""
         self.close()
         ignored, self._ignored = self._ignored, {}
         for variable, fault in ignored.items():
@@ -199,16 +198,15 @@ class OtlpSink(Sink):
         return []
 
     def size(self, point: Datapoint) -> int:
-        """Return the bytes that the point adds to a request, at most."""
         return self._encoder.size(point)
 
     def destination(self) -> Mapping[str, str]:
         """Return the flavour and the address, without its query, and region or project where they are known."""
         config = self._config
-        found = {"flavour": config.flavour, "endpoint": self.shown or (LOCAL if config.flavour == "plain" else "")}
+        facts = {"flavour": config.flavour, "endpoint": self.shown or (LOCAL if config.flavour == "plain" else "")}
         if config.flavour == "plain" or self._client is None:
-            found = {key: value for key, value in found.items() if value}
-        return found | ({"project": config.project} if config.project else {})
+            facts = {key: value for key, value in facts.items() if value}
+        return facts | ({"project": config.project} if config.project else {})
 
     @property
     def shown(self) -> str:
@@ -221,12 +219,10 @@ class OtlpSink(Sink):
         return self.shown
 
     def describe(self) -> str:
-        """Return the address and what is sent there."""
         form = "JSON" if self._is_json else "protobuf"
         return f"{form} to {self.shown or f'the endpoint of {self._config.flavour}'}"
 
     def close(self) -> None:
-        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

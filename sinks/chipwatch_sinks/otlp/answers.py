@@ -1,7 +1,7 @@
 """
 Judges answers by https://opentelemetry.io/docs/specs/otlp/#otlphttp-response.
 
-What differs: docs/decisions/0047-otlp-statuses.md.
+Differences: docs/decisions/0047-otlp-statuses.md.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.net.http_client import Answer, retry_after
-from chipwatch.net.protobuf import Unreadable, fields
+from chipwatch.net.http_client import HttpAnswer, retry_after
+from chipwatch.net.protobuf import BadMessage, fields
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_FIELDS: Final = 1000
@@ -23,7 +23,7 @@ RETRIED: Final = frozenset({429, 502, 503, 504})
 PAGE: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,900}?-->\s*)?<(?:!doctype|html|\?xml)", re.IGNORECASE | re.DOTALL
 )
-"""How a page begins that a proxy or a captive portal sends in the place of a receiver."""
+"""Beginning of a page that a proxy or a captive portal sends instead of the receiver's answer."""
 ADVICE: Final[Mapping[int, str]] = {
     401: "the credentials are missing or not valid; check headers, bearer_token_file or the credentials of the cloud",
     403: "the credentials lack a permission; check the role, or the headers",
@@ -36,16 +36,16 @@ ADVICE: Final[Mapping[int, str]] = {
 
 
 class Partial(NamedTuple):
-    """How many points the other side has rejected, its words, and what is odd about its answer."""
+    """Number of rejected points, the receiver's message, and an oddity of its answer."""
 
     rejected: int = 0
     words: str = ""
     oddity: str = ""
 
 
-def judge(answer: Answer, advice: Mapping[int, str] = ADVICE) -> Partial:
+def judge(answer: HttpAnswer, advice: Mapping[int, str] = ADVICE) -> Partial:
     """
-    Return what a success says of rejected points; raise Retryable, Refused or BadBatch for anything else.
+    Return the rejected points of a success; raise Retryable, Refused or BadBatch for other answers.
 
     A success with any body but a page counts: sent again, its points would be stored again and again.
     """
@@ -57,12 +57,12 @@ def judge(answer: Answer, advice: Mapping[int, str] = ADVICE) -> Partial:
                 f"the answer is {status} with a page instead of OTLP ({kind}): check endpoint_url and proxy"
             )
         try:
-            found = _partial(answer)
-        except Unreadable:
+            partial = _partial(answer)
+        except BadMessage:
             return Partial(
                 oddity=f"the answer {status} is not OTLP ({kind}), but counts as accepted: check endpoint_url"
             )
-        return Partial(found.rejected, answer.says(found.words))
+        return Partial(partial.rejected, answer.says(partial.words))
     words = answer.says(_status_words(answer))
     says = f"the answer is {status}{f': {words}' if words else ''}"
     if status in RETRIED:
@@ -75,8 +75,8 @@ def judge(answer: Answer, advice: Mapping[int, str] = ADVICE) -> Partial:
     raise Refused(f"{advice.get(status, default)} ({says})")
 
 
-def _partial(answer: Answer) -> Partial:
-    """Return the partial success of an ExportMetricsServiceResponse; raise Unreadable."""
+def _partial(answer: HttpAnswer) -> Partial:
+    """Return the partial success of an ExportMetricsServiceResponse; raise BadMessage."""
     body, kind = answer.body, _kind(answer)
     if not body.strip():
         return Partial()
@@ -99,51 +99,51 @@ def _partial_json(found: Any) -> Partial:
     try:
         return Partial(max(0, int(found.get("rejectedDataPoints") or 0)), str(found.get("errorMessage") or ""))
     except (AttributeError, TypeError, ValueError, OverflowError):  # 1e999 is infinite
-        raise Unreadable from None
+        raise BadMessage from None
 
 
-def _status_words(answer: Answer) -> str:
+def _status_words(answer: HttpAnswer) -> str:
     """Return the message of a google.rpc.Status, in protobuf or JSON, or of a short text."""
     body, kind = answer.body, _kind(answer)
     if _is_page(answer):
         return ""
     try:
         if kind == JSON or (kind != PROTOBUF and body[:1] == b"{"):
-            found = _json(body)
-            error = found.get("error")
+            status = _json(body)
+            error = status.get("error")
             inner = error if isinstance(error, dict) else {}
-            words = (inner.get("message"), found.get("message"), found.get("Message"), error, found.get("__type"))
+            words = (inner.get("message"), status.get("message"), status.get("Message"), error, status.get("__type"))
             return next((word for word in words if isinstance(word, str) and word), "")
         if kind == PROTOBUF:
             texts = [value for number, value in _few(body) if number == 2 and isinstance(value, bytes)]
             return texts[-1].decode(errors="replace") if texts else ""
-    except Unreadable:
+    except BadMessage:
         return ""
     return body[:2000].decode(errors="replace")
 
 
 def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message; raise Unreadable for so many that an answer cannot have them."""
-    for count, found in enumerate(fields(content)):
+    """Yield the fields of a message; raise BadMessage for so many that an answer cannot have them."""
+    for count, item in enumerate(fields(content)):
         if count == MAX_FIELDS:
-            raise Unreadable
-        yield found
+            raise BadMessage
+        yield item
 
 
-def _is_page(answer: Answer) -> bool:
+def _is_page(answer: HttpAnswer) -> bool:
     kind = _kind(answer)
     return "html" in kind or kind.endswith("xml") or PAGE.match(answer.body[:1000]) is not None
 
 
-def _kind(answer: Answer) -> str:
+def _kind(answer: HttpAnswer) -> str:
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
-        raise Unreadable from None
-    if not isinstance(found, dict):
-        raise Unreadable
-    return found
+        raise BadMessage from None
+    if not isinstance(content, dict):
+        raise BadMessage
+    return content

@@ -12,9 +12,9 @@ from struct import Struct
 from typing import Final, Literal
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.net.protobuf import message, text, varint, zigzag
 from chipwatch.version import __version__
 from chipwatch_sinks.otlp.histogram import Buckets, histogram_of, summary_of
-from chipwatch_sinks.otlp.protobuf import message, text, varint, zigzag
 from chipwatch_sinks.otlp.resource import SCHEMA, attribute_of, resource_of
 
 Gauges = Literal["mean", "mean-min-max", "histogram"]
@@ -60,7 +60,7 @@ class _Group:
     data: int
     """GAUGE, SUM or HISTOGRAM."""
     tail: bytes
-    """What follows the points: temporality."""
+    """Bytes after the points: temporality."""
     parts: list[bytes] = field(default_factory=list)
 
 
@@ -77,7 +77,7 @@ class _Series:
     size: int
     """Bytes that a point adds to a request, at most."""
     counts: bool
-    """Whether its unit counts things, so that its readings are integers."""
+    """True if its unit counts things: its readings are integers."""
     sides: tuple[_Group, ...] = ()
     """Groups for minimum and maximum."""
     at: int = 0
@@ -86,10 +86,10 @@ class _Series:
     start: int = 0
     base: float = 0.0
     value: float = 0.0
-    """Of a counter whose start time is not known: since when it is watched, its value then, and its last one."""
+    """For a counter with unknown start time: when it was first read, its value then, and its last value."""
 
 
-class Encoder:
+class OtlpEncoder:
     """Encodes batches, and knows which series have ended. Used by one thread."""
 
     def __init__(
@@ -119,10 +119,10 @@ class Encoder:
 
     def encode(self, batch: Sequence[Datapoint], ended: Sequence[tuple[str, Dimensions]] = ()) -> bytes:
         """Return the request for these points, and a point without a value for each series that has ended."""
-        known, used, is_plain = self._series, self._used, self._gauges == "mean"
+        cache, used, is_plain = self._series, self._used, self._gauges == "mean"
         for point in batch:
             metric, value, dims, at, start_time, _, total, _ = point
-            series, kind = known.get((metric.name, dims)), metric.kind
+            series, kind = cache.get((metric.name, dims)), metric.kind
             if series is None or series.kind is not kind or series.unit != metric.unit:
                 series = self._learn(point)
             if kind is COUNTER:
@@ -145,7 +145,7 @@ class Encoder:
                 series.gap, series.at = at - series.at, at
         self._newest = max(self._newest, batch[-1].at)
         for key in ended:
-            if (series := known.get(key)) is not None:
+            if (series := cache.get(key)) is not None:
                 self._add_marker(series)
         return self._finish()
 
@@ -170,7 +170,7 @@ class Encoder:
         """
         Return start and value of a counter: its increase as a delta, else its own unless its start time is not known.
 
-        Then it counts from where it was first seen, and anew where it fell. Google wants each start before its end.
+        Such a counter counts from its first reading and restarts when it falls. Google wants each start before its end.
         """
         begins = point.at if point.window_start is None else point.window_start
         if self._temporality == DELTA:
@@ -230,10 +230,10 @@ class Encoder:
         if len(self._series) >= CACHED_SERIES:
             for cache in (self._series, self._groups, self._resources):
                 cache.clear()
-        made = self._make_series(point.metric, point.dims)
-        made.at = point.at - FIRST_GAP
-        self._series[point.metric.name, point.dims] = made
-        return made
+        series = self._make_series(point.metric, point.dims)
+        series.at = point.at - FIRST_GAP
+        self._series[point.metric.name, point.dims] = series
+        return series
 
     def _make_series(self, metric: Metric, dims: Dimensions) -> _Series:
         machine = tuple(pair for pair in dims.items_sorted if pair[0] not in metric.dims)
@@ -301,17 +301,17 @@ def _whole_since(start: int, at: int, value: float) -> bytes | None:
 def _histogram_point(own: bytes, point: Datapoint) -> bytes:
     """Return an ExponentialHistogramDataPoint of one window; OTLP wants no sum where values are negative."""
     total = summary_of(point)
-    found = histogram_of(total)
+    histogram = histogram_of(total)
     start = point.at if point.window_start is None else point.window_start
     head = Struct("<BQBQBQ").pack(0x11, start, 0x19, point.at, 0x21, total.count)
     if total.minimum >= 0:
         head += Struct("<Bd").pack(0x29, total.sum)
-    tail = Struct("<BQBdBd").pack(0x39, found.zeros, 0x61, total.minimum, 0x69, total.maximum)
-    buckets = _buckets(8, found.positive) + _buckets(9, found.negative)
-    return message(1, own + head + b"\x30" + zigzag(found.scale) + buckets + tail)
+    tail = Struct("<BQBdBd").pack(0x39, histogram.zeros, 0x61, total.minimum, 0x69, total.maximum)
+    buckets = _buckets(8, histogram.positive) + _buckets(9, histogram.negative)
+    return message(1, own + head + b"\x30" + zigzag(histogram.scale) + buckets + tail)
 
 
-def _buckets(number: int, found: Buckets) -> bytes:
-    if not found.counts:
+def _buckets(number: int, buckets: Buckets) -> bytes:
+    if not buckets.counts:
         return b""
-    return message(number, b"\x08" + zigzag(found.offset) + message(2, b"".join(map(varint, found.counts))))
+    return message(number, b"\x08" + zigzag(buckets.offset) + message(2, b"".join(map(varint, buckets.counts))))

@@ -21,15 +21,15 @@ PATH: Final = "/v1/metrics"
 
 class Environment:
     """
-    What the environment says of an exporter of metrics; the variable for metrics wins over the one for all.
+    Variables for an exporter of metrics; the variable for metrics wins over the one for all signals.
 
-    A value that is not understood is ignored, as the specification of the variables wants.
+    An invalid value is ignored, as the specification of the variables requires.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self.ignored: dict[str, str] = {}
-        """Variable -> what is wrong with its value."""
+        """Variable -> fault of its value."""
 
     def _find(self, name: str, fault_of: Callable[[str], str | None] = lambda _: None) -> str:
         """Return the text of the first variable that is set and has no fault; an empty one counts as not set."""
@@ -53,10 +53,10 @@ class Environment:
     @property
     def headers(self) -> dict[str, str]:
         """The headers; values are percent-encoded."""
-        found: dict[str, str] = {}
+        pairs: dict[str, str] = {}
         for name in ("HEADERS", "METRICS_HEADERS"):
-            found |= self._pairs(f"{EXPORTER}{name}", headers_fault)
-        return found
+            pairs |= self._pairs(f"{EXPORTER}{name}", headers_fault)
+        return pairs
 
     @property
     def timeout(self) -> float | None:
@@ -82,7 +82,7 @@ class Environment:
 
     @property
     def delta(self) -> bool | None:
-        """Whether counters are sent as deltas; lowmemory is cumulative for counters that are read, as ours are."""
+        """True if counters are sent as deltas; lowmemory is cumulative for counters that are read, as ours are."""
         value = self._env.get(PREFERENCE, "").strip().lower()
         if value and (fault := _chosen_from("cumulative", "delta", "lowmemory")(value)):
             self.ignored[PREFERENCE] = fault
@@ -98,7 +98,7 @@ class Environment:
 
     def _pairs(self, variable: str, fault_of: Callable[[Mapping[str, str]], str | None]) -> dict[str, str]:
         """Return KEY=VALUE,... with percent-decoded values; faults do not repeat these, which may be secrets."""
-        found = {}
+        pairs = {}
         for number, part in enumerate(self._env.get(variable, "").split(","), 1):
             if not part.strip():
                 continue
@@ -106,11 +106,11 @@ class Environment:
             if not equals or not key.strip():
                 self.ignored[variable] = f"expected KEY=VALUE,..., and part {number} has another form"
                 return {}
-            found[unquote(key.strip())] = unquote(value.strip())
-        if fault := fault_of(found):
+            pairs[unquote(key.strip())] = unquote(value.strip())
+        if fault := fault_of(pairs):
             self.ignored[variable] = fault
             return {}
-        return found
+        return pairs
 
 
 def _chosen_from(*words: str) -> Callable[[str], str | None]:

@@ -1,4 +1,4 @@
-"""Where requests go, and who signs them: any OTLP receiver, CloudWatch, or Google."""
+"""Address and authentication of receivers: any OTLP receiver, CloudWatch, or Google."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STALE: Final = re.compile(r"ExpiredToken|InvalidClientTokenId|UnrecognizedClient
 
 
 class Bounds(NamedTuple):
-    """What one request may hold, and how old a point may be (s)."""
+    """Limits of a request, and of a point's age (s)."""
 
     points: int
     bytes: int
@@ -55,7 +55,7 @@ class Flavour(Protocol):
     """One kind of receiver."""
 
     advice: Mapping[int, str] = ADVICE
-    """What to do about a status."""
+    """Status -> advice for the user."""
 
     def open(self) -> str:
         """Return the address; raise Refused or Retryable."""
@@ -74,7 +74,7 @@ class Flavour(Protocol):
         del dims, given
 
     def judge(self, problem: Exception) -> Exception:
-        """Return what to raise for an answer that is no success."""
+        """Return the exception to raise for an answer that is an error."""
         return problem
 
     def worked(self) -> None:
@@ -83,18 +83,16 @@ class Flavour(Protocol):
 
 
 class Plain(Flavour):
-    """A receiver at a known address; who is who stands in headers."""
+    """A receiver at a known address; headers authenticate the agent."""
 
     def __init__(self, url: str, given: Mapping[str, str], token_file: Path | None) -> None:
         """Take headers, and a file with a bearer token, which is read for each request."""
         self._url, self._given, self._token_file = url, given, token_file
 
     def open(self) -> str:
-        """Return the address."""
         return self._url
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the headers with those of the user."""
         del body
         return {**headers, **self._given, **bearer(self._token_file)}
 
@@ -111,7 +109,6 @@ class Cloudwatch(Flavour):
         }
 
     def open(self) -> str:
-        """Find region and credentials."""
         config = self._config
         if self._has_key:
             region = config.region or ""
@@ -130,7 +127,6 @@ class Cloudwatch(Flavour):
         return self._url
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the headers with the signature or the key."""
         every = {**headers, **self._config.headers}
         if self._has_key:
             return {**every, **bearer(self._config.bearer_token_file)}
@@ -143,7 +139,6 @@ class Cloudwatch(Flavour):
         return problem
 
     def worked(self) -> None:
-        """Note that the signature was taken."""
         if not self._has_key:
             self._signer.worked()
 
@@ -162,7 +157,6 @@ class Google(Flavour):
         }
 
     def open(self) -> str:
-        """Find credentials and project."""
         from chipwatch_sinks.otlp import google_machine  # noqa: PLC0415
 
         self._token = google_machine.find() or self._library()
@@ -176,7 +170,6 @@ class Google(Flavour):
         return GoogleToken()
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the headers with the token and the quota project."""
         del body
         return {**headers, **self._config.headers, **self._token.headers(self._url)}
 
@@ -201,7 +194,6 @@ class Google(Flavour):
         return problem
 
     def worked(self) -> None:
-        """Note that the token was taken."""
         self._renewed = False
 
 

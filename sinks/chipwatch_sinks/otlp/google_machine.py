@@ -14,7 +14,7 @@ import msgspec
 
 from chipwatch.errors import Refused, Retryable
 from chipwatch.net.google_metadata import FLAVOR, OFF, ROOT, google_service
-from chipwatch.net.metadata_service import NoAnswer, NoService, Service, decode
+from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService, decode
 
 PROJECT: Final = f"{ROOT}/project/project-id"
 TOKEN: Final = f"{ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
@@ -39,7 +39,7 @@ class _Token(msgspec.Struct):
 class MachineToken:
     """The token of the service account that is attached to this machine, or to this pod."""
 
-    def __init__(self, service: Service, project: str) -> None:
+    def __init__(self, service: MetadataService, project: str) -> None:
         """Take the server, and the project."""
         self._service, self._token, self._until = service, "", 0.0
         self.project = project
@@ -58,18 +58,18 @@ class MachineToken:
     def _fetch(self) -> None:
         asked = time.monotonic()
         try:
-            found = decode(_get(self._service, TOKEN), _Token, f"{self._service.url} gives no token")
-            token = found.access_token
+            answer = decode(_get(self._service, TOKEN), _Token, f"{self._service.url} gives no token")
+            token = answer.access_token
             if not (token and token.isascii() and token.isprintable()):
-                raise NoAnswer(f"{self._service.url} gives no token")  # noqa: TRY301  # one message for what is wrong
+                raise NoMetadata(f"{self._service.url} gives no token")  # noqa: TRY301  # one message for what is wrong
         except _NoAccount as problem:
             raise Refused(f"Google credentials: {problem}; attach a service account to this machine") from None
-        except NoAnswer as problem:
+        except NoMetadata as problem:
             raise Retryable(f"Google credentials: {problem}") from None
-        self._token, self._until = token, asked + found.expires_in - MARGIN
+        self._token, self._until = token, asked + answer.expires_in - MARGIN
 
 
-class _NoAccount(NoAnswer):
+class _NoAccount(NoMetadata):
     """The machine has no service account, or may not use it."""
 
 
@@ -88,18 +88,18 @@ def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
             return None
         service = google_service(env)
         project = _get(service, PROJECT).decode()
-    except (NoService, NoAnswer, OSError, UnicodeDecodeError):
+    except (NoService, NoMetadata, OSError, UnicodeDecodeError):
         return None
     return MachineToken(service, env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT") or project)
 
 
-def _get(service: Service, path: str) -> bytes:
+def _get(service: MetadataService, path: str) -> bytes:
     """Return the body of an answer; raise NoAnswer."""
     status, body, headers = service.request("GET", path, FLAVOR)
     if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
-        raise NoAnswer(f"{service.url} is not Google's metadata server")
+        raise NoMetadata(f"{service.url} is not Google's metadata server")
     if status != 200:
-        raise (_NoAccount if status in (403, 404) else NoAnswer)(
+        raise (_NoAccount if status in (403, 404) else NoMetadata)(
             f"{service.url}{path.partition('?')[0]} answers {status}"
         )
     return body

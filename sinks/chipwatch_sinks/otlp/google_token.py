@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from chipwatch.errors import Refused, Retryable
-from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
 
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
@@ -33,22 +33,22 @@ class GoogleToken:
 
     def headers(self, url: str) -> dict[str, str]:
         """Return the token, and the quota project if there is one; raise Refused or Retryable."""
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         try:
-            self._credentials.before_request(send, "POST", url, found)
+            self._credentials.before_request(send, "POST", url, headers)
         except GoogleAuthError as problem:
             raise blame(problem) from None
         except UNEXPECTED as problem:
             raise Retryable(f"Google credentials: the answer cannot be read ({type(problem).__name__})") from None
-        return found
+        return headers
 
     def expire(self) -> None:
         """Fetch another token for the next request."""
         self._credentials.token = None
 
 
-class Answer(NamedTuple):
-    """What google-auth reads of an answer: google.auth.transport.Response."""
+class TokenAnswer(NamedTuple):
+    """An answer in google-auth's form: google.auth.transport.Response."""
 
     status: int
     headers: Mapping[str, str]
@@ -62,19 +62,19 @@ def send(
     headers: Mapping[str, str] | None = None,
     timeout: float | None = None,
     **_: Any,
-) -> Answer:
+) -> TokenAnswer:
     """
     Send a request of google-auth (google.auth.transport.Request); raise TransportError.
 
     google-auth's own transport loads `requests`, which takes 7 MB.
     """
     authority = os.environ.get(BUNDLE)
-    tls = Tls(ca_file=Path(authority) if authority else None, ca_option=BUNDLE)
+    tls = ClientTls(ca_file=Path(authority) if authority else None, ca_option=BUNDLE)
     seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)
     client = HttpClient(url, timeout=seconds, max_bytes=MAX_BYTES, tls=tls)
     try:
         sent = body.encode() if isinstance(body, str) else body
-        return Answer(*client.request(method, "", sent, headers or {})[:3])
+        return TokenAnswer(*client.request(method, "", sent, headers or {})[:3])
     except (Refused, Retryable) as problem:
         raise TransportError(problem) from problem  # type: ignore[no-untyped-call]
     finally:

@@ -59,14 +59,14 @@ def as_json(request: bytes) -> bytes:
 
 
 def _message(content: bytes, shape: Shape) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    decoded: dict[str, Any] = {}
     for number, value in fields(content):
         name, how = shape[number]
         if isinstance(how, list):
-            made.setdefault(name, []).append(_value(value, how[0]))
+            decoded.setdefault(name, []).append(_value(value, how[0]))
         else:
-            made[name] = _value(value, how)
-    return made
+            decoded[name] = _value(value, how)
+    return decoded
 
 
 def _value(value: Any, how: Any) -> Any:

@@ -38,10 +38,10 @@ ATTRIBUTES: Final[Mapping[str, str]] = {
 """
 Name of a dimension of the machine -> attribute; another dimension keeps its name.
 
-There is no convention for `location`, which Google reads, for names of ECS clusters and services, and for Slurm.
+The conventions lack `location`, which Google reads, names of ECS clusters and services, and Slurm.
 """
 WORDS: Final = tuple(ATTRIBUTES)
-"""What the sink asks of the machine's identity."""
+"""Dimensions that the sink wants from the machine's identity."""
 INSTANCES: Final = ("aws.ecs.task.id", "k8s.node.name", "k8s.pod.name", "host.id", "host.name")
 """Attributes that may stand for service.instance.id, the first that is known."""
 
@@ -54,10 +54,12 @@ def attribute_of(word: str) -> str:
 def resource_of(machine: Iterable[tuple[str, str]], given: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of a machine with these dimensions; those `given` by the user win."""
     words = {key.removeprefix(HIDDEN): value for key, value in machine if value}
-    found = {attribute_of(word): value for word, value in words.items()} | _cloud(words) | _arns(words) | dict(given)
-    instance = next((found[name] for name in INSTANCES if found.get(name)), platform.node()) or "unknown"
+    attributes = (
+        {attribute_of(word): value for word, value in words.items()} | _cloud(words) | _arns(words) | dict(given)
+    )
+    instance = next((attributes[name] for name in INSTANCES if attributes.get(name)), platform.node()) or "unknown"
     defaults = {"service.name": "chipwatch", "service.version": __version__, "service.instance.id": instance}
-    return dict(sorted((defaults | {key: value for key, value in found.items() if value}).items()))
+    return dict(sorted((defaults | {key: value for key, value in attributes.items() if value}).items()))
 
 
 def _cloud(words: Mapping[str, str]) -> dict[str, str]:

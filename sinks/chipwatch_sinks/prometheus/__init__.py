@@ -13,7 +13,7 @@ from chipwatch.errors import Refused
 from chipwatch.net.address import is_loopback, parse_address
 from chipwatch.net.page_server import PageServer, Request, Response
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.prometheus.answer import Answers
+from chipwatch_sinks.prometheus.answer import PageAnswers
 from chipwatch_sinks.prometheus.page import Page
 from chipwatch_sinks.prometheus.web import Web
 from chipwatch_sinks.prometheus.web_file import WebError
@@ -46,7 +46,7 @@ class PrometheusSink(Sink):
         """Seconds between two ticks; set by --interval."""
 
         def __post_init__(self) -> None:
-            """Raise ValueError for what is no address."""
+            """Raise ValueError for an invalid address."""
             try:
                 parse_address(self.listen)
             except ValueError as problem:
@@ -55,7 +55,7 @@ class PrometheusSink(Sink):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._page = Page(interval=config.interval, machine_labels=config.machine_labels, timestamps=config.timestamps)
-        self._answers = Answers(self._page)
+        self._answers = PageAnswers(self._page)
         self._web = Web(config.web_config_file)
         self._server: PageServer | None = None
         self._scrape: tuple[float, str] | None = None  # when (monotonic seconds) and by whom it was last scraped
@@ -65,7 +65,6 @@ class PrometheusSink(Sink):
         return self._page.fault(metric, dims) or None
 
     def open(self) -> None:
-        """Listen; raise Refused if that fails."""
         self.close()
         address = parse_address(self._config.listen)
         try:
@@ -100,11 +99,9 @@ class PrometheusSink(Sink):
         return f"{series}, scraped {time.monotonic() - at:,.0f} s ago by {peer}"
 
     def destination(self) -> Mapping[str, str]:
-        """Return the address."""
         return {"listen": self._config.listen}
 
     def describe(self) -> str:
-        """Return the address of the page."""
         return self.url
 
     @property
@@ -117,7 +114,6 @@ class PrometheusSink(Sink):
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
     def close(self) -> None:
-        """Stop listening."""
         server, self._server = self._server, None
         if server is not None:
             server.close()

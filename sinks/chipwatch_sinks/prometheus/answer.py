@@ -13,7 +13,7 @@ from chipwatch_sinks.prometheus.page import Format, Page
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPED: Final = "version=1.0.0; charset=utf-8; escaping=underscores"
-"""From 1.0.0 on the escaping is told; our names are of letters, digits and underscores, whichever is asked for."""
+"""From 1.0.0 on the type names the escaping; any fits our names, which have only letters, digits and underscores."""
 TYPES: Final[Mapping[tuple[str, str], tuple[Format, str]]] = {
     **dict.fromkeys(product(("text/plain", "text/*", "*/*"), ("0.0.4", "")), (Format.TEXT, TEXT)),
     ("text/plain", "1.0.0"): (Format.TEXT, f"text/plain; {ESCAPED}"),
@@ -44,8 +44,8 @@ LANDING: Final = b"""<!doctype html>
 """
 
 
-class Answers:
-    """What the server asks for each request."""
+class PageAnswers:
+    """Returns the response to each request of the server."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -77,12 +77,12 @@ class Answers:
 
 def chosen(accept: str) -> tuple[Format, str]:
     """Return the format that an Accept header prefers, and its content type; text 0.0.4 if it names none of ours."""
-    best, found = 0.0, (Format.TEXT, TEXT)
+    best, best_type = 0.0, (Format.TEXT, TEXT)
     for kind, options in _weighed(accept):
         offered, weight = TYPES.get((kind, options.get("version", ""))), _weight(options)
         if offered and weight > best:
-            best, found = weight, offered
-    return found
+            best, best_type = weight, offered
+    return best_type
 
 
 def accepts_gzip(accept_encoding: str) -> bool:

@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 8, 8
 """Size of a graph, in columns and rows of Grafana's grid of 24 columns."""
 MAX_PANELS: Final = 500
 SCHEMA: Final = 39
-"""Of the classic model, as of Grafana 10.4; later ones convert it: https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/."""
+"""Version of the classic model, as of Grafana 10.4; later ones convert it: https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/."""
 DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 UNITS: Final[Mapping[str, str]] = {
     "ratio": "percentunit", "bytes": "bytes", "bytes_per_second": "binBps", "celsius": "celsius", "joules": "joule",
@@ -34,7 +34,7 @@ OVER: Final[Mapping[Statistic, str]] = {
 }  # fmt: skip
 """Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
 FORGOTTEN: Final = "6h"
-"""How long a machine that is no target any more is missed."""
+"""Time for which a machine that has stopped being a target counts as missing."""
 
 
 def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
@@ -126,7 +126,9 @@ def rules(alarms: Sequence[Alarm], scope: Scope) -> dict[str, Any]:
         ("--resource-type", scope.resources),
     ):
         if given:
-            raise Refused(f"{flag}: Prometheus' rules have no such thing; Alertmanager decides by labels who is told")
+            raise Refused(
+                f"{flag}: Prometheus' rules have no such thing; Alertmanager decides by labels who is notified"
+            )
     return {"groups": [{"name": scope.prefix, "rules": [_rule(alarm, scope) for alarm in alarms]}]}
 
 

@@ -35,9 +35,9 @@ class Family(NamedTuple):
     """All series of one name."""
 
     name: str
-    """Of the samples in every format."""
+    """Name of the samples in every format."""
     base: str
-    """Of the family in OpenMetrics: without _total."""
+    """Name of the family in OpenMetrics: without _total."""
     kind: Kind
     unit: str
     """As the suffix of `base`; empty: none."""
@@ -54,7 +54,7 @@ class Family(NamedTuple):
 
 def family_of(metric: Metric) -> Family:
     """
-    Return how a metric is called, and how its values become base units.
+    Return a metric's name, and the factors that convert its values to base units.
 
     A name that is valid for Prometheus belongs to another tool (a naming profile, a scraped page): it stays, and so do
     its values.
@@ -85,16 +85,16 @@ def label_name(key: str) -> str:
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str] | None:
-    """Return labels with escaped values; None if two keys become one. An empty value is no label."""
-    found: dict[str, str] = {}
+    """Return labels with escaped values; None if two keys become one. Empty values are left out."""
+    escaped: dict[str, str] = {}
     for key, value in pairs:
         if not value:
             continue
         name = label_name(key)
-        if name in found:
+        if name in escaped:
             return None
-        found[name] = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return found
+        escaped[name] = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return escaped
 
 
 def flat_name(name: str, values: Iterable[str]) -> str:

@@ -20,16 +20,16 @@ KNOWN: Final = 10_000
 SLOWEST: Final = 15.0
 """Seconds between two readings of collectors that do not read at each tick, as a rule."""
 RHYTHM: Final = 4
-"""Gaps between the arrivals of a series that tell how often it comes."""
+"""Last gaps between arrivals of a series; they show its period."""
 MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
-"""Of the samples, and of the family in OpenMetrics."""
+"""Name of the samples, and of the family in OpenMetrics."""
 CLASH, LABELS = "name clash", "two labels become one"
 COUNTER: Final = Kind.COUNTER
 
 
 class Format(StrEnum):
-    """What a page is written in."""
+    """Format of a page."""
 
     TEXT = "text"
     OPENMETRICS = "openmetrics"
@@ -46,7 +46,7 @@ class _Series:
     family: Family
     labels: str
     text: str
-    """What stands before the value."""
+    """Text before the value."""
     own: tuple[str, ...]
     """The values of the metric's own dimensions, in their order."""
     fault: str
@@ -62,7 +62,7 @@ class _Series:
 
 class Page:
     """
-    Keeps the points of the last tick, and writes them once for each format that is asked for.
+    Keeps the points of the last tick, and writes them once for each requested format.
 
     A series leaves with the first tick that lacks it; one that comes every n ticks stays for n ticks. A series whose
     rhythm is not known yet stays as long as the slowest collectors pause. Used by threads.
@@ -88,7 +88,7 @@ class Page:
 
     @property
     def series(self) -> int:
-        """How many series the page has, but for target_info."""
+        """Number of series on the page, without target_info."""
         return len(self._shown)
 
     def fault(self, metric: Metric, dims: Dimensions) -> str:
@@ -144,11 +144,11 @@ class Page:
     def _find(self, point: Datapoint) -> _Series:
         """Return the series of a point; the first metric of a name and its dimensions has it."""
         metric, dims = point.metric, point.dims
-        known = self._known.get((metric.name, dims))
-        if known is not None and (known.metric is metric or known.metric == metric):
-            return known
+        cached = self._known.get((metric.name, dims))
+        if cached is not None and (cached.metric is metric or cached.metric == metric):
+            return cached
         learned = self._learn(point)
-        if known is None or not learned.fault:
+        if cached is None or not learned.fault:
             self._known[metric.name, dims] = learned
         return learned
 
@@ -170,20 +170,24 @@ class Page:
         return _Series(metric, dims, family, text, f"{family.name}{text} ", own, self.fault(metric, dims), point)
 
     def _lay_out(self) -> None:
-        """Find what is on the page, and group it by families; forget what is not, once it is too much."""
+        """Choose the series of the page and group them by family; forget other series once there are too many."""
         now = self._tick
-        shown = [of for of in self._known.values() if not of.fault and now - of.seen < of.stays]
+        shown = [series for series in self._known.values() if not series.fault and now - series.seen < series.stays]
         if len(self._known) > KNOWN + len(shown):
-            self._known = {key: of for key, of in self._known.items() if now - of.seen < of.stays}
+            self._known = {key: series for key, series in self._known.items() if now - series.seen < series.stays}
             self._owners = {
-                name: (of.metric.name, of.family.kind, of.family.unit) for of in shown for name in of.family.reserved
+                name: (series.metric.name, series.family.kind, series.family.unit)
+                for series in shown
+                for name in series.family.reserved
             }
         # A machine that got another dimension has its series twice for a moment.
-        newest = {(of.family.name, of.labels): of for of in sorted(shown, key=lambda of: of.point.at)}
-        self._shown = [of for of in shown if newest[of.family.name, of.labels] is of]
+        newest = {
+            (series.family.name, series.labels): series for series in sorted(shown, key=lambda series: series.point.at)
+        }
+        self._shown = [series for series in shown if newest[series.family.name, series.labels] is series]
         families: dict[str, tuple[Family, list[_Series]]] = {}
-        for of in self._shown:
-            families.setdefault(of.family.name, (of.family, []))[1].append(of)
+        for series in self._shown:
+            families.setdefault(series.family.name, (series.family, []))[1].append(series)
         self._families = [*families.values()]
 
     def body(self, form: Format, *, zipped: bool) -> bytes:
@@ -218,27 +222,27 @@ class Page:
         with_start = is_open and family.kind is COUNTER and family.name != family.base
         if not (self._timestamps or with_start):
             if times == over:
-                return [f"{of.text}{+of.point[1]!r}\n" for of in series]
-            return [f"{of.text}{of.point[1] * times / over!r}\n" for of in series]
+                return [f"{entry.text}{+entry.point[1]!r}\n" for entry in series]
+            return [f"{entry.text}{entry.point[1] * times / over!r}\n" for entry in series]
         lines = []
-        for of in series:
-            ms, since = of.point.at // 1_000_000, of.point.start_time
+        for entry in series:
+            ms, since = entry.point.at // 1_000_000, entry.point.start_time
             time = f" {ms / 1e3 if is_open else ms!r}" if self._timestamps else ""
-            lines.append(f"{of.text}{of.point.value * times / over!r}{time}\n")
+            lines.append(f"{entry.text}{entry.point.value * times / over!r}{time}\n")
             if with_start and since is not None:
-                lines.append(f"{family.base}_created{of.labels} {since // 1_000_000 / 1e3!r}{time}\n")
+                lines.append(f"{family.base}_created{entry.labels} {since // 1_000_000 / 1e3!r}{time}\n")
         return lines
 
     def _flat(self) -> Iterator[str]:
         """Yield each series under a name that holds its labels; the first of a name has it."""
         used = set()
         for family, series in self._families:
-            for of in series:
-                name = flat_name(family.name, of.own)
+            for entry in series:
+                name = flat_name(family.name, entry.own)
                 if name not in used:
                     used.add(name)
                     kind = "counter" if family.kind is COUNTER else "gauge"
-                    yield f"# TYPE {name} {kind}\n{name} {of.point.value * family.times / family.over!r}\n"
+                    yield f"# TYPE {name} {kind}\n{name} {entry.point.value * family.times / family.over!r}\n"
 
 
 def _machine(point: Datapoint) -> dict[str, str]:
@@ -259,7 +263,7 @@ def _about(family: Family, form: Format) -> str:
     text = family.help.replace("\\", r"\\").replace("\n", r"\n")
     if form is Format.TEXT:
         return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"
-    # A counter without _total, which another tool calls so, is no counter to OpenMetrics.
+    # OpenMetrics does not accept a counter without _total, which another tool may have named so.
     kind = "unknown" if family.kind is COUNTER and family.name == family.base else family.kind
     unit = f"# UNIT {family.base} {family.unit}\n" if family.unit else ""
     text = text.replace('"', r"\"")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.net.page_server import Answer, Request, Response
-from chipwatch_sinks.prometheus.web_file import CLIENTS, VERSIONS, File, Tls, WebError, parse
+from chipwatch_sinks.prometheus.web_file import CLIENTS, VERSIONS, File, ServerTls, WebError, parse
 
 if TYPE_CHECKING:
     import ssl
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_CHECKED: Final = 100
-"""Passwords that are known to be right, and as many that are wrong: bcrypt takes 50 ms and more."""
+"""Cached passwords that were right, and as many that were wrong: bcrypt takes 50 ms and more."""
 NOBODY: Final = b"$2b$10$abcdefghijklmnopqrstuu5s2v8.iXieOjg/.AySBTTZIIVFJeBui"
-"""Checked where the user is unknown, so that time does not tell users from others."""
+"""Hash for unknown users, so that the time of an answer does not reveal users."""
 
 
 class Web:
@@ -43,13 +43,13 @@ class Web:
 
     @property
     def protects(self) -> bool:
-        """Whether strangers are kept out: by a password or by a client certificate."""
+        """True if a password or a client certificate is required."""
         tls = self._file.tls_server_config
         return bool(self._file.basic_auth_users or (tls and tls.client_auth_type == "RequireAndVerifyClientCert"))
 
     @property
     def encrypts(self) -> bool:
-        """Whether the page is served over TLS."""
+        """True if the page is served over TLS."""
         return self._context is not None
 
     def load(self) -> None:
@@ -75,7 +75,7 @@ class Web:
         return self._context
 
     def guard(self, answer: Answer) -> Answer:
-        """Return what answers requests of known users with `answer`, and others with 401."""
+        """Return a function that answers known users with `answer`, and others with 401."""
 
         def answered(request: Request, *, admitted: bool) -> Response:
             response = answer(request) if admitted else UNAUTHORIZED
@@ -103,7 +103,7 @@ class Web:
             log.error("%s; the settings from before are kept", problem)  # noqa: TRY400  # a person's mistake, no bug
 
     def _admits(self, authorization: str) -> bool | Callable[[], bool]:
-        """Tell whether a user is admitted; where a password has to be checked, return what does it and takes long."""
+        """Return whether a user is admitted, or a slow function that checks the password first."""
         users = self._file.basic_auth_users
         if not users:
             return True
@@ -141,12 +141,12 @@ UNAUTHORIZED: Final = Response(
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return what changes with a file."""
+    """Return time, size and inode of a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _check_rights(path: Path, *, secret: bool) -> None:
@@ -161,7 +161,7 @@ def _check_rights(path: Path, *, secret: bool) -> None:
         log.warning("%s: every user may read it, and it is secret; chmod o-r", path)
 
 
-def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
+def _context(tls: ServerTls, folder: Path) -> ssl.SSLContext:
     """Return the server's context; raise WebError also for a certificate that has expired."""
     import ssl  # noqa: PLC0415  # 3 MB, only with TLS
 

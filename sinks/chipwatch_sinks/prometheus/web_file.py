@@ -31,7 +31,7 @@ class WebError(Exception):
     """The file cannot be used; the message says why, without secrets."""
 
 
-class Tls(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ServerTls(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Files and settings of TLS."""
 
     cert_file: str
@@ -54,7 +54,7 @@ class Http(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The whole file."""
 
-    tls_server_config: Tls | None = None
+    tls_server_config: ServerTls | None = None
     http_server_config: Http = Http()
     basic_auth_users: dict[str, str] = {}
 

@@ -105,7 +105,6 @@ class StdoutSink(Sink):
         return rejected
 
     def describe(self) -> str:
-        """Return the destination and the format."""
         return f"{self._config.path or 'standard output'}, {self._format}"
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ OWN: Final = "agent."
 
 
 class Figure(NamedTuple):
-    """How a point is shown."""
+    """Text of a point."""
 
     text: str
     unit: str
@@ -127,7 +127,7 @@ def _lines(points: list[Datapoint], width: int) -> list[str]:
 
 
 def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], width: int) -> list[str]:
-    """Return a table with a row for each device; columns for which there is no room follow in another one below it."""
+    """Return a table with a row for each device; columns that do not fit follow in another table below it."""
     rows = dict(sorted(rows.items(), key=lambda row: [(len(value), value) for _, value in row[0]]))
     labels = [_middle(_shown(".".join(value for _, value in key)), 24) for key in rows]
     first = _column([kind, "", *labels], left=True)

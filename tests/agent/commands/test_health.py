@@ -19,7 +19,7 @@ from chipwatch.commands.health import probe
 from chipwatch.commands.parser import parse
 from chipwatch.errors import ConfigError
 from chipwatch.status.heartbeat import NAME, Heartbeat
-from chipwatch.status.server import Health
+from chipwatch.status.server import HealthServer
 
 pytest.importorskip("fcntl")
 
@@ -46,7 +46,7 @@ def alive(tmp_path):
 @pytest.fixture
 def server():
     answers = {"healthy": (True, {"a": 1}), "ready": (False, {"refused": {"cloud": "no such role"}})}
-    made = Health("0", lambda: answers["healthy"], lambda: answers["ready"])
+    made = HealthServer("0", lambda: answers["healthy"], lambda: answers["ready"])
     made.answers = answers
     yield made
     made.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 import zipfile
 
@@ -61,6 +62,20 @@ def test_a_distribution_counts_where_it_stands_first(path):
     install(path[1], "Some.Thing-1.dist-info", "[a]\nold = m:C\n", "Some.Thing")
     install(path[1], "other.egg-info", "[a]\nother = m:C\n", "other")
     assert [*entry_points("a")] == by_library("a") == [("new", "m:C"), ("other", "m:C")]
+
+
+def test_the_files_are_read_once_until_a_folder_changes(path, monkeypatch):
+    install(path[0], "thing-1.dist-info", "[a]\nx = m:C\n[b]\ny = m:D\n")
+    os.utime(path[0], ns=(1, 1))
+    reads = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda place: reads.append(place) or scandir(place))
+    assert ([*entry_points("a")], [*entry_points("b")]) == ([("x", "m:C")], [("y", "m:D")])
+    assert len(reads) == len(path)
+    install(path[0], "later-1.dist-info", "[a]\nz = m:E\n", "later")
+    os.utime(path[0], ns=(2, 2))
+    assert sorted(entry_points("a")) == [("x", "m:C"), ("z", "m:E")]
+    assert len(reads) == 2 * len(path)
 
 
 def test_an_archive_on_the_path_is_read_too(path, tmp_path):

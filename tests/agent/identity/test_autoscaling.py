@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 import pytest
 
 from chipwatch.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
-from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.ec2 import DISABLED, ENDPOINT
-from chipwatch.net.metadata_service import NoAnswer
+from chipwatch.net.metadata_service import NoMetadata
 
 KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"
 FOUND = (
@@ -96,7 +96,7 @@ def ask(imds, nitro):
 
     def ask(**more):
         env = {ENDPOINT: imds.url, **more}
-        return AutoScaling(env, Hardware(nitro, env)).ask(["autoscaling_group"])
+        return AutoScaling(env, DmiTables(nitro, env)).ask(["autoscaling_group"])
 
     return ask
 
@@ -136,7 +136,7 @@ def test_the_api_is_asked_if_the_metadata_shows_no_tags(ask, api):
 
 def test_the_double_refuses_a_wrong_signature(api, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(NoAnswer, match="AuthFailure"):
+    with pytest.raises(NoMetadata, match="AuthFailure"):
         describe_tags("i-1", api.url, "us-west-2")
 
 
@@ -210,7 +210,7 @@ def test_behind_the_hop_limit_without_a_region_the_api_is_not_asked(ask, imds, a
 def test_a_document_without_an_instance_id_has_a_message(imds, xen, api):
     imds.document = {"region": "us-west-2"}
     env = {ENDPOINT: imds.url, "AWS_ENDPOINT_URL_EC2": api.url}
-    answer = AutoScaling(env, Hardware(xen, env)).ask(["autoscaling_group"])
+    answer = AutoScaling(env, DmiTables(xen, env)).ask(["autoscaling_group"])
     assert answer == ({}, "neither metadata nor environment name the instance and the region", True)
     assert api.asked == []
 
@@ -218,14 +218,14 @@ def test_a_document_without_an_instance_id_has_a_message(imds, xen, api):
 def test_outside_ec2_the_group_is_not_retried(imds, elsewhere):
     imds.enabled = False
     env = {ENDPOINT: imds.url, "AWS_REGION": "us-west-2"}
-    assert not AutoScaling(env, Hardware(elsewhere, env)).ask(["autoscaling_group"]).retry
+    assert not AutoScaling(env, DmiTables(elsewhere, env)).ask(["autoscaling_group"]).retry
 
 
 def test_a_fargate_task_has_no_group(imds, nitro):
     env = {ENDPOINT: imds.url, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
-    source = AutoScaling(env, Hardware(nitro, env))
+    source = AutoScaling(env, DmiTables(nitro, env))
     assert not source.remote
-    assert source.ask(["autoscaling_group"]) == ({}, "a Fargate task has no instance of its own", False)
+    assert source.ask(["autoscaling_group"]) == ({}, "a Fargate task does not own an instance", False)
 
 
 @pytest.mark.parametrize(

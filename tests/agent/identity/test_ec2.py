@@ -3,21 +3,21 @@ import re
 
 import pytest
 
-from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.ec2 import DISABLED, DOCUMENT, ENDPOINT, MODE, Ec2, Imds
-from chipwatch.net.metadata_service import NoAnswer, NoService
+from chipwatch.net.metadata_service import NoMetadata, NoService
 
 COMMAND = "aws ec2 modify-instance-metadata-options --instance-id i-1234567890abcdef0"
 
 
 @pytest.fixture
 def ec2(imds, nitro):
-    return Ec2({ENDPOINT: imds.url}, Hardware(nitro, {}))
+    return Ec2({ENDPOINT: imds.url}, DmiTables(nitro, {}))
 
 
 @pytest.fixture
 def stranger(imds, elsewhere):
-    return Ec2({ENDPOINT: imds.url}, Hardware(elsewhere, {}))
+    return Ec2({ENDPOINT: imds.url}, DmiTables(elsewhere, {}))
 
 
 def test_the_document_has_every_value(ec2, imds):
@@ -87,16 +87,16 @@ def test_a_value_that_the_document_lacks_is_absent(ec2, imds):
 
 
 def test_a_disabled_service_is_not_retried(imds, nitro):
-    answer = Ec2({ENDPOINT: imds.url, DISABLED: "true"}, Hardware(nitro, {})).ask(["region"])
+    answer = Ec2({ENDPOINT: imds.url, DISABLED: "true"}, DmiTables(nitro, {})).ask(["region"])
     assert answer == ({}, "AWS_EC2_METADATA_DISABLED is set", False)
     assert imds.requests == []
 
 
 def test_a_fargate_task_makes_no_request(imds, nitro):
     env = {ENDPOINT: imds.url, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
-    ec2 = Ec2(env, Hardware(nitro, env))
+    ec2 = Ec2(env, DmiTables(nitro, env))
     assert not ec2.remote
-    assert ec2.ask(["region"]) == ({}, "a Fargate task has no instance of its own", False)
+    assert ec2.ask(["region"]) == ({}, "a Fargate task does not own an instance", False)
     assert imds.requests == []
 
 
@@ -110,13 +110,13 @@ def test_unknown_fields_are_ignored(ec2, imds):
 
 @pytest.fixture
 def session(imds, nitro):
-    return Imds({ENDPOINT: imds.url}, Hardware(nitro, {}))
+    return Imds({ENDPOINT: imds.url}, DmiTables(nitro, {}))
 
 
 @pytest.fixture
 def other_session(imds, elsewhere):
     """A session on a machine that is not detected as EC2."""
-    return Imds({ENDPOINT: imds.url}, Hardware(elsewhere, {}))
+    return Imds({ENDPOINT: imds.url}, DmiTables(elsewhere, {}))
 
 
 def test_one_token_serves_many_requests(session, imds):
@@ -139,7 +139,7 @@ def test_an_old_token_is_renewed_once(session, imds):
 
 def test_a_service_that_refuses_every_token_is_asked_twice(session, imds):
     imds.answers[DOCUMENT] = (401, {}, b"")
-    with pytest.raises(NoAnswer, match="answers 401"):
+    with pytest.raises(NoMetadata, match="answers 401"):
         session.get(DOCUMENT)
     assert len(imds.requests) == 4
 
@@ -147,7 +147,7 @@ def test_a_service_that_refuses_every_token_is_asked_twice(session, imds):
 @pytest.mark.parametrize("lost", ["hang", "reset"])
 def test_the_message_about_the_hop_limit_has_the_command_to_raise_it(session, imds, lost):
     imds.hops = lost
-    with pytest.raises(NoAnswer) as silent:
+    with pytest.raises(NoMetadata) as silent:
         session.get(DOCUMENT)
     assert f"`{COMMAND} --http-put-response-hop-limit 2`" in str(silent.value)
     assert "container" in str(silent.value)
@@ -158,19 +158,19 @@ def test_the_message_about_the_hop_limit_has_the_command_to_raise_it(session, im
 @pytest.mark.parametrize("lost", ["hang", "reset"])
 def test_the_hop_limit_is_not_mentioned_outside_ec2(other_session, imds, lost):
     imds.hops = lost
-    with pytest.raises(NoAnswer, match=r"http://127.0.0.1:\d+ (does not answer|cannot be reached: [\w ]+)$"):
+    with pytest.raises(NoMetadata, match=r"http://127.0.0.1:\d+ (does not answer|cannot be reached: [\w ]+)$"):
         other_session.get(DOCUMENT)
 
 
 def test_the_message_about_a_disabled_service_has_the_command_to_enable_it(session, imds):
     imds.enabled = False
-    with pytest.raises(NoAnswer, match=re.escape(f"`{COMMAND} --http-endpoint enabled`")):
+    with pytest.raises(NoMetadata, match=re.escape(f"`{COMMAND} --http-endpoint enabled`")):
         session.get(DOCUMENT)
 
 
 def test_status_403_outside_ec2_has_no_advice(other_session, imds):
     imds.enabled = False
-    with pytest.raises(NoAnswer, match=r"gives no token \(403\)$"):
+    with pytest.raises(NoMetadata, match=r"gives no token \(403\)$"):
         other_session.get(DOCUMENT)
 
 
@@ -179,14 +179,14 @@ def test_status_403_outside_ec2_has_no_advice(other_session, imds):
 )
 def test_an_invalid_token_is_refused(session, imds, status, body):
     imds.answers["/latest/api/token"] = (status, {}, body)
-    with pytest.raises(NoAnswer, match=rf"gives no token \({status}\)"):
+    with pytest.raises(NoMetadata, match=rf"gives no token \({status}\)"):
         session.get(DOCUMENT)
     assert not session.has_token
 
 
 def test_an_error_status_raises_no_answer(session, imds):
     imds.answers[DOCUMENT] = (503, {}, b"busy")
-    with pytest.raises(NoAnswer, match=f"{imds.url}{DOCUMENT} answers 503"):
+    with pytest.raises(NoMetadata, match=f"{imds.url}{DOCUMENT} answers 503"):
         session.get(DOCUMENT)
     assert session.has_token
 
@@ -194,7 +194,7 @@ def test_an_error_status_raises_no_answer(session, imds):
 def test_messages_do_not_contain_the_token(session, imds):
     session.get(DOCUMENT)
     imds.answers[DOCUMENT] = (500, {}, imds.tokens()[0].encode())
-    with pytest.raises(NoAnswer) as silent:
+    with pytest.raises(NoMetadata) as silent:
         session.get(DOCUMENT)
     assert imds.tokens()[0] not in str(silent.value)
 
@@ -209,16 +209,16 @@ def test_messages_do_not_contain_the_token(session, imds):
     ],
 )
 def test_the_address_is_that_of_the_sdks(env, url, nitro):
-    assert Imds(env, Hardware(nitro, {})).url == url
+    assert Imds(env, DmiTables(nitro, {})).url == url
 
 
 @pytest.mark.parametrize("word", ["true", "TRUE"])
 def test_the_environment_can_disable_the_service(word, nitro):
     with pytest.raises(NoService, match="AWS_EC2_METADATA_DISABLED is set"):
-        Imds({DISABLED: word}, Hardware(nitro, {}))
-    Imds({DISABLED: "false"}, Hardware(nitro, {}))
+        Imds({DISABLED: word}, DmiTables(nitro, {}))
+    Imds({DISABLED: "false"}, DmiTables(nitro, {}))
 
 
 def test_a_remote_address_is_refused(nitro):
     with pytest.raises(NoService, match=f"{ENDPOINT}: expected http"):
-        Imds({ENDPOINT: "http://imds.example"}, Hardware(nitro, {}))
+        Imds({ENDPOINT: "http://imds.example"}, DmiTables(nitro, {}))

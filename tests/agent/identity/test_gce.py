@@ -9,7 +9,7 @@ from tests.doubles.gce import POD, SECRET, VM
 from tests.load import seconds_since
 
 from chipwatch.identity.autoscaling import AutoScaling
-from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.ec2 import ENDPOINT, Ec2
 from chipwatch.identity.gce import DOCUMENT, STARTING, Gce, _Document, _Instance, _words
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
@@ -30,13 +30,13 @@ class Clock:
 @pytest.fixture
 def source(gce, google):
     """A source on a Google instance."""
-    return Gce({HOST: gce.host}, Hardware(google, {}))
+    return Gce({HOST: gce.host}, DmiTables(google, {}))
 
 
 @pytest.fixture
 def stranger(gce, elsewhere):
     """A source on a machine that is not detected as Google."""
-    return Gce({HOST: gce.host}, Hardware(elsewhere, {}))
+    return Gce({HOST: gce.host}, DmiTables(elsewhere, {}))
 
 
 def values(answer):
@@ -179,12 +179,12 @@ def test_googles_client_reads_the_same_values(source, gce, monkeypatch):
 
 @pytest.mark.parametrize("variable", ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"])
 def test_the_environment_may_set_another_address(gce, google, variable):
-    assert Gce({variable: gce.host}, Hardware(google, {})).ask(["gcp_zone"]).words["gcp_zone"].value == "us-central1-a"
+    assert Gce({variable: gce.host}, DmiTables(google, {})).ask(["gcp_zone"]).words["gcp_zone"].value == "us-central1-a"
 
 
 def test_the_variable_for_the_host_wins(gce, google):
     env = {"GCE_METADATA_IP": "127.0.0.1:1", "GCE_METADATA_ROOT": "127.0.0.1:1", HOST: gce.host}
-    assert Gce(env, Hardware(google, {})).ask(["gcp_zone"]).words
+    assert Gce(env, DmiTables(google, {})).ask(["gcp_zone"]).words
 
 
 @pytest.mark.parametrize("host", ["", "metadata.google.internal", "metadata.google.internal:80"])
@@ -200,7 +200,7 @@ def test_the_ipv6_address_may_be_set():
     "host", ["10.0.0.1", "evil.example", "metadata.google.internal.evil.example", "a@evil.example"]
 )
 def test_a_remote_address_is_refused(google, host):
-    answer = Gce({HOST: host}, Hardware(google, {})).ask(["gcp_zone"])
+    answer = Gce({HOST: host}, DmiTables(google, {})).ask(["gcp_zone"])
     assert "GCE_METADATA_HOST: expected http:// and a loopback or link-local address" in answer.trouble
     assert not answer.retry
 
@@ -212,19 +212,19 @@ def test_proxies_are_not_used(source, monkeypatch):
 
 
 def test_switched_off_it_will_never_know(gce, google):
-    source = Gce({HOST: gce.host, OFF: "true"}, Hardware(google, {}))
+    source = Gce({HOST: gce.host, OFF: "true"}, DmiTables(google, {}))
     assert not source.remote
     assert source.ask(["gcp_zone"]) == ({}, "NO_GCE_CHECK is set", False)
     assert gce.requests == []
 
 
 def test_only_true_disables_requests(gce, google):
-    assert Gce({HOST: gce.host, OFF: "1"}, Hardware(google, {})).ask(["gcp_zone"]).words
+    assert Gce({HOST: gce.host, OFF: "1"}, DmiTables(google, {})).ask(["gcp_zone"]).words
 
 
 @pytest.mark.parametrize("kind", ["nitro", "xen"])
 def test_an_ec2_instance_makes_no_request(gce, kind, request):
-    source = Gce({HOST: gce.host}, Hardware(request.getfixturevalue(kind), {}))
+    source = Gce({HOST: gce.host}, DmiTables(request.getfixturevalue(kind), {}))
     assert not source.is_here()
     assert source.ask(["gcp_zone"]) == ({}, "this is an EC2 instance", False)
     assert gce.requests == []
@@ -232,9 +232,9 @@ def test_an_ec2_instance_makes_no_request(gce, kind, request):
 
 def test_a_fargate_task_makes_no_request(gce, google):
     env = {HOST: gce.host, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
-    source = Gce(env, Hardware(google, env))
+    source = Gce(env, DmiTables(google, env))
     assert not source.remote
-    assert source.ask(["gcp_zone"]) == ({}, "a Fargate task has no instance of its own", False)
+    assert source.ask(["gcp_zone"]) == ({}, "a Fargate task does not own an instance", False)
     assert gce.requests == []
 
 
@@ -275,13 +275,13 @@ def test_an_answer_without_googles_header_is_refused(stranger, gce, flavor):
 
 def test_the_message_in_a_pod_mentions_network_policies(gce, google):
     gce.trouble = "reset"
-    trouble = Gce({HOST: gce.host, **INSIDE}, Hardware(google, {})).ask(["gcp_zone"]).trouble
+    trouble = Gce({HOST: gce.host, **INSIDE}, DmiTables(google, {})).ask(["gcp_zone"]).trouble
     assert trouble.endswith(", though this is Google Cloud; a network policy may block it for pods")
 
 
 def test_a_new_pod_with_hidden_hardware_is_retried_for_30_seconds(gce, tmp_path):
     gce.trouble, clock = "reset", Clock()
-    source = Gce({HOST: gce.host, **INSIDE}, Hardware(tmp_path, {}), clock)
+    source = Gce({HOST: gce.host, **INSIDE}, DmiTables(tmp_path, {}), clock)
     assert source.ask(["gcp_zone"]).retry
     clock.now += STARTING - 1
     assert source.ask(["gcp_zone"]).retry
@@ -291,9 +291,9 @@ def test_a_new_pod_with_hidden_hardware_is_retried_for_30_seconds(gce, tmp_path)
 
 def test_other_machines_are_not_retried_without_an_answer(gce, tmp_path, elsewhere):
     gce.trouble = "reset"
-    hidden = Hardware(tmp_path / "none", {})
+    hidden = DmiTables(tmp_path / "none", {})
     assert not Gce({HOST: gce.host}, hidden).ask(["gcp_zone"]).retry, "no pod"
-    assert not Gce({HOST: gce.host, **INSIDE}, Hardware(elsewhere, {})).ask(["gcp_zone"]).retry, "another machine"
+    assert not Gce({HOST: gce.host, **INSIDE}, DmiTables(elsewhere, {})).ask(["gcp_zone"]).retry, "another machine"
     assert not Gce({HOST: gce.host, **INSIDE}, hidden).ask(["instance_id"]).retry, "a word that others have, too"
 
 
@@ -359,7 +359,7 @@ def test_on_google_a_dimension_of_aws_fails_at_once_even_if_the_server_is_silent
 
 
 def test_a_google_machine_makes_no_request_to_aws(gce, google):
-    hardware, env = Hardware(google, {}), {ENDPOINT: gce.url}
+    hardware, env = DmiTables(google, {}), {ENDPOINT: gce.url}
     for source in (Ec2(env, hardware), AutoScaling(env, hardware)):
         assert not source.ask(source.words).retry
     assert gce.requests == []

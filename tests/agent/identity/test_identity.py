@@ -14,16 +14,16 @@ from chipwatch.identity import resolver
 from chipwatch.identity.ec2 import DISABLED, ENDPOINT
 from chipwatch.identity.names import OF_POINTS, WORDS
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
-from chipwatch.identity.source import Answer, Source, Word
+from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word
 from chipwatch.net.google_metadata import OFF
 
 
-class Stub(Source):
+class Stub(IdentitySource):
     """A source that returns the answer set by the test."""
 
     def __init__(self, *words, name="Stub", remote=True, here=True):
         self.name, self.words, self.remote, self._here = name, words, remote, here
-        self.answer = Answer(trouble="it is silent", retry=True)
+        self.answer = IdentityAnswer(trouble="it is silent", retry=True)
         self.times = []
         self.block = threading.Event()
         self.block.set()
@@ -41,7 +41,7 @@ class Stub(Source):
         return self.answer
 
     def knows(self, **words):
-        self.answer = Answer({word: Word(value, self.name) for word, value in words.items()})
+        self.answer = IdentityAnswer({word: Word(value, self.name) for word, value in words.items()})
 
 
 @pytest.fixture(autouse=True)
@@ -294,7 +294,7 @@ def test_a_platform_that_lacks_a_value_after_the_start_is_logged_as_an_error(ide
     source = Stub("ecs_service")
     found = identify(["ecs_service"], {}, [source])
     found.start()
-    source.answer = Answer(trouble="the task has none")
+    source.answer = IdentityAnswer(trouble="the task has none")
     until(lambda: any(record.levelname == "ERROR" for record in caplog.records))
     text = "no value found for ecs_service (Stub: the task has none); set it with --dim ecs_service=VALUE"
     assert text in caplog.text

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from chipwatch.identity.local import KUBERNETES, Kubernetes, Process, Slurm, Static
+from chipwatch.identity.local import KUBERNETES, Kubernetes, Slurm, Static, WatchedProcess
 from chipwatch.identity.resolver import Identity, sources
 from chipwatch.owner import Owner
 
@@ -42,7 +42,7 @@ def test_a_job_has_its_id_and_rank():
     ],
 )
 def test_the_watched_process_tells_the_job_that_it_belongs_to(owner, words):
-    answer = Process(owner).ask(["slurm_job", "hostname"])
+    answer = WatchedProcess(owner).ask(["slurm_job", "hostname"])
     assert {word: found.value for word, found in answer.words.items()} == words
     assert answer.trouble == ("" if "slurm_job" in words else "its cgroup does not tell slurm_job")
 

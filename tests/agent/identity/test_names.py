@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from chipwatch.identity import local
-from chipwatch.identity.local import Records
+from chipwatch.identity.local import RecordsSource
 from chipwatch.identity.names import LATE, NAMES, OF_POINTS, PASSING, PER_HOST, WORDS, known_by
 from chipwatch.identity.resolver import sources
 
 
 def test_each_name_is_unique_and_its_sources_exist():
     assert len(set(WORDS)) == len(WORDS) == len(NAMES)
-    known = {source.name for source in (*sources({}), Records())}
+    known = {source.name for source in (*sources({}), RecordsSource())}
     assert {source for name in NAMES for source in name.sources} == known
 
 

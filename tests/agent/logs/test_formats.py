@@ -20,7 +20,7 @@ from chipwatch.logs.formats import (
     WIDTH,
     Formatter,
     Handler,
-    Style,
+    LogStyle,
     Unblocked,
     style_of,
     to_stderr,
@@ -72,7 +72,7 @@ def test_at_a_terminal_a_record_has_the_time_of_day(record, monkeypatch):
     monkeypatch.setenv("TZ", "UTC-3")
     time.tzset()
     try:
-        head, *traceback = Formatter(Style.TERMINAL).format(record).splitlines()
+        head, *traceback = Formatter(LogStyle.TERMINAL).format(record).splitlines()
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -81,17 +81,19 @@ def test_at_a_terminal_a_record_has_the_time_of_day(record, monkeypatch):
 
 
 def test_elsewhere_it_has_the_time_in_utc(record):
-    assert Formatter(Style.PLAIN).format(record).startswith("2026-11-22T09:35:07.250Z chipwatch: x\\ny\n    Traceback")
+    assert (
+        Formatter(LogStyle.PLAIN).format(record).startswith("2026-11-22T09:35:07.250Z chipwatch: x\\ny\n    Traceback")
+    )
 
 
 def test_under_journald_each_line_has_the_priority_and_no_time(record):
-    head, *traceback = Formatter(Style.JOURNALD).format(record).splitlines()
+    head, *traceback = Formatter(LogStyle.JOURNALD).format(record).splitlines()
     assert head == "<3>chipwatch: x\\ny"
     assert all(line.startswith("<3>    ") for line in traceback)
 
 
 def test_as_json_a_record_is_one_object(record):
-    found = json.loads(Formatter(Style.JSON).format(record))
+    found = json.loads(Formatter(LogStyle.JSON).format(record))
     assert found.pop("traceback")[0] == "Traceback (most recent call last):"
     assert found == {"time": "2026-11-22T09:35:07.250Z", "level": "error", "message": "x\\ny"}
 
@@ -100,9 +102,9 @@ def test_journald_is_known_by_the_stream_that_it_names(tmp_path):
     with (tmp_path / "log").open("w") as stream:
         status = os.fstat(stream.fileno())
         named = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
-        assert style_of("text", stream, named) is Style.JOURNALD
-        assert style_of("text", stream, {"JOURNAL_STREAM": "1:2"}) is Style.PLAIN
-        assert style_of("json", stream, named) is Style.JSON
+        assert style_of("text", stream, named) is LogStyle.JOURNALD
+        assert style_of("text", stream, {"JOURNAL_STREAM": "1:2"}) is LogStyle.PLAIN
+        assert style_of("json", stream, named) is LogStyle.JSON
 
 
 def test_a_password_is_not_logged(logged):

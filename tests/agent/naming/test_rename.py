@@ -13,10 +13,11 @@ from chipwatch.collectors.openmetrics.page import Reader
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from chipwatch.host.exposition import Answer
 from chipwatch.naming import rename as names
-from chipwatch.naming.profiles import MLFLOW, PROFILES, WANDB, WANDB_DOCS
+from chipwatch.naming.profiles import PROFILES, profile
 from chipwatch.naming.rename import Renamer, copier, renamer
 
 S = 10**9
+WANDB, WANDB_DOCS, MLFLOW = (profile(name).names for name in ("wandb", "wandb-docs", "mlflow"))
 HERE = Dimensions(instance_id="i-1")
 
 
@@ -80,17 +81,17 @@ def test_every_name_that_the_catalogue_promises_is_given_in_its_unit(catalogue, 
         assert tuple(done.metric.dims) == tuple(key for key in metric.dims if key not in taken)
 
 
-@pytest.mark.parametrize("profile", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
-def test_no_profile_names_what_no_collector_has(profile):
-    missing = set(profile) - set(declared())
+@pytest.mark.parametrize("table", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
+def test_no_profile_names_what_no_collector_has(table):
+    missing = set(table) - set(declared())
     assert not {
         name for name in missing if name.split(".")[0] in {"cpu", "memory", "disk", "network", "process", "swap"}
     }
 
 
-@pytest.mark.parametrize("profile", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
-def test_a_profile_has_no_two_metrics_under_one_name(profile):
-    names = [name.template for name in profile.values()]
+@pytest.mark.parametrize("table", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
+def test_a_profile_has_no_two_metrics_under_one_name(table):
+    names = [name.template for name in table.values()]
     assert len(names) == len(set(names))
 
 
@@ -210,7 +211,7 @@ def test_a_counter_that_began_with_the_agent_counts_from_its_own_0():
 def test_of_a_counter_that_began_anew_before_our_eyes_all_that_the_window_saw_counts():
     rename = Renamer(WANDB)
     rename(sent(5, 10.0, 10.0)._replace(start_time=4))
-    done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(start_time=8, window_start=5))  # 3 before it began anew
+    done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(start_time=8, window_start=5))  # 3 before its reset
     assert (done.value, done.start_time) == (10.0, 6)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.naming.profiles import PROFILES, SCRAPED, WANDB_DOCS_COPIES
+from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import OF_TREE, copier, renamer
 
 TEXT = (Path(__file__).parents[2] / "fixtures" / "catalogue.md").read_text()
@@ -57,7 +57,7 @@ class Row:
     """By tool, with the catalogue's places."""
 
     def point(self, value: float, at: int = 7) -> Datapoint:
-        """Return a point of the metric, each dimension of which has a value of its own."""
+        """Return a point of the metric with another value for each dimension."""
         metric = Metric(self.name, self.kind, self.unit, "M.", dims=self.dims)
         dims = Dimensions({key: f"my-{key}" for key in self.dims})
         return metric.point(at, value, dims, start_time=1 if self.kind is Kind.COUNTER else None)
@@ -200,18 +200,18 @@ def test_wandb_docs_has_the_tags_of_a_gpu_once_more_where_the_tree_uses_it(row):
 def test_no_two_series_of_all_rows_come_out_as_one(tool):
     found = [(point.metric.name, point.dims) for point in theirs(tool, [row.point(5.0) for row in ROWS])]
     assert len(found) == len(set(found))
-    assert len(found) == len(ROWS) + (len(WANDB_DOCS_COPIES) if tool == "wandb-docs" else 0)
+    assert len(found) == len(ROWS) + (len(profile("wandb-docs").copies) if tool == "wandb-docs" else 0)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_no_profile_names_what_has_no_row(tool):
-    assert set(PROFILES[tool]) <= {row.name for row in ROWS if row.tags.get(tool)}
+    assert set(profile(tool).names) <= {row.name for row in ROWS if row.tags.get(tool)}
     if tool == "wandb-docs":
-        assert set(WANDB_DOCS_COPIES) <= {row.name for row in ROWS if row.tags.get(tool)}
+        assert set(profile("wandb-docs").copies) <= {row.name for row in ROWS if row.tags.get(tool)}
 
 
 def test_what_was_scraped_has_the_tag_that_the_catalogue_gives():
-    assert f"`{SCRAPED['wandb-docs']}`" in TEXT
+    assert f"`{profile('wandb-docs').scraped}`" in TEXT
 
 
 # -- what is not read to the letter -------------------------------------------------------------------------------------

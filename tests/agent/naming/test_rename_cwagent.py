@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.identity.names import WORDS
-from chipwatch.naming.name import PLACEHOLDER
-from chipwatch.naming.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB, WANDB_DOCS
+from chipwatch.naming.profiles import PLACEHOLDER, PROFILES, profile
 from chipwatch.naming.rename import Renamer, renamer
 
 DOCS = Path(__file__).parents[3] / "docs" / "names.md"
+CWAGENT = profile("cwagent").names
 S = 10**9
 
 # What the vendor registers for Linux: the allow-list of its translator/config, plugin and field joined by "_".
@@ -234,7 +234,7 @@ def test_a_metrics_own_dimension_is_not_taken_for_the_machines(rename):
 
 
 def test_the_words_that_are_renamed_are_words():
-    assert set(MACHINE["cwagent"]) <= set(WORDS)
+    assert set(profile("cwagent").machine) <= set(WORDS)
 
 
 # -- counters -------------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_the_profile_is_offered():
 
 @pytest.mark.parametrize(
     "profile",
-    [WANDB, WANDB_DOCS, MLFLOW, CWAGENT, NEURON_PROMETHEUS],
+    [profile(name).names for name in ("wandb", "wandb-docs", "mlflow", "cwagent", "neuron-prometheus")],
     ids=["wandb", "wandb-docs", "mlflow", "cwagent", "neuron"],
 )
 def test_the_document_has_every_name(profile):
@@ -315,7 +315,7 @@ def test_the_document_has_every_name(profile):
 
 def test_the_document_has_the_machines_dimensions():
     rows = DOCS.read_text().splitlines()
-    for ours, theirs in MACHINE["cwagent"].items():
+    for ours, theirs in profile("cwagent").machine.items():
         assert f"| `{ours}` | `{theirs}` |" in rows
 
 

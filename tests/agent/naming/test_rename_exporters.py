@@ -11,18 +11,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
-from chipwatch.naming.dcgm import DCGM, DCGM_4_6, DCGM_4_6_COPIES, DCGM_COPIES
-from chipwatch.naming.node import NODE
+from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import copier, renamer
 from chipwatch_sinks.prometheus.page import Format, Page
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 DOCS = Path(__file__).parents[3] / "docs/names.md"
+DCGM, DCGM_4_6, NODE = (profile(name).names for name in ("dcgm", "dcgm4.6", "node"))
 S = 10**9
 KEYS = ("gpu", "uuid", "model")
 GPU = Dimensions(gpu="1", uuid="GPU-a7c8", model="Tesla T4", hostname="n-1")
 LABELS = {"gpu": "1", "UUID": "GPU-a7c8", "device": "nvidia1", "modelName": "Tesla T4", "Hostname": "n-1"}
-# The fields of etc/default-counters.csv of dcgm-exporter, with those of its comments.
+# The fields in etc/default-counters.csv of dcgm-exporter, also in its comments.
 DCGM_FIELDS = {
     "DEV": "SM_CLOCK MEM_CLOCK MEMORY_TEMP GPU_TEMP POWER_USAGE TOTAL_ENERGY_CONSUMPTION PCIE_REPLAY_COUNTER GPU_UTIL MEM_COPY_UTIL"
     " ENC_UTIL DEC_UTIL XID_ERRORS FB_FREE FB_USED FB_RESERVED NVLINK_BANDWIDTH_TOTAL VGPU_LICENSE_STATUS POWER_VIOLATION"
@@ -73,7 +73,10 @@ def test_every_field_of_dcgm_4_6_has_the_id_that_its_former_name_had():
     renamed = {former: name for _, former, name in rows}
     for former, table in (*zip(names("dcgm", DCGM), names("dcgm4.6", DCGM_4_6), strict=True),):
         assert table == renamed[former]
-    copied = [[copy.name.template for copy in copies.values()] for copies in (DCGM_COPIES, DCGM_4_6_COPIES)]
+    copied = [
+        [copy.name.template for copy in copies.values()]
+        for copies in (profile("dcgm").copies, profile("dcgm4.6").copies)
+    ]
     assert [renamed[former] for former in copied[0]] == copied[1]
     assert sum(former != name for former, name in renamed.items()) == 20
 
@@ -231,5 +234,5 @@ def test_the_page_on_names_has_a_row_for_each():
     for name, newer in zip(DCGM.values(), DCGM_4_6.values(), strict=True):
         assert name.template == newer.template or f"| `{name.template}` | `{newer.template}` |" in text
     assert "DCGM_FI_DEV_XID_ERRORS" in text
-    for copy in DCGM_COPIES.values():
+    for copy in profile("dcgm").copies.values():
         assert f"`{copy.name.template}`" in text

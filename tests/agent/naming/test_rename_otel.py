@@ -10,11 +10,12 @@ from tests.doubles.otlp import read
 
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.datapoint import Dimensions, Kind
-from chipwatch.naming.otel import OTEL, VERSION
+from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import renamer
-from chipwatch_sinks.otlp.encoding import Encoder
+from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.otlp.resource import SCHEMA
 
+OTEL = profile("otel").names
 S = 10**9
 VALUES = {"mode": ("user", "system"), "direction": ("sent", "received"), "gpu": ("0", "1"), "device": ("sda", "sdb")}
 
@@ -38,7 +39,7 @@ def points():
 def test_every_metric_of_the_profile_is_ours_and_every_name_has_the_conventions_form():
     assert {*OTEL} <= {*declared()}
     assert all(re.fullmatch(r"(system|hw|process|container)(\.[a-z_]+)+", name.template) for name in OTEL.values())
-    assert f"https://opentelemetry.io/schemas/{VERSION}" == SCHEMA
+    assert f"https://opentelemetry.io/schemas/{profile('otel').version}" == SCHEMA
 
 
 def test_no_two_series_become_one():
@@ -46,7 +47,7 @@ def test_no_two_series_become_one():
     sent = [rename(point) for point in given]
     found = {(point.metric.name, point.dims) for point in sent}
     assert len(found) == len(given)
-    assert len([*read(Encoder({}).encode(sent))]) == len(given)
+    assert len([*read(OtlpEncoder({}).encode(sent))]) == len(given)
     for name in {point.metric.name for point in sent}:
         assert len({(of.metric.kind, of.metric.unit, of.metric.help) for of in sent if of.metric.name == name}) == 1
 

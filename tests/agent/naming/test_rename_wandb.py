@@ -9,9 +9,10 @@ import pytest
 
 from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.datapoint import Dimensions
-from chipwatch.naming.profiles import WANDB, WANDB_COPIES
+from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import Copier, Renamer
 
+WANDB = profile("wandb")
 FOLDER = Path(__file__).parents[2] / "fixtures" / "wandb"
 RUN, HARDWARE = (set((FOLDER / f"keys_0.31.0{part}.txt").read_text().splitlines()) for part in ("", "_hardware"))
 WITHOUT_COUNTERPART = {"gpu.0.pipeTensorHmmaActive"}
@@ -30,8 +31,8 @@ def sent(limit: float = 0.0) -> set[str]:
         for metric in metrics
         for more in ([{"category": word} for word in CATEGORIES.get(metric.name, ())] or [{}])
     ]
-    rename, copy = Renamer(WANDB), Copier(WANDB_COPIES, 8.0)
-    named = {rename(point).metric.name for point in points if point.metric.name in WANDB}
+    rename, copy = Renamer(WANDB.names), Copier(WANDB.copies, 8.0)
+    named = {rename(point).metric.name for point in points if point.metric.name in WANDB.names}
     return named | {point.metric.name for point in copy(points)}
 
 

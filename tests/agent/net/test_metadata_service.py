@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.load import seconds_since
 
-from chipwatch.net.metadata_service import MAX_BYTES, NoAnswer, NoService, Service
+from chipwatch.net.metadata_service import MAX_BYTES, MetadataService, NoMetadata, NoService
 
 
 def serve(handle):
@@ -33,7 +33,7 @@ def answering():
 
     def start(handle):
         servers.append(serve(handle))
-        return Service(f"http://127.0.0.1:{servers[-1].server_port}/base/", "X")
+        return MetadataService(f"http://127.0.0.1:{servers[-1].server_port}/base/", "X")
 
     yield start
     for server in servers:
@@ -66,7 +66,7 @@ def body(data, status=200, **headers):
     ],
 )
 def test_loopback_and_link_local_addresses_are_allowed(url):
-    Service(url, "X")
+    MetadataService(url, "X")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_loopback_and_link_local_addresses_are_allowed(url):
 )
 def test_other_addresses_are_refused_and_named(url, named):
     with pytest.raises(NoService) as refused:
-        Service(url, "SOME_VARIABLE")
+        MetadataService(url, "SOME_VARIABLE")
     text = "SOME_VARIABLE: expected http:// and a loopback or link-local address, got host "
     assert str(refused.value) == text + named
 
@@ -93,20 +93,20 @@ def test_other_addresses_are_refused_and_named(url, named):
 @pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:port", "http://127.0.0.1:99999"])
 def test_an_invalid_address_is_refused(url):
     with pytest.raises(NoService, match="X: not a valid URL"):
-        Service(url, "X")
+        MetadataService(url, "X")
 
 
 @given(st.text())
 def test_any_text_is_a_local_address_or_refused(url):
     with suppress(NoService):
-        assert Service(url, "X").url.startswith("http://")
+        assert MetadataService(url, "X").url.startswith("http://")
 
 
 def test_messages_do_not_contain_a_password_of_the_address():
     with pytest.raises(NoService) as refused:
-        Service("http://user:secret@evil.example", "X")
+        MetadataService("http://user:secret@evil.example", "X")
     assert "secret" not in str(refused.value)
-    assert "secret" not in Service("http://user:secret@127.0.0.1", "X").url
+    assert "secret" not in MetadataService("http://user:secret@127.0.0.1", "X").url
 
 
 def test_the_path_of_the_address_is_a_prefix(answering):
@@ -133,22 +133,22 @@ def test_proxies_are_not_used(answering, monkeypatch):
 
 def test_a_body_of_the_maximum_size_is_read_and_one_byte_more_is_refused(answering):
     assert answering(body(b"x" * MAX_BYTES)).request("GET", "", {})[1] == b"x" * MAX_BYTES
-    with pytest.raises(NoAnswer, match="too large"):
+    with pytest.raises(NoMetadata, match="too large"):
         answering(body(b"x" * (MAX_BYTES + 1))).request("GET", "", {})
 
 
 def test_a_closed_port_has_a_message():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(NoAnswer, match=f"http://127.0.0.1:{port} cannot be reached: Connection refused"):
-        Service(f"http://127.0.0.1:{port}", "X").request("GET", "", {})
+    with pytest.raises(NoMetadata, match=f"http://127.0.0.1:{port} cannot be reached: Connection refused"):
+        MetadataService(f"http://127.0.0.1:{port}", "X").request("GET", "", {})
 
 
 def test_a_server_without_an_answer_times_out_after_a_second(answering):
     ended = threading.Event()
     service = answering(lambda http: ended.wait(10))
     begun = time.monotonic()
-    with pytest.raises(NoAnswer, match=r"http://127.0.0.1:\d+/base does not answer"):
+    with pytest.raises(NoMetadata, match=r"http://127.0.0.1:\d+/base does not answer"):
         service.request("GET", "", {})
     assert time.monotonic() - begun >= 0.9
     assert seconds_since(begun) < 2
@@ -168,14 +168,14 @@ def test_an_answer_that_arrives_too_slowly_times_out(answering, monkeypatch):
             pass
 
     begun = time.monotonic()
-    with pytest.raises(NoAnswer, match="does not answer"):
+    with pytest.raises(NoMetadata, match="does not answer"):
         answering(drip).request("GET", "", {})
     assert seconds_since(begun) < 2
 
 
 def test_an_answer_that_is_not_http_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        service = Service(f"http://127.0.0.1:{server.getsockname()[1]}", "X")
+        service = MetadataService(f"http://127.0.0.1:{server.getsockname()[1]}", "X")
 
         def talk():
             with server.accept()[0] as connection:
@@ -184,7 +184,7 @@ def test_an_answer_that_is_not_http_is_refused():
 
         talker = threading.Thread(target=talk)
         talker.start()
-        with pytest.raises(NoAnswer, match="does not speak HTTP: BadStatusLine"):
+        with pytest.raises(NoMetadata, match="does not speak HTTP: BadStatusLine"):
             service.request("GET", "", {})
         talker.join()
 
@@ -199,7 +199,7 @@ def test_an_ipv6_address_works(answering):
     except OSError:
         pytest.skip("no IPv6 loopback here")
     with double:
-        assert Service(double.url, "X").request("GET", "/", {})[:2] == (401, b"")
+        assert MetadataService(double.url, "X").request("GET", "/", {})[:2] == (401, b"")
         assert double.url.startswith("http://[::1]:")
 
 
@@ -245,7 +245,7 @@ def raw():
         listeners.append(listener)
         talkers.append(threading.Thread(target=talk))
         talkers[-1].start()
-        return Service(f"http://127.0.0.1:{listener.getsockname()[1]}", "X")
+        return MetadataService(f"http://127.0.0.1:{listener.getsockname()[1]}", "X")
 
     yield start
     ended.set()
@@ -260,7 +260,7 @@ def test_any_slow_part_of_an_answer_times_out_by_the_deadline(raw, monkeypatch, 
     monkeypatch.setattr("chipwatch.net.metadata_service.TOTAL_TIMEOUT", 0.5)
     service = raw(*SLOW[name], 0.05)
     begun = time.monotonic()
-    with pytest.raises(NoAnswer, match="does not answer"):
+    with pytest.raises(NoMetadata, match="does not answer"):
         service.request("GET", "/", {})
     assert seconds_since(begun) < 5
 
@@ -268,7 +268,7 @@ def test_any_slow_part_of_an_answer_times_out_by_the_deadline(raw, monkeypatch, 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_any_endless_part_of_an_answer_is_refused_before_the_deadline(raw, monkeypatch, name):
     monkeypatch.setattr("chipwatch.net.metadata_service.TOTAL_TIMEOUT", 60.0)
-    with pytest.raises(NoAnswer, match=r"gives an answer that is too large|does not speak HTTP"):
+    with pytest.raises(NoMetadata, match=r"gives an answer that is too large|does not speak HTTP"):
         raw(*ENDLESS[name], 0).request("GET", "/", {})
 
 

@@ -12,7 +12,7 @@ from chipwatch.pipeline.route import FORGET, Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
-from chipwatch_sinks.google.history import History, Last
+from chipwatch_sinks.google.history import Last, SentHistory
 
 S = 10**9
 BOOT, BORN = 1_000_020 * S, 2_000_040 * S  # whole minutes
@@ -145,7 +145,7 @@ def test_nothing_that_is_held_back_changes_a_sum(rises, seconds, increases):
 
 
 def test_at_google_the_first_point_starts_where_the_counter_was_last_0():
-    history, told = History(), []
+    history, told = SentHistory(), []
     for point in play(route(increases=False), [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 3]):
         last = history.follow(b"a", point)
         assert isinstance(last, Last)
@@ -156,7 +156,7 @@ def test_at_google_the_first_point_starts_where_the_counter_was_last_0():
 
 
 def test_to_google_a_reboot_and_an_event_days_later_start_where_the_counter_was_last_0():
-    history, out = History(), route(increases=False)
+    history, out = SentHistory(), route(increases=False)
     (first,) = play(out, [0, 1, 1])
     history.keep(b"a", history.follow(b"a", first))
     booted = BORN + 300 * S

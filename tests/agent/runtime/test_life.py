@@ -12,7 +12,7 @@ from chipwatch.config.options import Config
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.runtime.life import RETRY, show_life
 from chipwatch.status.heartbeat import Heartbeat
-from chipwatch.status.socket import NoAnswer, ask
+from chipwatch.status.socket import NoAgent, ask
 
 
 def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(tmp_path):
@@ -21,7 +21,7 @@ def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(t
     handlers = [*logging.getLogger().handlers]
     life = show_life(config, tmp_path, pipeline, common)
     pipeline.tick()
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoAgent):
         ask(tmp_path, "status")
     other.close()
     pipeline.tick()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from chipwatch.net.address import parse_address
-from chipwatch.status.server import Health
+from chipwatch.status.server import HealthServer
 
 
 class Probes:
@@ -25,7 +25,7 @@ def probes():
 
 @pytest.fixture
 def server(probes):
-    made = Health("0", lambda: probes.healthy, lambda: probes.ready)
+    made = HealthServer("0", lambda: probes.healthy, lambda: probes.ready)
     yield made
     made.close()
 
@@ -101,11 +101,11 @@ def test_a_client_that_says_nothing_keeps_nobody_waiting(server):
 
 def test_an_address_in_use_is_an_error_at_once(server):
     with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
-        Health(f"127.0.0.1:{server.port}", dict, dict)
+        HealthServer(f"127.0.0.1:{server.port}", dict, dict)
 
 
 def test_after_closing_nobody_listens(probes):
-    server = Health("0", lambda: probes.healthy, lambda: probes.ready)
+    server = HealthServer("0", lambda: probes.healthy, lambda: probes.ready)
     server.close()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((server.host, server.port), timeout=5)
@@ -118,7 +118,7 @@ def test_no_name_server_is_asked(monkeypatch):
     monkeypatch.setattr(socket, "getfqdn", slow)
     monkeypatch.setattr(socket, "gethostbyaddr", slow)
     begun = time.monotonic()
-    Health("0.0.0.0:0", dict, dict).close()
+    HealthServer("0.0.0.0:0", dict, dict).close()
     assert time.monotonic() - begun < 10
 
 
@@ -128,7 +128,7 @@ def test_it_listens_on_ipv6_if_that_is_asked_for(probes):
             pass
     except OSError:
         pytest.skip("no IPv6 here")
-    server = Health("[::1]:0", lambda: probes.healthy, lambda: probes.ready)
+    server = HealthServer("[::1]:0", lambda: probes.healthy, lambda: probes.ready)
     try:
         assert ask(server, "/healthz")[0] == 200
     finally:

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from chipwatch.status import socket as module
-from chipwatch.status.socket import NAME, NoAnswer, ask, serve
+from chipwatch.status.socket import NAME, NoAgent, ask, serve
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
 LONG = 60
@@ -47,7 +47,7 @@ def test_only_its_owner_may_open_it(served):
 @pytest.mark.parametrize("question", [b"nonsense\n", b"\xff\xfe\n", b"\n", b"x" * 64])
 def test_a_question_that_it_does_not_know_is_told_those_that_it_does(served, question):
     assert b"no such question; choose from: status, slow" in raw(served, question)
-    with pytest.raises(NoAnswer, match="it has another version"):
+    with pytest.raises(NoAgent, match="it has another version"):
         ask(served, "nonsense")
 
 
@@ -64,7 +64,7 @@ def test_an_answer_that_is_none_is_told(tmp_path, body):
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(NoAnswer):
+        with pytest.raises(NoAgent):
             ask(tmp_path, "status")
         thread.join()
 
@@ -97,7 +97,7 @@ def test_one_that_was_left_behind_is_replaced(tmp_path):
 
 
 def test_without_an_agent_it_says_where_it_looked(tmp_path):
-    with pytest.raises(NoAnswer, match=f"no agent answers at {tmp_path / NAME}"):
+    with pytest.raises(NoAgent, match=f"no agent answers at {tmp_path / NAME}"):
         ask(tmp_path, "status")
 
 
@@ -110,6 +110,6 @@ def test_a_folder_whose_path_is_too_long_costs_the_socket_alone(tmp_path):
 def test_an_answer_without_end_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_ANSWER", 1000)
     server = serve(tmp_path, {"status": lambda: {"x": "y" * 100_000}})
-    with pytest.raises(NoAnswer, match="does not finish"):
+    with pytest.raises(NoAgent, match="does not finish"):
         ask(tmp_path, "status")
     server.close()

@@ -161,7 +161,7 @@ def test_a_proxys_password_is_not_repeated(make_sink, points, monkeypatch):
 
 @pytest.fixture
 def secure(double, tmp_path):
-    """Make the double speak TLS, with a certificate of its own; give the file that holds it."""
+    """Make the double speak TLS with its own certificate; return the certificate's file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "double")])
     now = datetime.now(UTC)
@@ -379,7 +379,7 @@ def test_too_old_is_reckoned_by_the_clock_that_was_given(double, make_sink, poin
 
 @pytest.mark.parametrize("ahead", [15 * 86_400, -15 * 86_400])
 def test_the_service_judges_the_time_of_points_while_the_clock_is_not_trusted(double, make_sink, points, ahead):
-    """So a clock that jumps costs no point; and what the service says of its own time ends the doubt."""
+    """A clock that jumps loses no point; the service's time decides."""
     wall = Clock(time.time_ns() + ahead * 10**9)
     steady = TrustedClock(wall, Clock())
     sink = make_sink(steady=steady)

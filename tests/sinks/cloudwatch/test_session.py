@@ -6,7 +6,7 @@ from botocore.config import Config
 
 from chipwatch.errors import Refused, Retryable
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch_sinks.cloudwatch.endpoint import endpoint_of
+from chipwatch_sinks.cloudwatch.client import endpoint_of
 from chipwatch_sinks.common.aws_client import SmallLoader
 from chipwatch_sinks.common.aws_session import Session, reading_credentials
 
@@ -62,7 +62,7 @@ def found(region, flags):
 @pytest.mark.parametrize("region", [*REGIONS, "us-east-99", "xx-nowhere-1"])
 def test_the_address_of_every_region_is_that_of_botocore(sessions, region, flags):
     if flags != FLAGS[0] and region not in ONE_OF_EACH:
-        return  # the kinds of a partition are those of all its regions
+        return  # all regions of a partition have its kinds
     theirs = asked(sessions[1], "cloudwatch", "put_metric_data", region, flags)[0]
     ours = found(region, flags)
     if isinstance(theirs, str):

@@ -2,15 +2,15 @@ import pytest
 from tests.doubles.cloudwatch import DENIED
 
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.net.http_client import Answer as HttpAnswer
-from chipwatch_sinks.common.aws_answers import Answer, Stale
+from chipwatch.net.http_client import HttpAnswer
+from chipwatch_sinks.common.aws_answers import AwsError, Stale
 
 TOO_OLD = "The parameter MetricData.member.{}.Timestamp must specify a time within the past two weeks."
 
 
 def answer(status, code, message="", operation="PutMetricData", **headers):
     metadata = {"HTTPStatusCode": status, "HTTPHeaders": headers}
-    return Answer({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, operation)
+    return AwsError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, operation)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_nothing_is_rejected_on_a_number_that_is_none_of_ours(other):
 
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"\x1f", b"{}"])
 def test_an_error_without_words_is_one_by_its_status(body):
-    assert str(Answer.of_json(HttpAnswer(503, {}, body)).blame()) == "CloudWatch answers 503 503"
-    assert type(Answer.of_json(HttpAnswer(403, {}, body)).blame()) is Refused
+    assert str(AwsError.of_json(HttpAnswer(503, {}, body)).blame()) == "CloudWatch answers 503 503"
+    assert type(AwsError.of_json(HttpAnswer(403, {}, body)).blame()) is Refused
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_an_error_without_words_is_one_by_its_status(body):
     ],
 )
 def test_the_code_of_an_error_is_that_of_the_older_protocol_if_it_is_told(headers, body, code):
-    assert Answer.of_json(HttpAnswer(400, headers, body)).code == code
+    assert AwsError.of_json(HttpAnswer(400, headers, body)).code == code
 
 
 def test_a_success_is_no_error():
-    assert Answer.of_json(HttpAnswer(200, {"x-amzn-requestid": "1"}, b"")) is None
+    assert AwsError.of_json(HttpAnswer(200, {"x-amzn-requestid": "1"}, b"")) is None

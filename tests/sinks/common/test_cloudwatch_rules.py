@@ -43,7 +43,7 @@ def test_ucum_words_become_cloudwatchs_units_and_what_it_lacks_becomes_none(word
 def test_somebody_has_chosen_a_unit_for_every_metric_that_ships_and_every_name_that_others_know():
     collectors = [plugins.load(plugins.COLLECTORS, name) for name in plugins.installed(plugins.COLLECTORS)]
     words = {metric.unit for collector in collectors for metric in collector.metrics}
-    tables = profiles.PROFILES.values()
+    tables = [profiles.profile(name).names for name in profiles.PROFILES]
     words |= {name.unit for profile in tables for name in profile.values() if name.unit}
 
     assert {word for word in words if word not in UNITS and not word.startswith("{")} == set()

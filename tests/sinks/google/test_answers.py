@@ -7,17 +7,17 @@ from tests.sinks.google.conftest import HEAT
 
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.google import GoogleSink
-from chipwatch_sinks.google.answers import Answer, reason_of
-from chipwatch_sinks.google.history import History
+from chipwatch_sinks.google.answers import MonitoringError, reason_of
+from chipwatch_sinks.google.history import SentHistory
 from chipwatch_sinks.google.rules import AHEAD, PAST
-from chipwatch_sinks.google.wire import Encoder
+from chipwatch_sinks.google.wire import GoogleEncoder
 
 NOW = 1_800_000_000 * 10**9
 Summary = CreateTimeSeriesSummary.pb()
 
 
 def blamed(error, count=2):
-    return Answer(error, count).blame("my-project")
+    return MonitoringError(error, count).blame("my-project")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_with_a_summary_it_is_the_data_whatever_the_words():
     ],
 )
 def test_which_points_are_refused_is_said_of_all_or_of_none(message, stored, refused):
-    assert Answer(Summarised(message, stored), 2).refused() == refused
+    assert MonitoringError(Summarised(message, stored), 2).refused() == refused
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,13 @@ def test_which_points_are_refused_is_said_of_all_or_of_none(message, stored, ref
     ],
 )
 def test_points_may_be_stored_unless_the_service_says_that_it_took_none(error, perhaps):
-    assert Answer(error, 1).perhaps_stored is perhaps
+    assert MonitoringError(error, 1).perhaps_stored is perhaps
 
 
 def test_without_a_summary_nobody_says_which_points_are_refused():
-    assert Answer(failures.InvalidArgument("timeSeries[0] failed with: more than one point"), 1).refused() is None
+    assert (
+        MonitoringError(failures.InvalidArgument("timeSeries[0] failed with: more than one point"), 1).refused() is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_the_services_texts_come_down_to_few_reasons(text, reason):
     ],
 )
 def test_a_point_at_the_very_bounds_of_time_is_sent(at, reason):
-    encoder = Encoder(History(), GoogleSink.Config(resource="generic_node"))
+    encoder = GoogleEncoder(SentHistory(), GoogleSink.Config(resource="generic_node"))
     sent, rejected = encoder.encode([HEAT.point(at, 1.0)], NOW)
     assert [one.reason for one in rejected] == ([reason] if reason else [])
     assert len(sent) == (not reason)

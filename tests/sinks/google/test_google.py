@@ -689,7 +689,7 @@ def test_what_is_put_together_is_what_the_messages_say(size, value, start, lengt
     from google.cloud import monitoring_v3
 
     from chipwatch_sinks.google.history import Last
-    from chipwatch_sinks.google.wire import Sent, Series, encode_point, request
+    from chipwatch_sinks.google.wire import GoogleSeries, SentPoint, encode_point, request
 
     series = monitoring_v3.TimeSeries(
         metric={"type": "t" * size}, value_type=MetricDescriptor.DOUBLE, metric_kind=MetricDescriptor.GAUGE
@@ -697,8 +697,8 @@ def test_what_is_put_together_is_what_the_messages_say(size, value, start, lengt
     head = monitoring_v3.TimeSeries.pb(series).SerializeToString()
     last = Last(start + length, start, 0, value, 0.0)
     point = Datapoint(HEAT, value, Dimensions(), start + length)
-    kept = Series(None, b"", head)
-    made = request("p", [Sent(point, kept, last, encode_point(kept, point, last))] * 2)
+    kept = GoogleSeries(None, b"", head)
+    made = request("p", [SentPoint(point, kept, last, encode_point(kept, point, last))] * 2)
 
     interval = {"end_time": {"seconds": last.end // S, "nanos": last.end % S}}
     if start:

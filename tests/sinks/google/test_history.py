@@ -3,7 +3,7 @@ import pytest
 from chipwatch.datapoint import counter, gauge
 from chipwatch.host.counters import Life
 from chipwatch.pipeline.window import Window
-from chipwatch_sinks.google.history import MOMENT, NOT_NEWER, TOO_SOON, History, Last
+from chipwatch_sinks.google.history import MOMENT, NOT_NEWER, TOO_SOON, Last, SentHistory
 
 S = 10**9
 BOOT = 1_000_000 * S
@@ -32,11 +32,11 @@ def shown(told):
 
 
 def test_a_counter_counts_from_the_moment_at_which_it_was_zero():
-    assert shown(follow(History(), (0, 500.0), (60, 800.0))) == [(BOOT, 0, 500.0), (BOOT, 60, 800.0)]
+    assert shown(follow(SentHistory(), (0, 500.0), (60, 800.0))) == [(BOOT, 0, 500.0), (BOOT, 60, 800.0)]
 
 
 def test_what_a_counter_counted_before_it_began_anew_in_the_same_window_is_kept():
-    history, begun = History(), BEGUN + 90 * S
+    history, begun = SentHistory(), BEGUN + 90 * S
     follow(history, (60, 500.0))
     point = SENT.point(BEGUN + 120 * S, 20.0, start_time=begun)._replace(
         window_start=BEGUN + 60 * S, increase=30.0 + 20.0
@@ -46,33 +46,33 @@ def test_what_a_counter_counted_before_it_began_anew_in_the_same_window_is_kept(
 
 
 def test_a_counter_that_was_zero_less_than_a_millisecond_ago_keeps_what_it_counted():
-    (last,) = follow(History(), (60, 374.0), start_time=BEGUN + 60 * S - 1000)
+    (last,) = follow(SentHistory(), (60, 374.0), start_time=BEGUN + 60 * S - 1000)
     assert (last.end - last.start, last.value - last.base) == (MOMENT, 374.0)
 
 
 def test_a_restart_goes_on_with_the_same_start_though_the_boot_time_jitters():
-    before, after = History(), History()
+    before, after = SentHistory(), SentHistory()
     follow(before, (0, 500.0))
     after.load(before.dump())
     assert shown(follow(after, (60, 800.0), start_time=BOOT + S)) == [(BOOT, 60, 800.0)]
 
 
 def test_what_was_counted_while_the_agent_was_down_is_not_lost():
-    before, after = History(), History()
+    before, after = SentHistory(), SentHistory()
     follow(before, (0, 500.0))
     after.load(before.dump())
     assert shown(follow(after, (3600, 9000.0))) == [(BOOT, 3600, 9000.0)]
 
 
 def test_a_reboot_begins_a_new_stretch_at_the_new_boot():
-    history = History()
+    history = SentHistory()
     follow(history, (0, 500.0))
     booted = BEGUN + 30 * S
     assert shown(follow(history, (60, 20.0), start_time=booted)) == [(booted, 60, 20.0)]
 
 
 def test_a_reset_at_an_unknown_moment_begins_after_the_last_end_and_invents_no_increase():
-    history = History()
+    history = SentHistory()
     follow(history, (0, 500.0))
     told = follow(history, (60, 20.0), (120, 50.0))
     begin = BEGUN + MOMENT
@@ -81,25 +81,25 @@ def test_a_reset_at_an_unknown_moment_begins_after_the_last_end_and_invents_no_i
 
 @pytest.mark.parametrize("start_time", [BOOT, None])
 def test_a_counter_that_stands_still_does_not_begin_anew(start_time):
-    told = follow(History(), (0, 500.0), (60, 500.0), (120, 500.0), (180, 510.0), start_time=start_time)
+    told = follow(SentHistory(), (0, 500.0), (60, 500.0), (120, 500.0), (180, 510.0), start_time=start_time)
     assert len({last.start for last in told}) == 1
     assert [last.value - told[0].value for last in told] == [0.0, 0.0, 0.0, 10.0]
     assert len({last.base for last in told}) == 1
 
 
 def test_a_counter_of_unknown_beginning_counts_from_its_first_reading():
-    told = follow(History(), (0, 7000.0), (60, 7100.0), start_time=None)
+    told = follow(SentHistory(), (0, 7000.0), (60, 7100.0), start_time=None)
     begin = BEGUN - MOMENT
     assert shown(told) == [(begin, 0, 0.0), (begin, 60, 100.0)]
 
 
 def test_a_counter_that_is_zero_at_its_own_moment_counts_from_there():
-    told = follow(History(), (0, 40.0, BEGUN), (60, 100.0, BEGUN))
+    told = follow(SentHistory(), (0, 40.0, BEGUN), (60, 100.0, BEGUN))
     assert shown(told) == [(BEGUN - MOMENT, 0, 0.0), (BEGUN - MOMENT, 60, 60.0)]
 
 
 def test_a_start_lies_after_the_last_end_and_before_its_own():
-    history = History()
+    history = SentHistory()
     follow(history, (0, 500.0))
     (told,) = follow(history, (60, 5.0, BEGUN + 60 * S))
     assert BEGUN < told.start < told.end
@@ -112,20 +112,20 @@ def test_a_start_lies_after_the_last_end_and_before_its_own():
     [(0, NOT_NEWER), (-5, NOT_NEWER), (0.001, TOO_SOON), (8.9, TOO_SOON), (9.1, 10.0), (10, 10.0), (10.5, 10.5)],
 )
 def test_points_of_a_series_are_ten_seconds_apart(after, outcome):
-    history = History()
+    history = SentHistory()
     history.keep(NAME, Last(BEGUN))
     told = history.follow(NAME, HEAT.point(BEGUN + int(after * S), 60.0))
     assert (told if isinstance(told, str) else (told.end - BEGUN) / S) == outcome
 
 
 def test_a_point_that_did_not_arrive_changes_nothing():
-    history = History()
+    history = SentHistory()
     history.follow(NAME, HEAT.point(BEGUN, 60.0))
     assert history.follow(NAME, HEAT.point(BEGUN, 60.0)) == Last(BEGUN)
 
 
 def test_what_comes_too_soon_counts_with_the_next():
-    history = History()
+    history = SentHistory()
     assert shown([told for told in follow(history, (0, 100.0), (5, 150.0), (60, 200.0)) if told != TOO_SOON]) == [
         (BOOT, 0, 100.0),
         (BOOT, 60, 200.0),
@@ -133,7 +133,7 @@ def test_what_comes_too_soon_counts_with_the_next():
 
 
 def test_it_is_told_only_what_is_new():
-    history = History()
+    history = SentHistory()
     assert history.dump() is None
     follow(history, (0, 1.0))
     assert history.dump()
@@ -141,10 +141,10 @@ def test_it_is_told_only_what_is_new():
 
 
 def test_series_of_more_than_a_day_ago_are_forgotten():
-    history = History()
+    history = SentHistory()
     history.keep(b"old", Last(BEGUN))
     history.keep(b"new", Last(BEGUN + 26 * 3600 * S))
-    after = History()
+    after = SentHistory()
     after.load(history.dump())
     assert after.follow(b"old", HEAT.point(BEGUN, 1.0)) == Last(BEGUN)
     assert after.follow(b"new", HEAT.point(BEGUN, 1.0)) == NOT_NEWER
@@ -152,7 +152,7 @@ def test_series_of_more_than_a_day_ago_are_forgotten():
 
 @pytest.mark.parametrize("state", [b"", b"\x00", b"nonsense", b"\x81\xc4\x01a\x93\x01\x02\x03", b"\x81\x01\x01"])
 def test_a_state_that_makes_no_sense_is_as_good_as_none(state):
-    history = History()
+    history = SentHistory()
     history.load(state)
     assert shown(follow(history, (0, 5.0))) == [(BOOT, 0, 5.0)]
 
@@ -169,7 +169,7 @@ def windows(life, begun):
 
 
 def test_what_a_device_counted_before_it_was_first_read_is_no_increase_nor_after_a_restart():
-    history, shown_values = History(), []
+    history, shown_values = SentHistory(), []
     for begun in (0, 200):
         for point in windows(Life(), begun):
             last = history.follow(NAME, point)

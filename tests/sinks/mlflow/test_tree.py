@@ -147,7 +147,7 @@ def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, dou
 def test_what_waited_for_the_run_of_one_process_is_not_sent_to_that_of_another(
     make_sink, tree, double, points, tmp_path
 ):
-    """The points of a command that named no run stay apart from those of the next command."""
+    """The points of a command that named no run do not mix with the next command's."""
     for pid, run in ((tree(), ""), (tree("MLFLOW_RUN_ID", "r9"), "r9")):
         sink = make_sink(opened=False, run=None, pid=pid)
         spool = Spool("mlflow", tmp_path / "s.db", max_age=1e6, destination=sink.destination())

@@ -13,7 +13,7 @@ from tests.examples import examples
 
 from chipwatch.datapoint import Dimensions, Kind, Metric, counter, gauge
 from chipwatch.pipeline.window import summarise
-from chipwatch_sinks.otlp.encoding import CACHED_SERIES, FIRST_GAP, Encoder
+from chipwatch_sinks.otlp.encoding import CACHED_SERIES, FIRST_GAP, OtlpEncoder
 from chipwatch_sinks.otlp.json_form import as_json
 from chipwatch_sinks.otlp.resource import ATTRIBUTES
 
@@ -63,7 +63,7 @@ def batch_of(dice):
 @pytest.mark.parametrize("delta", [False, True])
 def test_random_batches_are_read_back_as_they_were(gauges, delta):
     dice = random.Random(f"{gauges}{delta}")
-    encoder = Encoder({"deployment.environment": "test"}, gauges=gauges, delta=delta, on_points=delta)
+    encoder = OtlpEncoder({"deployment.environment": "test"}, gauges=gauges, delta=delta, on_points=delta)
     for _ in range(examples(BATCHES) // 6 + 1):
         batch = batch_of(dice)
         body = encoder.encode(batch)
@@ -104,7 +104,7 @@ def as_sent(point, value):
 def test_json_says_the_same_as_protobuf():
     dice = random.Random(7)
     for gauges in ("mean", "mean-min-max", "histogram"):
-        encoder = Encoder({}, gauges=gauges)
+        encoder = OtlpEncoder({}, gauges=gauges)
         for _ in range(examples(300)):
             body = encoder.encode(batch_of(dice))
             assert parse(as_json(body), JSON) == parse(body)
@@ -133,11 +133,11 @@ def one(body):
 @pytest.mark.parametrize("make", [counter, gauge])
 def test_a_reading_of_a_unit_that_counts_is_an_integer(make, unit, value, kind):
     metric = make("test.total", unit, "A total.")
-    request = parse(Encoder({}).encode([metric.point(AT, value)]))
+    request = parse(OtlpEncoder({}).encode([metric.point(AT, value)]))
     sent = request.resource_metrics[0].scope_metrics[0].metrics[0]
     (point,) = getattr(sent, sent.WhichOneof("data")).data_points
     assert (point.WhichOneof("value"), getattr(point, kind)) == (kind, value)
-    text = json.loads(as_json(Encoder({}).encode([metric.point(AT, value)])))
+    text = json.loads(as_json(OtlpEncoder({}).encode([metric.point(AT, value)])))
     data = text["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
     assert ("asInt" in str(data)) == (kind == "as_int")
 
@@ -147,20 +147,20 @@ def test_the_mean_of_a_window_is_a_float_so_that_a_series_never_changes_its_type
     for samples in ([4, 4], [4, 5]):
         total = summarise(samples)
         point = used.point(AT, total.sum / total.count)._replace(summary=total, window_start=AT - SECOND)
-        assert type(one(Encoder({}).encode([point])).value) is float
+        assert type(one(OtlpEncoder({}).encode([point])).value) is float
 
 
 def test_a_histogram_of_negative_values_has_no_sum():
     for samples, has_sum in (([-1, 5], False), ([0, 5], True), ([-0.0], True)):
         total = summarise(samples)
         point = LEVEL.point(AT, 2, Dimensions(gpu="0"))._replace(summary=total, window_start=AT - SECOND)
-        request = parse(Encoder({}, gauges="histogram").encode([point]))
+        request = parse(OtlpEncoder({}, gauges="histogram").encode([point]))
         metric = request.resource_metrics[0].scope_metrics[0].metrics[0]
         assert metric.exponential_histogram.data_points[0].HasField("sum") is has_sum
 
 
 def test_a_counter_has_its_start_and_a_gauge_none():
-    encoder = Encoder({})
+    encoder = OtlpEncoder({})
     total = one(encoder.encode([TOTAL.point(AT, 5, Dimensions(gpu="0"), start_time=AT - 9)]))
     assert (total.kind, total.start, total.at, total.value) == ("sum cumulative", AT - 9, AT, 5)
     level = one(encoder.encode([LEVEL.point(AT, 5, Dimensions(gpu="0"))]))
@@ -169,22 +169,22 @@ def test_a_counter_has_its_start_and_a_gauge_none():
 
 def test_delta_sends_the_increase_since_the_window_began():
     point = TOTAL.point(AT, 500, Dimensions(gpu="0"), start_time=1)._replace(window_start=AT - SECOND, increase=7)
-    found = one(Encoder({}, delta=True).encode([point]))
+    found = one(OtlpEncoder({}, delta=True).encode([point]))
     assert (found.kind, found.start, found.value) == ("sum delta", AT - SECOND, 7)
 
 
 def test_the_machine_is_the_resource_and_on_points_by_choice():
     dims = Dimensions({"gpu": "0", "hostname": "n1", "@instance_id": "i-0abc", "site": "x"})
-    found = one(Encoder({"a": "b"}).encode([LEVEL.point(AT, 1, dims)]))
+    found = one(OtlpEncoder({"a": "b"}).encode([LEVEL.point(AT, 1, dims)]))
     assert found.attributes == (("gpu", "0"),)
     assert {("host.name", "n1"), ("host.id", "i-0abc"), ("site", "x"), ("a", "b")} <= {*found.resource}
     assert dict(found.resource)["service.instance.id"] == "i-0abc"
-    found = one(Encoder({}, on_points=True).encode([LEVEL.point(AT, 1, dims)]))
+    found = one(OtlpEncoder({}, on_points=True).encode([LEVEL.point(AT, 1, dims)]))
     assert found.attributes == (("gpu", "0"), ("host.name", "n1"), ("site", "x"))
 
 
 def test_a_series_that_ended_says_so_once():
-    encoder, dims = Encoder({}), [Dimensions(gpu=str(n)) for n in range(2)]
+    encoder, dims = OtlpEncoder({}), [Dimensions(gpu=str(n)) for n in range(2)]
     for n in range(3):
         encoder.encode([LEVEL.point(AT + 60 * n * SECOND, 1, of) for of in dims])
     gone = []
@@ -200,7 +200,7 @@ def test_a_series_that_ended_says_so_once():
 
 @pytest.mark.parametrize("gauges", ["mean-min-max", "histogram"])
 def test_the_end_of_a_series_has_every_form(gauges):
-    encoder = Encoder({}, gauges=gauges)
+    encoder = OtlpEncoder({}, gauges=gauges)
     encoder.encode([LEVEL.point(AT, 1, Dimensions(gpu="0")), TOTAL.point(AT, 1, Dimensions(gpu="0"))])
     later = LEVEL.point(AT + 3 * FIRST_GAP, 1, Dimensions(gpu="1"))
     encoder.encode([later])
@@ -209,7 +209,7 @@ def test_the_end_of_a_series_has_every_form(gauges):
 
 
 def test_a_series_that_comes_rarely_does_not_end():
-    encoder = Encoder({})
+    encoder = OtlpEncoder({})
     for n in range(30):
         batch = [LEVEL.point(AT + 60 * n * SECOND, 1, Dimensions(gpu="0"))]
         if n % 5 == 0:
@@ -219,7 +219,7 @@ def test_a_series_that_comes_rarely_does_not_end():
 
 
 def test_a_counter_without_a_start_time_counts_from_where_it_was_seen():
-    encoder, dims = Encoder({}, needs_start=True), Dimensions(gpu="0")
+    encoder, dims = OtlpEncoder({}, needs_start=True), Dimensions(gpu="0")
     sent = []
     for n, (value, increase) in enumerate([(1000, None), (1010, 10), (1010, 0), (3, None), (9, 6)]):
         at = AT + 60 * n * SECOND
@@ -231,7 +231,7 @@ def test_a_counter_without_a_start_time_counts_from_where_it_was_seen():
 
 
 def test_a_metric_of_another_unit_or_kind_is_another_metric():
-    encoder, dims = Encoder({}), Dimensions(gpu="0")
+    encoder, dims = OtlpEncoder({}), Dimensions(gpu="0")
     batch = [
         LEVEL.point(AT, 1, dims),
         replace(LEVEL, unit="1").point(AT, 2, dims),
@@ -244,11 +244,11 @@ def test_a_metric_of_another_unit_or_kind_is_another_metric():
 
 def test_more_series_than_the_cache_holds_are_all_sent():
     points = [LEVEL.point(AT, n, Dimensions(gpu=str(n))) for n in range(CACHED_SERIES + 500)]
-    assert len([*read(Encoder({}).encode(points))]) == len(points)
+    assert len([*read(OtlpEncoder({}).encode(points))]) == len(points)
 
 
 def test_text_that_is_not_utf8_does_not_stop_a_request():
-    found = one(Encoder({}).encode([LEVEL.point(AT, 1, Dimensions(gpu="\ud800"))]))
+    found = one(OtlpEncoder({}).encode([LEVEL.point(AT, 1, Dimensions(gpu="\ud800"))]))
     assert found.attributes == (("gpu", "?"),)
 
 
@@ -256,7 +256,7 @@ def test_percentiles_of_a_histogram_lie_within_the_error_of_its_scale():
     dice = random.Random(3)
     for _ in range(50):
         samples = [dice.lognormvariate(2, dice.choice((0.01, 1, 4))) * dice.choice((1, 1, -1)) for _ in range(100)]
-        body = Encoder({}, gauges="histogram").encode(
+        body = OtlpEncoder({}, gauges="histogram").encode(
             [LEVEL.point(AT, 0, Dimensions(gpu="0"))._replace(summary=summarise(samples))]
         )
         (point,) = parse(body).resource_metrics[0].scope_metrics[0].metrics[0].exponential_histogram.data_points

@@ -133,7 +133,7 @@ def test_cloudwatchs_answers_keep_their_meaning(receiver, opened):
 
 
 class Tokens(BaseHTTPRequestHandler):
-    """Gives a numbered token to whoever asks."""
+    """Returns a numbered token for each request."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))

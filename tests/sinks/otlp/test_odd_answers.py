@@ -11,8 +11,8 @@ from tests.doubles.raw import BODIES, STATUSES, WRECKS, RawServer, http
 
 from chipwatch.datapoint import Dimensions, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.net.http_client import Answer
-from chipwatch.net.protobuf import Unreadable, fields
+from chipwatch.net.http_client import HttpAnswer
+from chipwatch.net.protobuf import BadMessage, fields
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import judge
 
@@ -65,7 +65,7 @@ def test_random_bytes_never_reject_more_than_there_is():
         body = dice.randbytes(dice.randint(0, 30))
         try:
             read = [*fields(body)]
-        except Unreadable:
+        except BadMessage:
             continue
         assert all(number > 0 for number, _ in read)
     with RawServer(
@@ -101,7 +101,7 @@ def test_an_odd_length_is_no_bug(length):
 
 def test_a_message_holds_no_line_and_no_control_character():
     with pytest.raises(BadBatch) as caught:
-        judge(Answer(400, {"content-type": "text/plain"}, b"one\r\ntwo\x1b[31m\x00" + "ü".encode("latin-1") * 900))
+        judge(HttpAnswer(400, {"content-type": "text/plain"}, b"one\r\ntwo\x1b[31m\x00" + "ü".encode("latin-1") * 900))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
 

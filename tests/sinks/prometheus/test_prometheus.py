@@ -15,7 +15,7 @@ from chipwatch.config.load import ConfigError, convert
 from chipwatch.datapoint import Dimensions, counter, gauge
 from chipwatch.errors import Refused
 from chipwatch_sinks.prometheus import PrometheusSink
-from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, Answers, accepts_gzip, chosen
+from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, accepts_gzip, chosen
 from chipwatch_sinks.prometheus.page import Format
 
 LONG = 20.0
@@ -66,7 +66,7 @@ def test_before_the_first_tick_there_is_no_page_and_then_the_last_one(sink):
 
 def test_a_page_that_no_tick_renews_is_not_served_for_ever(sink, monkeypatch):
     fill(sink)
-    answers, now = Answers(sink._page), [1000.0]
+    answers, now = PageAnswers(sink._page), [1000.0]
     monkeypatch.setattr("chipwatch_sinks.prometheus.answer.time.monotonic", lambda: now[0])
     request = type("Request", (), {"path": "/metrics", "headers": {}})
     answers.fresh(1000.0)

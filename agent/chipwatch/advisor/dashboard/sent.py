@@ -15,8 +15,7 @@ from chipwatch.config.options import Config
 from chipwatch.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.errors import ConfigError
 from chipwatch.identity.names import OF_POINTS
-from chipwatch.naming.name import NONE
-from chipwatch.naming.profiles import MACHINE
+from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import renamer
 from chipwatch.pipeline.build import build_filter
 
@@ -46,7 +45,7 @@ def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = Fa
     filtered = build_filter(own, limits, config)
     window = limits.window if own.window is None else own.window
     words = [*(word for word in config.common_dims if word not in OF_POINTS), *config.dims]
-    names = MACHINE.get(config.names, NONE)
+    names = profile(config.names).machine
     machine = tuple(sorted({names.get(word, word) for word in words}))
     notes: list[str] = []
     config = of_machines(config, options.families)

@@ -12,7 +12,7 @@ from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.errors import Refused, Retryable
 from chipwatch.host.exposition import Answer
 from chipwatch.net.faults import is_printable
-from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch.net.http_client import ClientTls, HttpClient
 
 ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"
 NOT_METRICS: Final = ("text/html", "application/xhtml+xml", "application/json", "application/vnd.google.protobuf")
@@ -27,7 +27,7 @@ class Scraper:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = of = endpoint
-        tls = Tls(of.ca_file, of.cert_file, of.key_file, of.insecure)
+        tls = ClientTls(of.ca_file, of.cert_file, of.key_file, of.insecure)
         most, option = of.max_bytes, "max_bytes"
         self._client = HttpClient(of.url, timeout=of.timeout, max_bytes=most, tls=tls, direct=True, bytes_option=option)
 

@@ -94,7 +94,7 @@ def test_every_search_and_query_names_exactly_what_a_run_sends(sent, document, n
     board = document("cloudwatch", flags, families=WORDS, devices=2)
     ours = {(namespace, name, dims) for namespace, name, dims, _ in check_cloudwatch(board)}
     assert ours <= theirs
-    copies = {name.name.template for name in profiles.COPIES.get(names, {}).values()}
+    copies = {name.name.template for name in profiles.profile(names).copies.values()}
     more = {name for _, name, _ in theirs - ours if "nobody knew" not in name}
     assert {name for name in more if re.sub(r"\b[01]\b", "{gpu}", name) not in copies} == set()
 
