@@ -20,9 +20,9 @@ from chipwatch.collectors.apple import registry, source
 from chipwatch.collectors.intel import card, xpu_smi
 from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.collectors.neuron.monitor import RecordSplitter
-from chipwatch.collectors.neuron.records import Records
+from chipwatch.collectors.neuron.records import NeuronRecords
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.collectors.openmetrics.page import PageReader
 from chipwatch.collectors.tpu import message
 from chipwatch.collectors.tpu import readings as tpu_readings
 from chipwatch.commands import health
@@ -31,7 +31,7 @@ from chipwatch.config import load as config
 from chipwatch.config.convert import ConfigError
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.host import kubelet
-from chipwatch.host.exposition import Answer
+from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.host.mounts import mount_of, mounts
 from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.owners import parse as parse_path
@@ -91,7 +91,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
 
 
 def neuron(data: bytes) -> Iterator[object]:
-    records = Records(NeuronCollector.Config(neuron_runtime_tag=True), Level.ALL, boot=None)
+    records = NeuronRecords(NeuronCollector.Config(neuron_runtime_tag=True), Level.ALL, boot=None)
     for line in RecordSplitter(records.reader.report).split(data + b"\n"):
         records.take(line, 1.0, AT, AT - 10**9)
     yield from records.points(AT, 1.0)
@@ -156,11 +156,11 @@ def tpu(data: bytes) -> Iterator[object]:
 
 
 def openmetrics():
-    reader = Reader("test", Endpoint("http://127.0.0.1/"))
+    reader = PageReader("test", Endpoint("http://127.0.0.1/"))
 
     def read(data: bytes) -> Iterator[object]:
         for is_open in (True, False):
-            points, problems = reader.read(Answer(data, is_open, whole=True), AT)
+            points, problems = reader.read(ScrapeResponse(data, is_open, whole=True), AT)
             assert all(text.isprintable() for text in problems), problems
             yield from (point for point in points if point.metric.unit != "%")
 

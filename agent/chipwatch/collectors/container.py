@@ -14,7 +14,7 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Cgroup, Limits, Usage
+from chipwatch.host.cgroup import Cgroup, CgroupLimits, Usage
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time
@@ -81,7 +81,7 @@ class ContainerCollector(Collector):
         self._usage: Usage | None = None
         self._identity: object = None
         self._where = ""
-        self._limits = Limits(None, None)
+        self._limits = CgroupLimits(None, None)
         self._counters = Counters()
         self._due = 0
         self._last: tuple[int, int] | None = None

@@ -56,7 +56,7 @@ MAX_DEPTH: Final = 8
 Devices = list[Mapping[str, object]]
 
 
-class Library:
+class GcipuinfoLibrary:
     """The module gcipuinfo in this process; a call that hangs blocks only this collector's thread."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Library:
         return "gcipuinfo"
 
 
-class Monitor:
+class IpuMonitor:
     """The program gc-monitor, which prints once and ends; it runs periodically, and only the first run is awaited."""
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
@@ -160,7 +160,7 @@ class IpuCollector(Collector):
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
-        self._source: Library | Monitor | None = None
+        self._source: GcipuinfoLibrary | IpuMonitor | None = None
         self._tree: ProcTree | None = None
         self._dims: dict[str, Dimensions] = {}
 
@@ -206,18 +206,18 @@ class IpuCollector(Collector):
         self._source = self._tree = None
         self._dims = {}
 
-    def _find(self) -> Library | Monitor:
+    def _find(self) -> GcipuinfoLibrary | IpuMonitor:
         config, why = self._config, "not used"
         if config.path is None:
             try:
-                return Library()
+                return GcipuinfoLibrary()
             except (ImportError, LookupError, RuntimeError) as problem:
                 why = str(problem)
         try:
             path = find_program("gc-monitor", config.path)
         except Unavailable as problem:
             raise Unavailable(f"no IPU: gcipuinfo: {why}; {problem}") from None
-        return Monitor(path, config.interval, self._clock)
+        return IpuMonitor(path, config.interval, self._clock)
 
     def _pids(self) -> set[str]:
         """Return the pids of the tree as text, none if no process is left."""

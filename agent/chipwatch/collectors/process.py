@@ -11,7 +11,7 @@ from typing import Final
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Level, Metric, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.host.cgroup import Limits
+from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree
 from chipwatch.host.psutil_tree import tree_of
@@ -61,7 +61,7 @@ class ProcessCollector(Collector):
         self._config = config
         self._clock = time.monotonic_ns
         self._tree: ProcTree | None = None
-        self._limits = Limits(None, None)
+        self._limits = CgroupLimits(None, None)
         self._due = self._count = 0
         self._base: tuple[int, int] | None = None
         self._counters = Counters()

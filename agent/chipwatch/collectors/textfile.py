@@ -19,7 +19,7 @@ from typing import Final
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.host.exposition import Answer, Reader
+from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 
 AGE: Final = gauge("textfile.age", "s", "Time since the oldest of these files was written.", dims=("file",))
 UNBOUNDED: Final = ("coll_sn", "comm_hash", "comm_id", "p2p_sn", "pid", "timestamp")
@@ -37,7 +37,7 @@ class _File:
 
     def __init__(self, path: str, config: TextfileCollector.Config) -> None:
         self._path, self._max_bytes, dropped = path, config.max_bytes, {*config.drop_labels}
-        self._reader = Reader(
+        self._reader = ExpositionReader(
             config.max_series, lambda labels: {key: value for key, value in labels.items() if key not in dropped}
         )
         self._stamp: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class _File:
         finally:
             os.close(file)
         openmetrics = body.rstrip().endswith(b"# EOF")
-        self._points, self.problems = self._reader.read(Answer(body, openmetrics, whole=openmetrics), at)
+        self._points, self.problems = self._reader.read(ScrapeResponse(body, openmetrics, whole=openmetrics), at)
         self._stamp = stamp
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from chipwatch.host.kubelet import Device, Kubelet, KubeletFailed
+from chipwatch.host.kubelet import Kubelet, KubeletFailed, PodDevice
 from chipwatch.host.owners import read
 from chipwatch.owner import KUBERNETES, SLURM, Allocation, Owner
 
@@ -119,7 +119,7 @@ def _mapped(folder: Path) -> Iterator[Allocation]:
                 yield Allocation(device, Owner(SLURM, job), "mapping")
 
 
-def _granted(devices: Iterable[Device]) -> Iterator[Allocation]:
+def _granted(devices: Iterable[PodDevice]) -> Iterator[Allocation]:
     """Yield the accelerators among the devices of containers, named as `Collector.names` does."""
     for namespace, pod, container, resource, device in devices:
         prefix = next((prefix for prefix in RESOURCES if resource.startswith(prefix)), None)

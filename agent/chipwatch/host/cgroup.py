@@ -92,14 +92,14 @@ def at(proc: Path, sys: Path, path: str) -> Cgroup:
     return Cgroup({name: Place(not name, path, chain) for name, chain in chains.items() if chain})
 
 
-class Limits(NamedTuple):
+class CgroupLimits(NamedTuple):
     """CPUs and bytes that may be used, above 0; None if unknown."""
 
     cpus: float | None
     memory: int | None
 
 
-def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: bool = True) -> Limits:
+def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: bool = True) -> CgroupLimits:
     """
     Return the limits of `pid`, by default of this process: the lowest of its cgroup, the ancestors and the machine.
 
@@ -112,7 +112,7 @@ def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: boo
     cpus = filter(None, (cgroup.cpu_quota(), cgroup.cpuset(), affinity, len(online)))
     kib = number(field(text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
     memory = filter(None, (cgroup.memory_limit(), kib and kib * 1024))
-    return Limits(min(cpus, default=None), min(memory, default=None))
+    return CgroupLimits(min(cpus, default=None), min(memory, default=None))
 
 
 class CpuUse(NamedTuple):

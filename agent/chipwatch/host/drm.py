@@ -171,7 +171,7 @@ class Engine(NamedTuple):
     """Number of engines of this kind."""
 
 
-class Client(NamedTuple):
+class DrmClient(NamedTuple):
     """A DRM client: one use of a card by a process, from fdinfo."""
 
     pid: int
@@ -187,11 +187,11 @@ class Client(NamedTuple):
     """Engines that run kernels, by kind."""
 
 
-Parser = Callable[[int, dict[str, str]], Client]
+Parser = Callable[[int, dict[str, str]], DrmClient]
 """Takes pid and fields; raises KeyError, ValueError or IndexError for those of another driver."""
 
 
-def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, int], Client]:
+def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, int], DrmClient]:
     """Return the clients that the processes have, by PCI address and number: one that several inherited counts once."""
     found = {}
     for pid, fields in fdinfo(proc, pids):
@@ -207,8 +207,8 @@ class TreeClients:
     def __init__(self, proc: Path, tree: ProcTree, parse: Parser) -> None:
         self._proc, self._tree, self._parse, self.clock = proc, tree, parse, time.monotonic_ns
         self.pids: frozenset[int] = frozenset()
-        self._clients: dict[tuple[str, int], Client] = {}
-        self._before: dict[tuple[str, int], Client] = {}
+        self._clients: dict[tuple[str, int], DrmClient] = {}
+        self._before: dict[tuple[str, int], DrmClient] = {}
         self._read_at = self._passed = 0
 
     def read(self) -> None:
@@ -219,7 +219,7 @@ class TreeClients:
         self._before, self._clients = self._clients, found
         self._read_at, self._passed = now, now - self._read_at
 
-    def of(self, slot: str) -> list[Client]:
+    def of(self, slot: str) -> list[DrmClient]:
         """Return the clients of a card."""
         return [client for client in self._clients.values() if client.slot == slot]
 

@@ -42,7 +42,7 @@ _make: Final = Datapoint._make
 """Half the cost of a call with keywords and defaults; a page has thousands of points."""
 
 
-class Answer(NamedTuple):
+class ScrapeResponse(NamedTuple):
     """A page of metrics."""
 
     body: bytes
@@ -75,7 +75,7 @@ class _Series:
     read_at: int = 0
 
 
-class Reader:
+class ExpositionReader:
     """Reads the pages of one source; the text of each series is parsed once."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Reader:
         """The first malformed line, kept while pages have malformed lines, so that the message stays the same."""
         self._page = 0
 
-    def read(self, answer: Answer, at: int) -> tuple[list[Datapoint], list[str]]:
+    def read(self, answer: ScrapeResponse, at: int) -> tuple[list[Datapoint], list[str]]:
         """Return the points of a page, stamped `at`, and a message for each kind of problem in it."""
         problems: list[str] = []
         lines = self._lines(answer, problems)
@@ -129,7 +129,7 @@ class Reader:
         self._forget(2 * len(samples) + 1000)
         return points, problems
 
-    def _lines(self, answer: Answer, problems: list[str]) -> list[str]:
+    def _lines(self, answer: ScrapeResponse, problems: list[str]) -> list[str]:
         most = LINES_PER_SERIES * self._most
         lines = answer.body.removeprefix(BOM_UTF8).decode(errors="replace").split("\n", most)
         if len(lines) > most:

@@ -66,7 +66,7 @@ PARTITION_NAME: Final = re.compile(r"[\w.+-]{1,64}")
 PERMISSION: Final = "run the agent as root or with CAP_SYS_PTRACE"
 
 
-class Process(NamedTuple):
+class OwnedProcess(NamedTuple):
     """A process as it was first seen in its cgroup."""
 
     identity: tuple[int, int]
@@ -109,7 +109,7 @@ class Owners:
     def __init__(self, proc: Path, root: Path, logs: Path) -> None:
         """Take the host's /proc, / (of which only etc/passwd is read) and /var/log, which has the names of pods."""
         self._proc, self._root, self._logs, self._folder = proc, root, logs, str(proc)
-        self._known: dict[int, Process] = {}
+        self._known: dict[int, OwnedProcess] = {}
         """By pid, the one that was asked for last at the end."""
         self._users: dict[str, str] = {}
         self._version: tuple[int, int] | None = None
@@ -120,7 +120,7 @@ class Owners:
         self.missing: dict[str, str] = {}
         """What could not be known, and why."""
 
-    def of_drivers(self, pids: Collection[int]) -> dict[int, Process]:
+    def of_drivers(self, pids: Collection[int]) -> dict[int, OwnedProcess]:
         """Return the processes that drivers named, none where /proc does not have the machine's pids."""
         if not self.has_host_pids:
             self.missing["pids"] = (
@@ -135,7 +135,7 @@ class Owners:
             )
         return found
 
-    def process(self, pid: int) -> Process | None:
+    def process(self, pid: int) -> OwnedProcess | None:
         """Return a process of this /proc with its owner, or None if it has ended."""
         try:
             status = os.stat(f"{self._folder}/{pid}")  # noqa: PTH116  # faster than a Path
@@ -170,7 +170,7 @@ class Owners:
             return False
         return first and len(_field(read(self._proc / "self/status"), b"NSpid:").split()) < 2
 
-    def _read(self, pid: int, identity: tuple[int, int], cgroup: bytes) -> Process | None:
+    def _read(self, pid: int, identity: tuple[int, int], cgroup: bytes) -> OwnedProcess | None:
         folder = self._proc / str(pid)
         try:
             began = int(parse_stat(read(folder / "stat")).began)
@@ -196,7 +196,7 @@ class Owners:
             owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
         elif owner.kind in {UNIT, USER} or (owner.kind == DOCKER and uid != "0"):  # which is anybody's in a container
             owner = owner._replace(user=self._user(uid))
-        return Process(identity, owner, _devices(owner, variables), cgroup)
+        return OwnedProcess(identity, owner, _devices(owner, variables), cgroup)
 
     def _environment(self, file: Path) -> dict[str, str]:
         """Return the variables of a process that are used here; the processes of others need a permission."""

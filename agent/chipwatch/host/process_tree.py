@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Limits
+from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.procfs import boot_time
 from chipwatch.host.reaped import ReapedTotal
 
@@ -74,7 +74,7 @@ def parse_stat(data: bytes) -> Stat:
     )
 
 
-class Reading(NamedTuple):
+class TreeReading(NamedTuple):
     """Sums over the tree; None if unknown."""
 
     cpu: int
@@ -133,7 +133,7 @@ class ProcTree:
         self.is_whole = stat.began >= self._own_start()
         """Whether the first process started after this one, which then misses nothing of the tree."""
 
-    def read(self, *, rescan: bool) -> Reading | None:
+    def read(self, *, rescan: bool) -> TreeReading | None:
         """Return the current sums, or None once no member runs; `rescan` reads all pids to find missed ones."""
         if not self._members:
             return None
@@ -153,7 +153,7 @@ class ProcTree:
         if not running:
             return None
         has_io = self._has_io and IO not in self.denied
-        return Reading(
+        return TreeReading(
             cpu=self._own + self._reaped.total,
             processes=len(running),
             threads=sum(stat.threads for stat in running),
@@ -167,7 +167,7 @@ class ProcTree:
         """Return the members at the last reading, including zombies."""
         return frozenset(self._members)
 
-    def limits(self) -> Limits:
+    def limits(self) -> CgroupLimits:
         """Return the limits of the first running member; call it after a reading that found one."""
         pid = next(pid for pid, member in self._members.items() if member.runs())
         return cgroup.effective(self._config.proc, cgroup.find(self._config.proc, self._config.sys, pid), pid)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from chipwatch.host.cgroup import Limits
+from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.process_tree import SECOND, ZOMBIE, Member, ProcTree, Stat, Where
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class PsutilTree(ProcTree):
         self._kept: dict[int, psutil.Process] = {}
         super().__init__(config, pid, detailed=detailed)
 
-    def limits(self) -> Limits:
+    def limits(self) -> CgroupLimits:
         """Return the CPUs and the memory of the machine."""
-        return Limits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
+        return CgroupLimits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
 
     def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
         del ended  # no parent's totals include those of its children

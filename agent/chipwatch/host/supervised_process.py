@@ -27,7 +27,7 @@ GRACE: Final = 1.0
 """Seconds to wait for the end of a process after each signal."""
 STARTUP_WAIT: Final = 2.5
 """Seconds after the start in which readings wait for the first output, so that a single reading has values."""
-_running: Final[set[Process]] = set()
+_running: Final[set[ChildProcess]] = set()
 
 
 def find_program(name: str, path: Path | None, *places: Path) -> Path:
@@ -49,7 +49,7 @@ def quoted(text: bytes | str, limit: int = 120) -> str:
     return re.sub(r"\d+", "N", " ".join(shown.split()))[:limit]
 
 
-class Process:
+class ChildProcess:
     """A running program in a process group of its own; reading its output never waits."""
 
     def __init__(
@@ -147,7 +147,7 @@ class SupervisedProcess:
         self.failures = 0
         """Failed starts in a row."""
         self._timeout, self._interval, self._environment = timeout, interval, environment
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self._splitter = self._new_splitter()
         self._count = 0
         self._started = self._deadline = self._start_at = 0.0
@@ -165,7 +165,7 @@ class SupervisedProcess:
         """Start it at `now` (monotonic s); raise OSError."""
         self._splitter.take_rest()
         self._count, self._started, self._deadline = 0, now, now + self._timeout + STARTUP
-        self._process = Process(self.command, self._environment, pipe_size=self.pipe_size)
+        self._process = ChildProcess(self.command, self._environment, pipe_size=self.pipe_size)
 
     def lines(self, now: float) -> list[bytes]:
         """Return the lines that are available, none of them blank; restart the program if that is due."""
@@ -227,7 +227,7 @@ class SupervisedProcess:
             return False
         return True
 
-    def _ended(self, process: Process, now: float) -> list[bytes]:
+    def _ended(self, process: ChildProcess, now: float) -> list[bytes]:
         process.wait()  # a program closes its output a moment before it ends
         process.read_stderr()
         code, rest = process.child.poll(), self._splitter.take_rest()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chipwatch.host import kubelet
 from chipwatch.host.allocations import KEPT, MAX_JOBS, Allocations
-from chipwatch.host.kubelet import Device, Kubelet, KubeletFailed
+from chipwatch.host.kubelet import Kubelet, KubeletFailed, PodDevice
 
 
 def field(number: int, *parts: bytes | str) -> bytes:
@@ -176,7 +176,7 @@ def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
     claim = field(2, "my-claim") + field(4, field(2, "gpu.nvidia.com") + field(3, "node-1") + field(4, "gpu-2"))
     serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
     source = Kubelet(tmp_path / "kubelet.sock")
-    assert list(source.devices()) == [Device("team", "train", "main", "gpu.nvidia.com", "gpu-2")]
+    assert list(source.devices()) == [PodDevice("team", "train", "main", "gpu.nvidia.com", "gpu-2")]
     source.close()
 
 
@@ -263,7 +263,7 @@ def test_a_kubelet_that_restarts_is_asked_again(tmp_path, serve):
 @given(st.binary(max_size=200))
 def test_any_answer_is_read_or_refused(data):
     with suppress(ValueError):
-        assert all(isinstance(device, Device) for device in kubelet.decode(data))
+        assert all(isinstance(device, PodDevice) for device in kubelet.decode(data))
 
 
 @pytest.mark.parametrize(

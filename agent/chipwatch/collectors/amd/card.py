@@ -70,7 +70,7 @@ def find(sys: Path) -> Iterator[tuple[str, Path]]:
             yield index, folder / "device"
 
 
-class Card(CardFiles):
+class AmdCard(CardFiles):
     """One card."""
 
     expected = EXPECTED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.collectors.amd.library import Library
+from chipwatch.collectors.amd.library import AmdSmiLibrary
 from chipwatch.collectors.amd.metrics import Readings, possible
 from chipwatch.collectors.amd.tools import CardReadings, Program, find_programs
 from chipwatch.datapoint import Metric
@@ -23,10 +23,10 @@ Gap = tuple[str, Metric]
 """PCI address of a card, and a metric that sysfs lacks."""
 
 
-class Source:
+class GapSource:
     """One tool, and the metrics that it lacks."""
 
-    def __init__(self, tool: Library | Program, interval: float) -> None:
+    def __init__(self, tool: AmdSmiLibrary | Program, interval: float) -> None:
         """Take the tool, and the seconds between two runs."""
         self.tool, self._interval = tool, interval
         self._lacks: dict[Gap, float] = {}
@@ -64,10 +64,10 @@ class Gaps:
     hour, and a tool that fails is retried with back-off: a card that has no such sensor costs little.
     """
 
-    def __init__(self, config: AmdCollector.Config, library: Library) -> None:
+    def __init__(self, config: AmdCollector.Config, library: AmdSmiLibrary) -> None:
         """Take the configuration, and the library."""
         self._config, self._library = config, library
-        self._sources: list[Source] | None = None
+        self._sources: list[GapSource] | None = None
         self.problems: list[str] = []
         """Errors of the last call."""
 
@@ -78,9 +78,9 @@ class Gaps:
         if self._sources is None:
             if not gaps:
                 return {}
-            tools: list[Library | Program] = [self._library] if self._library.present() else []
+            tools: list[AmdSmiLibrary | Program] = [self._library] if self._library.present() else []
             tools += find_programs(self._config, listed=True)
-            self._sources = [Source(tool, self._config.tool_interval) for tool in tools]
+            self._sources = [GapSource(tool, self._config.tool_interval) for tool in tools]
         readings: dict[str, Readings] = {}
         for source in self._sources:
             fillable = source.fillable(gaps, now)

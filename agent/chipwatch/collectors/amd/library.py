@@ -49,7 +49,7 @@ The later line of a metric wins; the key "" is the answer itself. Keys differ by
 """
 
 
-class Library:
+class AmdSmiLibrary:
     """The Python binding amdsmi of the installed ROCm; its calls may hang, so they run on a thread."""
 
     def __init__(self, config: AmdCollector.Config) -> None:

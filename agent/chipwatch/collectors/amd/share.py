@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collectors.amd.card import Card
+from chipwatch.collectors.amd.card import AmdCard
 from chipwatch.datapoint import Datapoint
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import Client, Engine, TreeClients, size
+from chipwatch.host.drm import DrmClient, Engine, TreeClients, size
 from chipwatch.host.process_tree import ProcTree
 from chipwatch.host.procfs import text
 
@@ -23,16 +23,16 @@ MAX_PROCESSES: Final = 4096
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
 
-def client(pid: int, fields: dict[str, str]) -> Client:
+def client(pid: int, fields: dict[str, str]) -> DrmClient:
     """Parse an fdinfo; raise KeyError, ValueError if it is not one of amdgpu."""
     if fields["drm-driver"] != "amdgpu":
         raise KeyError("drm-driver")
     vram, gtt = (next((size(fields[name]) for name in names if name in fields), None) for names in (VRAM, GTT))
     engines = {name: Engine(int(fields[name].split()[0])) for name in ENGINES if name in fields}
-    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt or 0, engines)
+    return DrmClient(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt or 0, engines)
 
 
-class Share(TreeClients):
+class AmdShare(TreeClients):
     """The tree's share of each card."""
 
     def __init__(self, sys: Path, proc: Path, tree: ProcTree) -> None:
@@ -40,7 +40,7 @@ class Share(TreeClients):
         super().__init__(proc, tree, client)
         self._sys, self._slots = sys, find_slots(sys)
 
-    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+    def points(self, at: int, cards: Iterable[AmdCard]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
         used_by = computing(self._sys, self._slots, self.pids)

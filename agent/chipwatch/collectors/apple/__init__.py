@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.apple.source import METRICS, READER, Macmon, Reader
+from chipwatch.collectors.apple.source import METRICS, READER, HardwareReader, Macmon
 from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.supervised_process import find_program
@@ -45,7 +45,7 @@ class AppleCollector(Collector):
     ) -> None:
         """Take the configuration, a monotonic clock (s), and a command that replaces the hardware reader."""
         self._config, self._clock, self._reader = config, clock, reader
-        self._source: Macmon | Reader | None = None
+        self._source: Macmon | HardwareReader | None = None
 
     def open(self) -> None:
         """Start macmon or the reader; raise Unavailable if neither can be used."""
@@ -78,7 +78,7 @@ class AppleCollector(Collector):
         if source:
             source.close()
 
-    def _find(self) -> Macmon | Reader:
+    def _find(self) -> Macmon | HardwareReader:
         config = self._config
         try:
             return Macmon(find_program("macmon", config.path, *MACMON), config.interval, self._clock)
@@ -88,4 +88,4 @@ class AppleCollector(Collector):
             if self._reader is None and platform.machine() != "arm64":
                 raise Unavailable(f"{absent}; and no Apple silicon: this is {platform.machine()}") from None
         command = [*(self._reader or READER), str(max(1.0, config.interval))]
-        return Reader(command, config.interval, self._clock)
+        return HardwareReader(command, config.interval, self._clock)

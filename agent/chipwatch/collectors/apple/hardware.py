@@ -27,7 +27,7 @@ from chipwatch.host.gpu_metrics import MEMORY_USED, TEMPERATURE, UTILIZATION
 STATISTICS: Final = "Device Utilization %", "In use system memory"
 
 
-class Hardware:
+class AppleHardware:
     """Reads the three sources; a value that none of them has is absent."""
 
     def __init__(self, libraries: Libraries, clock: Callable[[], float]) -> None:
@@ -84,7 +84,7 @@ def main(*paths: str) -> None:
 def records(libraries: Libraries, period: float) -> Iterator[dict[str, object]]:
     """Yield a record now, one after half a second, and then one each period (s)."""
     try:
-        hardware = Hardware(libraries, time.monotonic)
+        hardware = AppleHardware(libraries, time.monotonic)
     except Unavailable as error:
         yield {"unavailable": str(error)}
         return

@@ -53,7 +53,7 @@ class Macmon(RecordSource[Metric, float]):
         return ready
 
 
-class Reader(ChildReader[Metric, float]):
+class HardwareReader(ChildReader[Metric, float]):
     """Runs our own reader (hardware.py) as a child, so that a crash in Apple's libraries does not end the agent."""
 
     name = "the reader of Apple's GPU"

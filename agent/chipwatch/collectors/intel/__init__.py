@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.intel.card import INTEL, Card, Readings, Share, client
+from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, Readings, client
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
@@ -68,9 +68,9 @@ class IntelCollector(Collector):
     def __init__(self, config: Config) -> None:
         """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
-        self._cards = Cards(lambda: cards(config.sys, INTEL), Card)
+        self._cards = Cards(lambda: cards(config.sys, INTEL), IntelCard)
         self._xpu: XpuSmi | None = None
-        self._share: Share | None = None
+        self._share: IntelShare | None = None
         self._slow = Pace(SLOW)
         self._open: OpenDevices | None = None
 
@@ -91,7 +91,7 @@ class IntelCollector(Collector):
             from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  only if a process tree is watched
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
-                self._share = Share(config.proc, ProcTree(config, config.pid, detailed=False), client)
+                self._share = IntelShare(config.proc, ProcTree(config, config.pid, detailed=False), client)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the current values; rates from the second reading on, the share of the tree every ten seconds."""

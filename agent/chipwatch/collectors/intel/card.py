@@ -10,7 +10,7 @@ from typing import Final
 from chipwatch.datapoint import Datapoint, Metric
 from chipwatch.host import gpu_metrics
 from chipwatch.host.counters import Counters
-from chipwatch.host.drm import SECOND, CardFiles, Client, Engine, TreeClients, size
+from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, TreeClients, size
 from chipwatch.host.procfs import KeptFile, text
 
 INTEL: Final = "0x8086"
@@ -27,7 +27,7 @@ Readings = dict[Metric, float]
 """What was read of one card, in the metrics' units."""
 
 
-class Card(CardFiles):
+class IntelCard(CardFiles):
     """One card."""
 
     def __init__(self, index: str, folder: Path) -> None:
@@ -97,7 +97,7 @@ class Card(CardFiles):
         return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
 
 
-def client(pid: int, fields: dict[str, str]) -> Client:
+def client(pid: int, fields: dict[str, str]) -> DrmClient:
     """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError if it is neither."""
     if fields["drm-driver"] not in {"i915", "xe"}:
         raise KeyError("drm-driver")
@@ -111,13 +111,13 @@ def client(pid: int, fields: dict[str, str]) -> Client:
                 int(value.split()[0]), total, int(fields.get(f"drm-engine-capacity-{engine}", "1"))
             )
     memory = sum(sizes) if sizes else None
-    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
+    return DrmClient(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
 
 
-class Share(TreeClients):
+class IntelShare(TreeClients):
     """The watched process tree's share of each card: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 
-    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+    def points(self, at: int, cards: Iterable[IntelCard]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
         for card in cards:

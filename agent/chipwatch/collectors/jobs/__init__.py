@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.jobs.group import Group
+from chipwatch.collectors.jobs.group import JobGroup
 from chipwatch.collectors.jobs.slurm import SlurmJobs
 from chipwatch.collectors.jobs.waits import Waits
 from chipwatch.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.errors import Unavailable
 from chipwatch.host import cgroup
 from chipwatch.host.allocations import Allocations
-from chipwatch.host.owners import Owners, Process, read
+from chipwatch.host.owners import OwnedProcess, Owners, read
 from chipwatch.host.process_tree import ProcTree, parse_stat
 from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
 
@@ -74,7 +74,7 @@ class JobsCollector(Collector):
         self._pids: tuple[int, ...] = ()
         self._idle: frozenset[int] = frozenset()
         self._waits: Waits | None = None
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, JobGroup] = {}
         """By the cgroup's path."""
         self._left_out = 0
         self._owners: Owners | None = None
@@ -171,9 +171,9 @@ class JobsCollector(Collector):
             if len(self._groups) >= self._config.max_jobs:
                 self._left_out += 1
             elif (found := cgroup.at(self._config.proc, self._config.sys, path)).places:
-                self._groups[path] = Group(owner, found, at)
+                self._groups[path] = JobGroup(owner, found, at)
 
-    def _by_environment(self, processes: Iterable[Process]) -> list[Allocation]:
+    def _by_environment(self, processes: Iterable[OwnedProcess]) -> list[Allocation]:
         """Return the devices that the environment of jobs' processes names."""
         assert self._slurm is not None
         of_steps = self._slurm.devices

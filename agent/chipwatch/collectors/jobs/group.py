@@ -19,7 +19,7 @@ SWAPPED: Final = re.compile(rb"^(?:total_)?swap (\d{1,19})$", re.MULTILINE)
 """Bytes of memory.stat of v1."""
 
 
-class Group:
+class JobGroup:
     """Reads the usage of a job's cgroup, from files that stay open."""
 
     def __init__(self, owner: Owner, group: Cgroup, since: int) -> None:

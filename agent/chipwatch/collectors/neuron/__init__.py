@@ -18,8 +18,8 @@ from chipwatch.host.procfs import boot_time
 from chipwatch.host.supervised_process import find_program
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.neuron.monitor import Input, Monitor
-    from chipwatch.collectors.neuron.records import Records
+    from chipwatch.collectors.neuron.monitor import Input, NeuronMonitor
+    from chipwatch.collectors.neuron.records import NeuronRecords
     from chipwatch.collectors.neuron.sysfs import Devices
 
 MOMENT: Final = 1000
@@ -64,8 +64,8 @@ class NeuronCollector(Collector):
         self._config, self._stdin, self._clock = config, stdin, clock
         if config.neuron_runtime_tag:
             self.metrics = metrics.declared(tagged=True)  # the dimensions depend on the Config
-        self._source: Monitor | Input | None = None
-        self._records: Records | None = None
+        self._source: NeuronMonitor | Input | None = None
+        self._records: NeuronRecords | None = None
         self._devices: Devices | None = None
         self._last: int | None = None
         self._end: InputEnded | None = None
@@ -77,17 +77,17 @@ class NeuronCollector(Collector):
             raise Unavailable("neuron-monitor runs on Linux only")
         config, clock = self._config, self._clock
         path = None if config.stdin else _find(config.path)
-        from chipwatch.collectors.neuron.monitor import Input, Monitor  # noqa: PLC0415  # 0.5 MB, only where there is Neuron
-        from chipwatch.collectors.neuron.records import Records  # noqa: PLC0415
+        from chipwatch.collectors.neuron.monitor import Input, NeuronMonitor  # noqa: PLC0415  # 0.5 MB, only where there is Neuron
+        from chipwatch.collectors.neuron.records import NeuronRecords  # noqa: PLC0415
         from chipwatch.collectors.neuron.sysfs import Devices  # noqa: PLC0415
 
         boot = boot_time(config.proc)
-        self._records, self._last, self._end = Records(config, self.level, boot), None, None
+        self._records, self._last, self._end = NeuronRecords(config, self.level, boot), None, None
         report = self._records.reader.report
         if path is None:
             self._source = Input(self._stdin, report)
         else:
-            self._source = Monitor(path, max(1, int(config.interval)))
+            self._source = NeuronMonitor(path, max(1, int(config.interval)))
             self._source.open(clock())
         self._devices = Devices(config.sys, boot, report) if self.level >= Level.DETAILED else None
 

@@ -12,22 +12,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from chipwatch.collectors.neuron import metrics
-from chipwatch.collectors.neuron.schema import INDEX, Core, Group, Reader
-from chipwatch.collectors.neuron.series import Row, Series, Values
+from chipwatch.collectors.neuron.schema import INDEX, Core, RecordGroup, RecordReader
+from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
 from chipwatch.datapoint import Level
 
 PERCENTILE: Final = re.compile(r"p\d{1,3}")
 BASIC_PERCENTILES: Final = ("p50", "p99")
 MAX_PERCENT: Final = 100
 
-Entry = tuple[str, Group]
+Entry = tuple[str, RecordGroup]
 """A runtime's tag ("" without tags), and its group."""
 
 
 class Groups:
     """Turns the groups of one record into rows."""
 
-    def __init__(self, series: Series, reader: Reader, level: Level) -> None:
+    def __init__(self, series: NeuronSeries, reader: RecordReader, level: Level) -> None:
         """Read what metrics up to `level` need."""
         self._rows, self._reader = series.rows, reader
         self._detailed, self._all = level >= Level.DETAILED, level >= Level.ALL

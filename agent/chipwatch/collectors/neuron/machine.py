@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from chipwatch.collectors.neuron import metrics
-from chipwatch.collectors.neuron.schema import LARGEST_TOTAL, Reader, Record
-from chipwatch.collectors.neuron.series import Row, Series
+from chipwatch.collectors.neuron.schema import LARGEST_TOTAL, Record, RecordReader
+from chipwatch.collectors.neuron.series import NeuronSeries, Row
 from chipwatch.host.counters import Life
 from chipwatch.host.supervised_process import quoted
 
@@ -31,10 +31,10 @@ IDENTITY: Final = {
 MAX_DEVICES: Final = 1024
 
 
-class Machine:
+class NeuronMachine:
     """Keeps the state of the machine over records."""
 
-    def __init__(self, series: Series, reader: Reader, *, ecc_per_period: bool, boot: int | None) -> None:
+    def __init__(self, series: NeuronSeries, reader: RecordReader, *, ecc_per_period: bool, boot: int | None) -> None:
         """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
         self._series, self._reader = series, reader
         self._ecc_per_period, self._boot = ecc_per_period, boot

@@ -81,7 +81,7 @@ class RecordSplitter(LineSplitter):
         self._lines = []
 
 
-class Monitor(SupervisedProcess):
+class NeuronMonitor(SupervisedProcess):
     """Runs neuron-monitor; its period is the interval, so that the pipe has one record at each tick."""
 
     max_read, pipe_size = MAX_READ, PIPE_SIZE

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from chipwatch.collectors.neuron import metrics, schema
 from chipwatch.collectors.neuron.groups import Entry, Groups
-from chipwatch.collectors.neuron.machine import Machine
+from chipwatch.collectors.neuron.machine import NeuronMachine
 from chipwatch.collectors.neuron.schema import (
     INDEX,
     LARGEST,
     LARGEST_TOTAL,
     MAX_NAMES,
     Core,
-    Group,
-    Reader,
     Record,
+    RecordGroup,
+    RecordReader,
     Runtime,
 )
-from chipwatch.collectors.neuron.series import Row, Series, Values
+from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.extensions import DeviceProcess
 from chipwatch.host.supervised_process import quoted
@@ -54,16 +54,16 @@ class Tally(NamedTuple):
     errors: Values
 
 
-class Records:
+class NeuronRecords:
     """Keeps the values of all records so far: call `take` for each line, then `points`."""
 
     def __init__(self, config: NeuronCollector.Config, level: Level, boot: int | None) -> None:
         """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
-        self.reader = Reader()
+        self.reader = RecordReader()
         """Collects the problems of the input."""
         self._interval, self._tagged = max(1.0, config.interval), config.neuron_runtime_tag
-        self._series = Series(self.reader, level)
-        self.machine = Machine(self._series, self.reader, ecc_per_period=config.ecc == "per_period", boot=boot)
+        self._series = NeuronSeries(self.reader, level)
+        self.machine = NeuronMachine(self._series, self.reader, ecc_per_period=config.ecc == "per_period", boot=boot)
         groups = Groups(self._series, self.reader, level)
         self._merge: dict[str, Callable[[Sequence[Entry]], Iterator[Row]]] = {
             "neuroncore_counters": groups.cores,
@@ -193,7 +193,7 @@ class Records:
         self._tallies[tag] = tally
         return tally
 
-    def _is_noise(self, name: str, pid: Any, group: Group) -> bool:
+    def _is_noise(self, name: str, pid: Any, group: RecordGroup) -> bool:
         """Return whether this is utilization over a very short time that is not the configured period."""
         if name not in RATES:
             return False
@@ -220,7 +220,9 @@ class Records:
         runtimes = record.neuron_runtime_data if isinstance(record.neuron_runtime_data, list) else []
         reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, Runtime))]
         groups = [group for report in reports if isinstance(report, dict) for group in report.values()]
-        periods = [self.reader.number(group.period, "period") or 0.0 for group in groups if isinstance(group, Group)]
+        periods = [
+            self.reader.number(group.period, "period") or 0.0 for group in groups if isinstance(group, RecordGroup)
+        ]
         return min(max(periods, default=0.0), MAX_PERIOD)
 
     def _keep(self, name: str, rows: Iterable[Row]) -> None:
@@ -230,8 +232,8 @@ class Records:
 def cores_of(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     """Yield each core on which a runtime has memory or works, and the bytes: it lists those of others with zeros."""
     counters, memory = report.get("neuroncore_counters"), report.get("memory_used")
-    cores = counters.neuroncores_in_use if isinstance(counters, Group) else None
-    used = memory.neuron_runtime_used_bytes if isinstance(memory, Group) else None
+    cores = counters.neuroncores_in_use if isinstance(counters, RecordGroup) else None
+    used = memory.neuron_runtime_used_bytes if isinstance(memory, RecordGroup) else None
     parts = used.get("usage_breakdown") if isinstance(used, dict) else None
     sizes = parts.get("neuroncore_memory_usage") if isinstance(parts, dict) else None
     cores, sizes = ((found if isinstance(found, dict) else {}) for found in (cores, sizes))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from chipwatch.collectors.neuron.metrics import CORE, TAG, shaped
-from chipwatch.collectors.neuron.schema import INDEX, Reader
+from chipwatch.collectors.neuron.schema import INDEX, RecordReader
 from chipwatch.datapoint import Dimensions, Level, Metric
 
 MAX_CACHED: Final = 20_000
@@ -27,10 +27,10 @@ class Row(NamedTuple):
     start_time: int | None
 
 
-class Series:
+class NeuronSeries:
     """Finds the series of values; adds to each core its device and the pod that uses it."""
 
-    def __init__(self, reader: Reader, level: Level) -> None:
+    def __init__(self, reader: RecordReader, level: Level) -> None:
         """Make rows of metrics up to `level`."""
         self._reader, self.level = reader, level
         self._known: dict[tuple[str, tuple[str, ...]], tuple[Metric, Dimensions]] = {}

@@ -11,7 +11,7 @@ import pynvml
 
 from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
-from chipwatch.collectors.nvidia.health import Health
+from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
 from chipwatch.collectors.nvidia.query import SECOND, Lost, NvmlQuery
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric
@@ -145,7 +145,7 @@ class Gpu(Part):
         """Take the handle, or None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)
         self.model, self.number = model, int(dims[GPU])
-        self.health = Health(dims, metrics)
+        self.health = GpuHealth(dims, metrics)
         self.minor: int | None = None
         """Number of its device file, /dev/nvidiaN."""
         self.instances: dict[str, Instance] = {}

@@ -116,7 +116,7 @@ QUERIES: Final[Mapping[str, tuple[str, Callable[[Any], Mapping[str, bool]]]]] = 
 """Query -> what nvidia-ml-py must have for it, and the faults that it tells."""
 
 
-class Health:
+class GpuHealth:
     """The faults of one GPU; each is absent where this driver does not tell it."""
 
     def __init__(self, dims: Dimensions, metrics: GpuMetrics) -> None:
@@ -228,7 +228,7 @@ class Peers:
     def __init__(self) -> None:
         self._most: dict[str, int] = {}
 
-    def read(self, at: int, gpus: Iterable[tuple[str, Health]]) -> Iterator[Datapoint]:
+    def read(self, at: int, gpus: Iterable[tuple[str, GpuHealth]]) -> Iterator[Datapoint]:
         """Yield for each GPU whether it has fewer, and whether it has none; nothing for models without links."""
         known = [(model, health, health.links) for model, health in gpus if health.links is not None]
         for model, _, links in known:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from chipwatch.collector import Collector
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.collectors.openmetrics.page import PageReader
 from chipwatch.datapoint import Datapoint
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
-from chipwatch.host.exposition import Answer
+from chipwatch.host.exposition import ScrapeResponse
 
 if TYPE_CHECKING:
     from chipwatch.collectors.openmetrics.fetch import Scraper
@@ -34,7 +34,7 @@ class _Source:
 
     def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper, readings: _Answers) -> None:
         self.name, self.endpoint = name, endpoint
-        self.reader = Reader(name, endpoint)
+        self.reader = PageReader(name, endpoint)
         self.series: int | None = None
         self.is_waiting = False
         self.call = BlockingCall(self._scrape, f"scrape {name}")
@@ -70,7 +70,7 @@ class _Source:
             self._readings.put((self, str(why)))
 
 
-_Answers = SimpleQueue[tuple[_Source, Answer | str]]
+_Answers = SimpleQueue[tuple[_Source, ScrapeResponse | str]]
 
 
 class OpenmetricsCollector(Collector):
@@ -131,9 +131,9 @@ class OpenmetricsCollector(Collector):
         if problems:
             raise PartlyCollected(problems)
 
-    def _answers(self, asked: set[_Source], deadline: float) -> dict[_Source, Answer | str]:
+    def _answers(self, asked: set[_Source], deadline: float) -> dict[_Source, ScrapeResponse | str]:
         """Return the last answer of each endpoint; wait until the deadline for those in `asked`."""
-        answers: dict[_Source, Answer | str] = {}
+        answers: dict[_Source, ScrapeResponse | str] = {}
         while True:
             try:
                 left = deadline - time.monotonic() if asked - answers.keys() else 0

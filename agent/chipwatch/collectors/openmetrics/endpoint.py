@@ -48,7 +48,7 @@ class Endpoint:
         """Raise ValueError for an invalid value."""
         if fault := url_fault(self.url):
             raise ValueError(f"url: {fault}")
-        Filter(self.filters)
+        MetricFilter(self.filters)
         for key, seconds in (("interval", self.interval), ("timeout", self.timeout)):
             if seconds is not None and not 0 < seconds <= 86400:
                 raise ValueError(f"{key}: expected seconds above 0, at most 86400, got {seconds:g}")
@@ -75,7 +75,7 @@ def _fault_of(name: str, value: str | Mapping[str, str]) -> str | None:
     return header_fault(name, value if isinstance(value, str) else "", RESERVED)
 
 
-class Filter:
+class MetricFilter:
     """
     Selects series in one of W&B's two forms: a list of regexes, or a table of regexes to regexes of labels.
 

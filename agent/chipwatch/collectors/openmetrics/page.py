@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint, Filter
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, MetricFilter
 from chipwatch.host import exposition
 
 
-class Reader(exposition.Reader):
+class PageReader(exposition.ExpositionReader):
     """Adds the dimension `endpoint`, and selects series by the endpoint's filters."""
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
-        chosen = Filter(endpoint.filters)
+        chosen = MetricFilter(endpoint.filters)
 
         def takes(metric: str, labels: Mapping[str, str]) -> bool:
             return chosen.takes(f"{name}.{metric}", labels)

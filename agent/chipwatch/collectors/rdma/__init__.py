@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.rdma.counters import ACTIVE, ERRORS, METRICS, RATE, STATE, Series, plan
+from chipwatch.collectors.rdma.counters import ACTIVE, ERRORS, METRICS, RATE, STATE, CounterSeries, plan
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.counters import Counters
@@ -45,7 +45,7 @@ class _Port:
         paths = (path for turn in zip_longest(*folders) for path in turn if path)
         self.files = {path.name: str(path) for path in paths if path.name not in {*SETTINGS, *leave_out}}
         self._known: set[str] = set()
-        self._series: list[Series] = []
+        self._series: list[CounterSeries] = []
         self._retry: dict[str, Backoff] = {}
 
     def gauges(self, at: int) -> Iterator[Datapoint]:

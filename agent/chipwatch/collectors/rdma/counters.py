@@ -72,7 +72,7 @@ METRICS: Final = (
 )  # fmt: skip
 
 
-class Series(NamedTuple):
+class CounterSeries(NamedTuple):
     """A counter that is the sum of some files."""
 
     metric: Metric
@@ -81,22 +81,22 @@ class Series(NamedTuple):
     factor: int = 1
 
 
-def plan(known: Sequence[str], dims: Dimensions) -> Iterator[Series]:
+def plan(known: Sequence[str], dims: Dimensions) -> Iterator[CounterSeries]:
     """Yield the series that the readable files make."""
     used: set[str] = set()
     for metric, more, choices in FIRST_OF:
         for files in (tuple(choice.split("+")) for choice in choices):
             if all(name in known for name in files):
                 used.update(files)
-                yield Series(metric, dims | more, files, 4 if WORDS.fullmatch(files[0]) else 1)
+                yield CounterSeries(metric, dims | more, files, 4 if WORDS.fullmatch(files[0]) else 1)
                 break
     if errors := tuple(name for name in known if LINK_ERROR.fullmatch(name)):
-        yield Series(ERRORS, dims, errors)
+        yield CounterSeries(ERRORS, dims, errors)
     for name in known:
         if found := OPERATION.fullmatch(name):
             metric = SIZES if found[2] == "bytes" else OPERATIONS
-            yield Series(metric, dims | {"operation": found[1]}, (name,))
+            yield CounterSeries(metric, dims | {"operation": found[1]}, (name,))
         elif ERROR.search(name):
-            yield Series(DETAIL, dims | {"error": name}, (name,))
+            yield CounterSeries(DETAIL, dims | {"error": name}, (name,))
         elif name not in used:
-            yield Series(OTHER, dims | {"counter": name}, (name,))
+            yield CounterSeries(OTHER, dims | {"counter": name}, (name,))

@@ -16,7 +16,7 @@ from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
-from chipwatch.host.mounts import Line, parsed
+from chipwatch.host.mounts import MountLine, parsed
 from chipwatch.host.pace import Clock, Pace
 from chipwatch.host.procfs import number, open_kept, text
 
@@ -111,7 +111,7 @@ class StorageCollector(Collector):
         """End the thread of the blocking call."""
         self._mountstats.close()
 
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[MountLine]:
         try:
             return list(parsed(self._read("mountinfo")))
         except OSError:
@@ -127,15 +127,15 @@ class StorageCollector(Collector):
         finally:
             file.close()
 
-    def _disks(self, lines: Iterable[Line]) -> list[Line]:
+    def _disks(self, lines: Iterable[MountLine]) -> list[MountLine]:
         """Return the first mount of each file system on a disk; bind mounts repeat it."""
-        disks: dict[str, Line] = {}
+        disks: dict[str, MountLine] = {}
         for line in lines:
             if line.mount.type in WRITABLE and "rw" in line.options.split(","):
                 disks.setdefault(line.device, line)
         return list({line.mount.point: line for line in disks.values()}.values())
 
-    def _has_nfs(self, lines: Iterable[Line]) -> bool:
+    def _has_nfs(self, lines: Iterable[MountLine]) -> bool:
         return any(line.mount.type in nfs.TYPES for line in lines)
 
     def _controllers(self) -> list[Path]:
@@ -146,7 +146,7 @@ class StorageCollector(Collector):
         folders = (roots[first] / rest for first, _, rest in (path.partition("/") for path in IMPORTS))
         return [path for folder in folders for path in sorted(folder.glob("*/*/import"))]
 
-    def _read_mountstats(self) -> dict[str, nfs.Counts]:
+    def _read_mountstats(self) -> dict[str, nfs.MountCounts]:
         try:
             return nfs.parsed(self._read("mountstats"))
         except (ValueError, LookupError, ArithmeticError) as problem:
@@ -178,7 +178,7 @@ class StorageCollector(Collector):
             yield CONNECTED.point(at, int(connected), Dimensions(target=target))
 
 
-def is_read_only(line: Line) -> bool:
+def is_read_only(line: MountLine) -> bool:
     """
     Return whether a file system that is mounted for writing refuses to write.
 

@@ -33,7 +33,7 @@ from chipwatch.collectors.tpu.runtime import (
     TOTAL,
     USED,
     Found,
-    Service,
+    RuntimeService,
 )  # fmt: skip
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
@@ -115,7 +115,7 @@ class TpuCollector(Collector):
         """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._chips: Chips | None = None
-        self._service: Service | None = None
+        self._service: RuntimeService | None = None
         self._sdk: sdk.Sdk | None = None
         self._counters = Counters()
         self._dims: dict[int, Dimensions] = {}
@@ -132,7 +132,7 @@ class TpuCollector(Collector):
         if not has_grpc and not libtpu:
             raise Unavailable("neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'")
         detailed = self.level >= Level.DETAILED
-        self._service = Service(self._config.port, self.level) if has_grpc else None
+        self._service = RuntimeService(self._config.port, self.level) if has_grpc else None
         if not has_grpc or (self._config.sdk and detailed):
             keys = sdk.ONLY_HERE if has_grpc else sdk.NAMES if detailed else (USED, TOTAL, DUTY)
             if not libtpu or not libtpu.origin:

@@ -46,7 +46,7 @@ CONNECT_TIMEOUT, CALL_TIMEOUT = 0.1, 0.5
 """Seconds."""
 
 
-class Service:
+class RuntimeService:
     """The runtime's gRPC service; grpcio is loaded once the port is open."""
 
     def __init__(self, port: int, level: Level = Level.BASIC) -> None:

@@ -13,11 +13,11 @@ from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, JobFacts, Owner
 from chipwatch.processor import Processor
-from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, Holding, Key, Reading
+from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.answer import by_number, of_device, of_job
-from chipwatch.processors.jobs.device import PROCESS, Device, Held, Place, Use, place_of, plausible
+from chipwatch.processors.jobs.device import PROCESS, Held, JobDevice, Place, Use, place_of, plausible
 from chipwatch.processors.jobs.evidence import Evidences
-from chipwatch.processors.jobs.ledger import OTHER, Account, Hold, Ledger
+from chipwatch.processors.jobs.ledger import OTHER, Account, Hold, JobLedger
 from chipwatch.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
 from chipwatch.processors.jobs.points import DevicePoints, Values, from_points
 from chipwatch.processors.jobs.unnamed import UnnamedDevices
@@ -53,8 +53,8 @@ class JobsProcessor(Processor):
         self._interval, self._with_user = round(config.interval * SECOND), "user" in config.dimensions
         self._lock = threading.Lock()
         """Held while a tick changes what `answer` and `saved` read."""
-        self._devices: dict[Place, Device] = {}
-        self._ledger = Ledger(config.max_jobs)
+        self._devices: dict[Place, JobDevice] = {}
+        self._ledger = JobLedger(config.max_jobs)
         self._evidences, self._unnamed = Evidences(), UnnamedDevices()
         self._jobs: JobFacts | None = None
         self._alive: set[Key] = set()
@@ -131,8 +131,8 @@ class JobsProcessor(Processor):
             device = self._devices.get(place)
             if device is None:  # perhaps a part of a device that was divided otherwise until now
                 begun = read.get(place[:1])
-                last = None if begun is None else Reading(begun, {}, paused=True)
-                device = self._devices[place] = Device(activity.dims, last)
+                last = None if begun is None else DeviceReading(begun, {}, paused=True)
+                device = self._devices[place] = JobDevice(activity.dims, last)
             if jobs:
                 self._resume(place, device, reading.moment, at)
             places = dict.fromkeys((place, place[:1]))  # what the whole has, its parts have
@@ -150,7 +150,7 @@ class JobsProcessor(Processor):
             self._note_memory(device, known)
         return answered
 
-    def _resume(self, place: Place, device: Device, moment: int, at: int) -> None:
+    def _resume(self, place: Place, device: JobDevice, moment: int, at: int) -> None:
         """Let a device that was read before the agent stopped go on from there."""
         holds = self._ledger.resume(_name(place))
         if device.allocated or device.held or (not holds and self._stopped is None):
@@ -168,7 +168,7 @@ class JobsProcessor(Processor):
             },
         )
 
-    def _charge(self, device: Device, activity: DeviceActivity, use: Use, values: Values, at: int) -> None:
+    def _charge(self, device: JobDevice, activity: DeviceActivity, use: Use, values: Values, at: int) -> None:
         """Book time and energy on the accounts of the jobs; energy by the time that each was charged."""
         before, last = device.held, device.last
         evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
@@ -183,7 +183,7 @@ class JobsProcessor(Processor):
         self,
         held: Mapping[Key, Held],
         charged: Mapping[Key, Mapping[str, int]],
-        device: Device,
+        device: JobDevice,
         watts: float,
         at: int,
     ) -> None:
@@ -194,7 +194,7 @@ class JobsProcessor(Processor):
             account.charge(states, device.slices, self._before)
             account.energy += watts * sum(states.values())
 
-    def _note_memory(self, device: Device, values: Values) -> None:
+    def _note_memory(self, device: JobDevice, values: Values) -> None:
         for held in device.held.values():
             used = held.memory if held.memory is not None or len(device.held) > 1 else values.get("gpu.memory.used")
             account = self._ledger.account(held.owner, self._before)
@@ -324,7 +324,7 @@ class JobsProcessor(Processor):
         unnamed = {"devices": self._unnamed.text} if self._unnamed.text else {}
         return {**(self._jobs.missing if self._jobs else {}), **late, **unnamed}
 
-    def _holding(self, device: Device) -> list[Account]:
+    def _holding(self, device: JobDevice) -> list[Account]:
         return [self._ledger.account(held.owner, self._before) for held in device.held.values()]
 
     def _sums(self) -> tuple[float, float]:

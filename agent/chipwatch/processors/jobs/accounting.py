@@ -34,7 +34,7 @@ class Holding(NamedTuple):
     """When a kernel last ran while a process of it was there, at first when that came; None without one."""
 
 
-class Reading(NamedTuple):
+class DeviceReading(NamedTuple):
     """What is known of a device, or of a part of it, at one moment."""
 
     moment: int
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
     """Nothing read the device from here until the next reading, so that this time is unseen."""
 
 
-def following(before: Reading | None, now: Reading) -> Reading:
+def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading:
     """Return `now` with what `before` knew of its holders: since when, and when a kernel last ran."""
     holders = {}
     for key, holding in now.holders.items():
@@ -63,7 +63,7 @@ def following(before: Reading | None, now: Reading) -> Reading:
     return now._replace(holders=holders)
 
 
-def across(before: Reading, now: Reading) -> tuple[Reading, Reading]:
+def across(before: DeviceReading, now: DeviceReading) -> tuple[DeviceReading, DeviceReading]:
     """
     Return two readings between which the agent did not run, `before` with the jobs that stayed.
 
@@ -81,7 +81,7 @@ def across(before: Reading, now: Reading) -> tuple[Reading, Reading]:
     return before._replace(holders=stayed), now._replace(holders=holders)
 
 
-def charges(before: Reading, now: Reading, interval: int) -> dict[Key, dict[str, int]]:
+def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Key, dict[str, int]]:
     """
     Return the time from `before` to `now` by job and state; readings are due each `interval`.
 
@@ -109,7 +109,7 @@ def charges(before: Reading, now: Reading, interval: int) -> dict[Key, dict[str,
     return found
 
 
-def allocated(before: Reading, now: Reading) -> int:
+def allocated(before: DeviceReading, now: DeviceReading) -> int:
     """Return the time from `before` to `now` in which the device was held: what `charges` must sum to."""
     if not now.holders:
         return 0
@@ -125,7 +125,7 @@ def _split(time: int, keys: Sequence[Key]) -> list[tuple[Key, int]]:
     return [(key, share + (n < rest)) for n, key in enumerate(keys)]
 
 
-def _spread(time: int, now: Reading, holding: Holding, start: int, end: int) -> dict[str, int]:
+def _spread(time: int, now: DeviceReading, holding: Holding, start: int, end: int) -> dict[str, int]:
     """Return a job's time between two moments by state."""
     if now.lost:
         return {LOST: time}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from chipwatch.processors.jobs.accounting import SECOND, STATES
-from chipwatch.processors.jobs.device import Device, Place
+from chipwatch.processors.jobs.device import JobDevice, Place
 from chipwatch.processors.jobs.ledger import Account
 
 
@@ -27,7 +27,7 @@ def of_job(account: Account, price: float | None) -> dict[str, Any]:
     }
 
 
-def of_device(place: Place, device: Device, holding: Iterable[Account]) -> dict[str, Any]:
+def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> dict[str, Any]:
     """Return who holds a device, and what it does."""
     owners = [account.owner for account in holding]
     idle = None if device.ran is None or device.last is None else (device.last.moment - device.ran) / SECOND

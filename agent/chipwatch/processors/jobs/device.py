@@ -13,7 +13,7 @@ from chipwatch.datapoint import DEVICES, Dimensions
 from chipwatch.extensions import DeviceActivity, DeviceProcess
 from chipwatch.owner import SLURM, Allocation, Owner
 from chipwatch.processors.jobs import accounting, causes
-from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, Holding, Key, Reading
+from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.causes import Evidence
 
 SCHEDULERS: Final = ("mapping", "kubelet")
@@ -104,10 +104,10 @@ def _share(value: float) -> float:
     return min(1.0, max(0.0, value))  # 0.0 of what is no number
 
 
-class Device:
+class JobDevice:
     """Remembers one device from reading to reading."""
 
-    def __init__(self, dims: Dimensions, last: Reading | None = None) -> None:
+    def __init__(self, dims: Dimensions, last: DeviceReading | None = None) -> None:
         """Take its dimensions, and a reading before the first one if the time since then was not read."""
         self.dims = dims
         """Another device may take its place: its UUID changes then."""
@@ -135,7 +135,7 @@ class Device:
     def resume(self, moment: int, held: dict[Key, Held]) -> None:
         """Take the last reading before the agent stopped."""
         holders = {key: one.holding for key, one in held.items()}
-        self.held, self.last, self._has_resumed = held, Reading(moment, holders, paused=True), True
+        self.held, self.last, self._has_resumed = held, DeviceReading(moment, holders, paused=True), True
 
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
@@ -147,7 +147,7 @@ class Device:
         if activity.lost and not held:  # the driver lists its processes no more
             held = {key: one for key, one in self.held.items() if key in use.alive}
         idle = round((activity.idle or 0.0) * SECOND)
-        now = Reading(
+        now = DeviceReading(
             use.moment, {key: one.holding for key, one in held.items()},
             activity.active, idle, activity.throttled, activity.lost,
         )  # fmt: skip
@@ -181,7 +181,7 @@ class Device:
         self.allocated += round(accounting.allocated(before, now) * self.slices)
         return charged
 
-    def _average(self, before: Reading | None, now: Reading) -> None:
+    def _average(self, before: DeviceReading | None, now: DeviceReading) -> None:
         """Move the mean of the work by this tick; it begins anew with the holders."""
         if before is None or now.active is None or before.holders.keys() != now.holders.keys():
             self.work = now.active
@@ -192,7 +192,7 @@ class Device:
     def _are_owned(self, use: Use) -> bool:
         return all(process.pid in use.owners for process in use.processes or ())
 
-    def _note(self, use: Use, now: Reading, ran: int | None) -> None:
+    def _note(self, use: Use, now: DeviceReading, ran: int | None) -> None:
         """Note when a kernel last ran since the processes came; `ran`, if none of them was in the last reading."""
         pids = frozenset(process.pid for process in use.processes or ())
         if not pids & self._pids:
@@ -202,7 +202,7 @@ class Device:
         if now.active:
             self.ran = now.moment - now.idle
 
-    def _count(self, now: Reading, elapsed: int, kind: str) -> None:
+    def _count(self, now: DeviceReading, elapsed: int, kind: str) -> None:
         weighted = elapsed * self.slices
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
@@ -228,7 +228,7 @@ class Device:
         return charged
 
 
-def _state(now: Reading, charged: Mapping[Key, Mapping[str, int]]) -> str:
+def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]]) -> str:
     """Return what the device did most of the time for its jobs: one of the states, or `free`."""
     if now.lost:
         return LOST

@@ -72,7 +72,7 @@ class SavedLedger(msgspec.Struct):
     accounts: list[Account]
 
 
-class Ledger:
+class JobLedger:
     """The accounts of at most `most` jobs that hold devices, and as many that no longer do; the rest share one."""
 
     def __init__(self, most: int) -> None:

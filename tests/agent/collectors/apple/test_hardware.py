@@ -11,7 +11,7 @@ from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
 
 from chipwatch.collectors.apple import AppleCollector
 from chipwatch.collectors.apple.foundation import Libraries, bind
-from chipwatch.collectors.apple.hardware import Hardware
+from chipwatch.collectors.apple.hardware import AppleHardware
 from chipwatch.collectors.apple.registry import frequencies
 from chipwatch.collectors.apple.report import shares
 from chipwatch.errors import Unavailable
@@ -49,7 +49,7 @@ class Watch:
         self.mac, self.clock, self.hardware = mac, Clock(), None
 
     def open(self):
-        self.hardware = Hardware(self.mac.libraries, self.clock)
+        self.hardware = AppleHardware(self.mac.libraries, self.clock)
 
     def close(self):
         if self.hardware:
@@ -259,10 +259,10 @@ def test_without_all_sources_there_is_no_gpu(mac, watch):
 def test_the_message_names_a_library_that_is_absent(mac, part):
     libraries = mac.libraries._replace(**{part: "/nowhere/lib.dylib"})
     if part == "report":
-        Hardware(libraries, Clock()).close()  # the registry and the SMC still tell something
+        AppleHardware(libraries, Clock()).close()  # the registry and the SMC still tell something
     else:
         with pytest.raises(Unavailable, match=r"/nowhere/lib\.dylib cannot be used"):
-            Hardware(libraries, Clock())
+            AppleHardware(libraries, Clock())
     assert mac.leaked == 0
 
 
@@ -274,7 +274,7 @@ def test_the_message_names_a_function_that_is_absent(library):
 @pytest.mark.skipif(sys.platform == "darwin", reason="there they are")
 def test_another_system_has_none_of_the_libraries():
     with pytest.raises(Unavailable, match="CoreFoundation cannot be used"):
-        Hardware(Libraries(), Clock())
+        AppleHardware(Libraries(), Clock())
 
 
 # -- ownership, and calls that fail -----------------------------------------------------------------------------

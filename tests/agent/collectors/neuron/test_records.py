@@ -11,7 +11,7 @@ from tests.doubles.fake_neuron_monitor import record
 
 from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
-from chipwatch.collectors.neuron.records import PERIODS, Records
+from chipwatch.collectors.neuron.records import PERIODS, NeuronRecords
 from chipwatch.datapoint import Dimensions, Kind, Level
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -29,7 +29,7 @@ class Feed:
 
     def __init__(self, *, level=Level.ALL, tagged=False, ecc="cumulative", interval=1.0, boot=BOOT):
         config = NeuronCollector.Config(interval=interval, neuron_runtime_tag=tagged, ecc=ecc)
-        self.records = Records(config, level, boot)
+        self.records = NeuronRecords(config, level, boot)
         self.now = 0
 
     def tick(self, *given) -> dict:

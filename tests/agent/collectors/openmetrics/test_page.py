@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint, Filter
-from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, MetricFilter
+from chipwatch.collectors.openmetrics.page import PageReader
 from chipwatch.datapoint import Kind
-from chipwatch.host.exposition import Answer
+from chipwatch.host.exposition import ScrapeResponse
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/openmetrics"
 PAGES = sorted(FIXTURES.glob("*.prom"))
@@ -22,11 +22,11 @@ GAUGE, COUNTER = Kind.GAUGE, Kind.COUNTER
 
 
 def answer(text, *, openmetrics=False, whole=True):
-    return Answer(text.encode() if isinstance(text, str) else text, openmetrics, whole)
+    return ScrapeResponse(text.encode() if isinstance(text, str) else text, openmetrics, whole)
 
 
 def reader(**options):
-    return Reader("e", Endpoint(**options))
+    return PageReader("e", Endpoint(**options))
 
 
 def read(text, at=NOW, **how):
@@ -326,7 +326,7 @@ def test_filters_have_two_forms_and_are_searched(filters, taken):
 
 def test_an_invalid_regex_is_refused():
     with pytest.raises(ValueError, match="not a regular expression"):
-        Filter(("(",))
+        MetricFilter(("(",))
 
 
 @given(st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60), st.booleans())
