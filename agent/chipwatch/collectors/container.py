@@ -87,7 +87,6 @@ class ContainerCollector(Collector):
         self._last: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Find the container's cgroup; raise Unavailable if there is none."""
         if self._config.when == "never":
             raise Unavailable('collectors.container.when = "never"')
         around = cgroup.find(self._config.proc, self._config.sys)
@@ -105,7 +104,6 @@ class ContainerCollector(Collector):
         self._due, self._last, self._identity = 0, None, None
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the usage of the cgroup; CPU utilization from the second reading on."""
         try:
             self._refresh()
             yield from self._read(at)
@@ -114,12 +112,10 @@ class ContainerCollector(Collector):
             raise PartlyCollected([f"the cgroup {self._where} is gone: {error.strerror}"]) from None
 
     def describe(self) -> str:
-        """Return the cgroup and its limits."""
         cpus, memory = self._limits
         return f"{self._where}, {cpus or 0:g} CPUs, {(memory or 0) / 2**30:.1f} GiB"
 
     def close(self) -> None:
-        """Close the files."""
         if self._usage:
             self._usage.close()
         self._usage = self._identity = None

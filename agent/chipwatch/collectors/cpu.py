@@ -130,7 +130,6 @@ class CpuCollector(Collector):
         self._ticks: dict[Dimensions, int] = {}
 
     def open(self) -> None:
-        """Open the files and take the first reading; raise Unavailable where there is no /proc/stat."""
         self.close()
         try:
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
@@ -141,7 +140,6 @@ class CpuCollector(Collector):
         self._last = self._source.times(cores=self.level >= Level.ALL)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield shares of the time since the last reading, and the load average."""
         assert self._source is not None
         times = self._source.times(cores=self.level >= Level.ALL)
         if self._config.core_times:
@@ -160,12 +158,10 @@ class CpuCollector(Collector):
                 yield LOAD.point(at, load, dims)
 
     def describe(self) -> str:
-        """Return the number of CPUs and the source."""
         count = len(self._source.times(cores=True)) - 1 if self._source else 0
         return f"{count} CPU{'s' * (count != 1)}, {self._source}" if self._source else ""
 
     def close(self) -> None:
-        """Close the files."""
         if self._source:
             self._source.close()
             self._source = None

@@ -210,7 +210,6 @@ class DiskCollector(Collector):
         self._disks: dict[str, _Disk] = {}
 
     def open(self) -> None:
-        """Open the source of the counters; raise Unavailable if there is no disk and no path can be read."""
         self.close()
         problem = ""
         try:
@@ -224,7 +223,6 @@ class DiskCollector(Collector):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the space and the counters; raise PartlyCollected for paths that cannot be read."""
         problems = []
         for path in self._paths:
             space = self._space_of(path)
@@ -244,13 +242,11 @@ class DiskCollector(Collector):
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Return the number of paths and the names of the disks."""
         paths, disks = len(self._paths), list(self._activity())
         named = f" ({', '.join(disks[:8])}{' …' * (len(disks) > 8)})" if disks else ""
         return f"{paths} path{'s' * (paths != 1)}, {len(disks)} disk{'s' * (len(disks) != 1)}{named}"
 
     def close(self) -> None:
-        """Close the file and end the threads of blocking calls."""
         for path in self._paths:
             path.blocking_call.close()
         if self._io:

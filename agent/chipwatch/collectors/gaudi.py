@@ -76,7 +76,6 @@ class GaudiCollector(Collector):
     )  # fmt: skip
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._period = max(1, int(config.interval))
         self._child: SupervisedProcess | None = None
@@ -86,7 +85,6 @@ class GaudiCollector(Collector):
         """Device -> time of its last row, dimensions, values."""
 
     def open(self) -> None:
-        """Start hl-smi; raise Unavailable if there is no device or no hl-smi."""
         self.close()
         folder = self._config.sys / "bus/pci/devices"
         if not any(text(device / "vendor") == VENDOR for device in folder.glob("*")):
@@ -97,7 +95,6 @@ class GaudiCollector(Collector):
         self._child, self._first = child, StartupWait(self._config.interval)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the last row of each device until it is stale; wait a while for the first rows."""
         problems: list[str] = []
         self._first.wait(lambda: not self._read_lines(problems) and bool(self._rows))
         if not self._rows and not problems and self._first.is_over:
@@ -111,11 +108,9 @@ class GaudiCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Return the program, its interval and the number of devices."""
         return f"{self._child.command[0]} every {self._period} s, {len(self._rows)} devices" if self._child else ""
 
     def close(self) -> None:
-        """End hl-smi; may be called while another thread reads."""
         child, self._child = self._child, None
         if child:
             child.close()

@@ -158,14 +158,12 @@ class IpuCollector(Collector):
     metrics = tuple(ATTRIBUTES.values())
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._source: GcipuinfoLibrary | IpuMonitor | None = None
         self._tree: ProcTree | None = None
         self._dims: dict[str, Dimensions] = {}
 
     def open(self) -> None:
-        """Find the IPUs; raise Unavailable."""
         self.close()
         config = self._config
         if config.watched and config.pid is not None:
@@ -176,7 +174,6 @@ class IpuCollector(Collector):
         self._source = self._find()
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the attributes of each device."""
         assert self._source is not None
         problems: list[str] = []
         devices = self._source.read(problems)
@@ -196,11 +193,9 @@ class IpuCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Return the source and the number of devices so far."""
         return f"{self._source}, {len(self._dims)} devices" if self._source else ""
 
     def close(self) -> None:
-        """Release the source."""
         if self._source:
             self._source.close()
         self._source = self._tree = None

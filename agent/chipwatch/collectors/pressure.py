@@ -83,7 +83,6 @@ class PressureCollector(Collector):
         self._stalls: dict[str, _Stalls] = {}
 
     def open(self) -> None:
-        """Open the files; raise Unavailable if the kernel keeps no statistics (too old, or psi=0)."""
         self.close()
         problems = []
         for metric in self.metrics:
@@ -96,17 +95,14 @@ class PressureCollector(Collector):
             raise Unavailable(f"no pressure stall information in {self._folder} ({', '.join(problems)})")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield shares of the time since the last reading."""
         if self.level >= Level.DETAILED:
             for stalls in self._stalls.values():
                 yield from stalls.points(at)
 
     def describe(self) -> str:
-        """Return the names of the files and their folder."""
         return f"{', '.join(self._stalls)} in {self._folder}"
 
     def close(self) -> None:
-        """Close the files."""
         for stalls in self._stalls.values():
             stalls.close()
         self._stalls = {}

@@ -67,7 +67,6 @@ class ProcessCollector(Collector):
         self._counters = Counters()
 
     def open(self) -> None:
-        """Find the process; raise Unavailable if there is none."""
         pid = self._config.pid
         if pid is None:
             raise Unavailable("no process is watched; set --pid N, or run `agent -- COMMAND`")
@@ -78,7 +77,6 @@ class ProcessCollector(Collector):
         self._due, self._base, self._counters = 0, None, Counters()
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the usage of the tree while a process of it runs; CPU utilization from the second reading on."""
         tree, now = self._tree, self._clock()
         reading = tree.read(rescan=now >= self._due) if tree else None
         if not tree or not reading:
@@ -104,11 +102,9 @@ class ProcessCollector(Collector):
             raise PartlyCollected([DENIED.format(name) for name in sorted(tree.denied)])
 
     def describe(self) -> str:
-        """Return the first process and the size of its tree."""
         return f"process {self._config.pid}, {self._count} in its tree"
 
     def close(self) -> None:
-        """Forget the tree; no file is open."""
         self._tree = None
 
     def _bytes(self, tree: ProcTree, metric: Metric, at: int, value: int) -> Datapoint:

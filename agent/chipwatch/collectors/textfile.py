@@ -116,12 +116,10 @@ class TextfileCollector(Collector):
         self._series = 0
 
     def open(self) -> None:
-        """Raise Unavailable if no file is configured."""
         if not self._config.files:
             raise Unavailable('no file is configured: set files = ["/path/*.prom"] in [collectors.textfile]')
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the points of the files, each series once; raise PartlyCollected for files that cannot be read."""
         problems: list[str] = []
         seen: set[tuple[str, Dimensions]] = set()
         ages: dict[str, float] = {}
@@ -170,9 +168,7 @@ class TextfileCollector(Collector):
         return self._files
 
     def describe(self) -> str:
-        """Return the number of files and series."""
         return f"{len(self._files)} file{'s' * (len(self._files) != 1)}, {self._series} series"
 
     def close(self) -> None:
-        """Forget the files."""
         self._files = {}

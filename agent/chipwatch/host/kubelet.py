@@ -39,7 +39,6 @@ class Kubelet:
     """The service; grpcio (22 MB) is loaded only where the socket exists."""
 
     def __init__(self, socket: Path) -> None:
-        """Take the path of the socket."""
         self._socket = socket
         self._channel: Any = None
         self.present = False

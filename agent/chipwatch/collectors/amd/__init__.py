@@ -60,7 +60,6 @@ class AmdCollector(Collector):
     level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
         self._cards = Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level))
         self._slow = Pace(SLOW)
@@ -73,7 +72,6 @@ class AmdCollector(Collector):
         self._share: AmdShare | None = None
 
     def open(self) -> None:
-        """Find the cards; raise Unavailable if there is none."""
         self.close()
         config, self._slow = self._config, Pace(SLOW)
         self._cards.search(self._clock(), force=True)
@@ -87,7 +85,6 @@ class AmdCollector(Collector):
                 self._share = AmdShare(config.sys, config.proc, ProcTree(config, config.pid, detailed=False))
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the current values; the tree's share, errors and energy every ten seconds."""
         return self._from_tool(at) if self._tool else self._from_sysfs(at)
 
     def processes(self) -> Iterable[DeviceProcess] | None:
@@ -108,7 +105,6 @@ class AmdCollector(Collector):
         return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
 
     def describe(self) -> str:
-        """Return the number of cards, and the tools in use."""
         if self._tool:
             return f"{len(self._points)} GPUs, {self._tool}"
         asleep = sum(card.suspended for card in self._cards.values())
@@ -116,7 +112,6 @@ class AmdCollector(Collector):
         return f"{len(self._cards)} GPUs, {self._config.sys}{tools}{f', {asleep} asleep' if asleep else ''}"
 
     def close(self) -> None:
-        """Close the files, and end the tools."""
         self._cards.close()
         for tool in (self._tool, self._gaps):
             if tool:

@@ -65,7 +65,6 @@ class Gaps:
     """
 
     def __init__(self, config: AmdCollector.Config, library: AmdSmiLibrary) -> None:
-        """Take the configuration, and the library."""
         self._config, self._library = config, library
         self._sources: list[GapSource] | None = None
         self.problems: list[str] = []
@@ -99,7 +98,6 @@ class Gaps:
         self._sources = None
 
     def __str__(self) -> str:
-        """Return the names of tools that filled a gap."""
         return ", ".join(str(source.tool) for source in self._sources or () if source.useful)
 
 

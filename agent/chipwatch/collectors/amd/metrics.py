@@ -41,7 +41,6 @@ class CardPoints:
     """Makes datapoints of a card's readings; leaves out impossible values."""
 
     def __init__(self, dims: Dimensions) -> None:
-        """Take the dimension `gpu`."""
         self._dims = dims
         self._lives = {metric: Life() for metric in COUNTERS}
 

@@ -177,7 +177,6 @@ class Program:
         self._oneshot.close()
 
     def __str__(self) -> str:
-        """Return the command."""
         return " ".join(self._command)
 
     def _readings(self, data: bytes) -> CardReadings:

@@ -48,7 +48,6 @@ class AppleCollector(Collector):
         self._source: Macmon | HardwareReader | None = None
 
     def open(self) -> None:
-        """Start macmon or the reader; raise Unavailable if neither can be used."""
         self.close()
         if sys.platform != "darwin" and self._config.path is None and self._reader is None:
             raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")
@@ -60,7 +59,6 @@ class AppleCollector(Collector):
             raise
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values of the last record."""
         assert self._source is not None
         problems: list[str] = []
         for metric, value in self._source.read(problems).items():
@@ -69,11 +67,9 @@ class AppleCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Return macmon and its interval, or the sources of the reader."""
         return self._source.description if self._source else ""
 
     def close(self) -> None:
-        """End the program."""
         source, self._source = self._source, None
         if source:
             source.close()

@@ -69,7 +69,6 @@ class AppleHardware:
         self._undo.close()
 
     def __str__(self) -> str:
-        """Return which sources there are."""
         return f"{'IOReport, ' if self._report else ''}IOAccelerator{f', {self._smc}' if self._smc else ''}"
 
 

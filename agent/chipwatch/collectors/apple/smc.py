@@ -69,7 +69,6 @@ class Smc:
             self._io.IOServiceClose(connection)
 
     def __str__(self) -> str:
-        """Return the number of sensors."""
         return f"{len(self._sensors)} sensors of the SMC"
 
     def _find_sensors(self) -> list[int]:

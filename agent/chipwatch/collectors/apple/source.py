@@ -29,7 +29,6 @@ class Macmon(RecordSource[Metric, float]):
     name = "macmon"
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
-        """Take the path of the program."""
         super().__init__(self._command(path, max(1.0, interval)), interval, clock)
         self.description = f"{path} every {self.period:g} s"
         if self.period > 2 * FIRST_PERIOD:

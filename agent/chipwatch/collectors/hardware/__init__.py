@@ -32,13 +32,11 @@ class HardwareCollector(Collector):
     level: Level = Level.ALL
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
-        """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._pace = Pace(config.every, clock)
         self._parts: dict[str, _Part] = {}
 
     def open(self) -> None:
-        """Find the hardware; raise Unavailable if there is nothing to read, as on most virtual machines."""
         if sys.platform != "linux":
             raise Unavailable("the hardware's health is read on Linux only")
         folder, boot = self._config.sys, boot_time(self._config.proc)
@@ -56,17 +54,12 @@ class HardwareCollector(Collector):
             raise Unavailable(f"no sensor, memory controller or PCIe link in {folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the readings if they are due; what cannot be read is absent."""
         if self._pace.is_due():
             for part in self._parts.values():
                 yield from part.points(at)
 
     def describe(self) -> str:
-        """Return how much there is of each kind."""
         return ", ".join(f"{len(part)} {name}{'s' * (len(part) != 1)}" for name, part in self._parts.items())
-
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
 
 
 _Part = sensors.Sensors | processor.Throttling | processor.Energy | memory.Memory | pcie.Pcie

@@ -66,7 +66,6 @@ class IntelCollector(Collector):
     level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
         self._cards = Cards(lambda: cards(config.sys, INTEL), IntelCard)
         self._xpu: XpuSmi | None = None
@@ -75,7 +74,6 @@ class IntelCollector(Collector):
         self._open: OpenDevices | None = None
 
     def open(self) -> None:
-        """Find the cards; raise Unavailable if there is none."""
         self.close()
         config, self._slow = self._config, Pace(SLOW)
         self._cards.search(self._clock(), force=True)
@@ -94,7 +92,6 @@ class IntelCollector(Collector):
                 self._share = IntelShare(config.proc, ProcTree(config, config.pid, detailed=False), client)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the current values; rates from the second reading on, the share of the tree every ten seconds."""
         now = self._clock()
         self._cards.search(now)
         awake = [card for card in self._cards.values() if card.begin()]
@@ -130,11 +127,9 @@ class IntelCollector(Collector):
         return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
 
     def describe(self) -> str:
-        """Return the number of cards, and the tool in use."""
         return f"{len(self._cards)} GPUs, {self._config.sys}{', xpu-smi' if self._xpu else ''}"
 
     def close(self) -> None:
-        """Close the files, and end xpu-smi."""
         self._cards.close()
         if self._xpu:
             self._xpu.close()

@@ -69,7 +69,6 @@ class JobsCollector(Collector):
         """Where the host's / is mounted; filled from --root."""
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
         self._pids: tuple[int, ...] = ()
         self._idle: frozenset[int] = frozenset()
@@ -83,7 +82,6 @@ class JobsCollector(Collector):
         self._facts: JobFacts | None = None
 
     def open(self) -> None:
-        """Find what names jobs; raise Unavailable on systems without /proc."""
         self.close()
         config = self._config
         if not (config.proc / "self/cgroup").exists():
@@ -94,15 +92,12 @@ class JobsCollector(Collector):
         self._waits = Waits(config.proc)
 
     def follow(self, pids: Collection[int]) -> None:
-        """Take the pids that accelerators' drivers list."""
         self._pids = tuple(pids)
 
     def follow_idle(self, pids: Collection[int]) -> None:
-        """Take the pids on devices that had time without work."""
         self._idle = frozenset(pids)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the usage of each job's cgroup."""
         owners, allocations = self._owners, self._allocations
         assert owners is not None
         assert allocations is not None
@@ -141,11 +136,9 @@ class JobsCollector(Collector):
                 yield OOM_KILLS.point(at, use.oom_kills, dims, start_time=use.since)
 
     def facts(self) -> Iterable[JobFacts]:
-        """Return what the last reading found."""
         return (self._facts,) if self._facts else ()
 
     def describe(self) -> str:
-        """Return how many jobs there are, who says which devices they have, and what could not be known."""
         if not self._facts or not self._allocations:
             return ""
         by_environment = "their environment" if self._facts.allocations else "processes only"
@@ -153,7 +146,6 @@ class JobsCollector(Collector):
         return "; ".join((found, *self._facts.missing.values()))
 
     def close(self) -> None:
-        """Close the files."""
         for group in self._groups.values():
             group.close()
         if self._allocations:

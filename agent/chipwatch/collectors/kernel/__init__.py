@@ -68,7 +68,6 @@ class KernelCollector(Collector):
         self._dims = {kind: Dimensions(kind=kind) for kind in KINDS}
 
     def open(self) -> None:
-        """Open the log; raise Unavailable."""
         path = self._config.path
         try:
             log = KernelLog(path)
@@ -105,15 +104,12 @@ class KernelCollector(Collector):
             self._save(log)
 
     def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
-        """Return time and text of the last message of each kind."""
         return self._evidence.copy()
 
     def describe(self) -> str:
-        """Return how much was read."""
         return f"{self._log.next or 0} messages since the boot, {self._lost + self._log.lost} lost" if self._log else ""
 
     def close(self) -> None:
-        """Close the log; keep the counts."""
         if self._log:
             self._save(self._log)
             self._log.close()

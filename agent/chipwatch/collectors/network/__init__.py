@@ -132,7 +132,6 @@ class NetworkCollector(Collector):
         self._interfaces: dict[str, _Interface] = {}
 
     def open(self) -> None:
-        """Open the file and take the first reading; raise Unavailable if there is no interface to count."""
         self.close()
         try:
             if sys.platform == "linux":
@@ -150,7 +149,6 @@ class NetworkCollector(Collector):
         self._interfaces = {name: _interface(name, Counters(self._start_time)) for name in traffic}
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the counters and their sums."""
         assert self._source is not None
         traffic = self._read(self._source)
         if traffic:
@@ -177,12 +175,10 @@ class NetworkCollector(Collector):
             yield counters.point(DROPS, at, counted.drops_received, into)
 
     def describe(self) -> str:
-        """Return the names of the interfaces."""
         names = list(self._read(self._source)) if self._source else []
         return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
 
     def close(self) -> None:
-        """Close the files."""
         for source in (self._source, self._tcp):
             if source:
                 source.close()

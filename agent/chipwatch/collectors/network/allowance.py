@@ -57,7 +57,6 @@ class Allowances:
     """The counters of the interfaces that have some."""
 
     def __init__(self, call: Ethtool = ethtool) -> None:
-        """Take what asks the kernel."""
         self._call = call
         self._names: dict[str, list[str]] = {}
         self._counters = Counters()

@@ -71,7 +71,6 @@ class NeuronCollector(Collector):
         self._end: InputEnded | None = None
 
     def open(self) -> None:
-        """Start the monitor, or take standard input; raise Unavailable."""
         self.close()
         if sys.platform == "win32":
             raise Unavailable("neuron-monitor runs on Linux only")
@@ -114,7 +113,6 @@ class NeuronCollector(Collector):
             raise PartlyCollected(problems)
 
     def identity(self) -> Mapping[str, str]:
-        """Return this instance's dimensions from the records; later records may add some."""
         return self._records.machine.identity if self._records else {}
 
     def processes(self) -> Iterable[DeviceProcess] | None:
@@ -122,17 +120,14 @@ class NeuronCollector(Collector):
         return self._records.processes(self._clock()) if self._records else None
 
     def devices(self) -> Iterable[Device]:
-        """Return the cores that a runtime uses."""
         return [Device(one.dims, ids=(f"core{one.dims['neuron_core']}",)) for one in self.processes() or ()]
 
     def describe(self) -> str:
-        """Return where the records come from, and the number of devices."""
         devices = self._records.machine.devices if self._records else None
         source = self._source.describe() if self._source else ""
         return f"{source}, {'no record yet' if devices is None else f'{devices} devices'}"
 
     def close(self) -> None:
-        """End the monitor and close the files."""
         if self._source:
             self._source.close()
         if self._devices:

@@ -26,7 +26,6 @@ class Activity:
     """What a GPU and its instances did between two readings; used by the collector's thread."""
 
     def __init__(self, gpu: Gpu) -> None:
-        """Take the GPU."""
         self._gpu = gpu
         self._last: int | None = None
         self._sampled_until = 0

@@ -120,7 +120,6 @@ class GpuHealth:
     """The faults of one GPU; each is absent where this driver does not tell it."""
 
     def __init__(self, dims: Dimensions, metrics: GpuMetrics) -> None:
-        """Take the dimensions of the GPU's points."""
         self.query = NvmlQuery(f"GPU {dims[GPU]}")
         self._dims, self._metrics = dims, metrics
         self._due = self._retry_at = 0

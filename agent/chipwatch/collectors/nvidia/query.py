@@ -31,7 +31,6 @@ class NvmlQuery:
     """
 
     def __init__(self, device: str) -> None:
-        """Take the name of the device in messages."""
         self._device = device
         self._retry_at: dict[Hashable, int] = {}
         self._now = 0

@@ -105,7 +105,6 @@ class OpenmetricsCollector(Collector):
         self._readings: _Answers = SimpleQueue()
 
     def open(self) -> None:
-        """Prepare the endpoints; raise Unavailable if none is configured."""
         self.close()
         if not self._config.endpoints:
             raise Unavailable("no endpoint is configured: add a table [collectors.openmetrics.endpoints.NAME]")
@@ -115,7 +114,6 @@ class OpenmetricsCollector(Collector):
         self._sources = [_Source(name, of, Scraper(of), self._readings) for name, of in self._config.endpoints.items()]
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the points of the pages that have arrived; raise PartlyCollected for failed scrapes."""
         now = time.monotonic()
         asked = {source for source in self._sources if source.ask(now, self._config.interval)}
         problems: list[str] = []
@@ -143,12 +141,10 @@ class OpenmetricsCollector(Collector):
             answers[source], source.is_waiting = answer, False
 
     def describe(self) -> str:
-        """Return the endpoints and the number of series of each."""
         names = [f"{of.name} ({'no page' if of.series is None else f'{of.series} series'})" for of in self._sources]
         return f"{len(names)} endpoint{'s' * (len(names) != 1)}: {', '.join(names)}" if names else ""
 
     def close(self) -> None:
-        """End each thread after its current scrape."""
         for source in self._sources:
             source.call.close()
         self._sources = []

@@ -149,14 +149,12 @@ class RdmaCollector(Collector):
     level: Level = Level.ALL
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
-        """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._folder = config.sys / "class/infiniband"
         self._devices: dict[str, _Device] = {}
         self._pace = Pace(config.every, clock)
 
     def open(self) -> None:
-        """Find the devices; raise Unavailable if there is none."""
         self._pace = Pace(self._config.every, self._clock)
         self._devices = {}
         self._find(boot_time(self._config.proc))
@@ -164,7 +162,6 @@ class RdmaCollector(Collector):
             raise Unavailable(f"no RDMA device in {self._folder}")
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the readings if they are due; raise PartlyCollected for devices that refuse."""
         if not self._pace.is_due():
             return
         self._find(None)
@@ -189,7 +186,6 @@ class RdmaCollector(Collector):
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Return the names of the devices."""
         names = list(self._devices)
         return ", ".join(names[:8]) + " …" * (len(names) > 8)
 
@@ -203,9 +199,6 @@ class RdmaCollector(Collector):
             if folder.name not in self._devices and folder.name not in self._config.exclude:
                 with contextlib.suppress(OSError):  # it has no ports yet
                     self._devices[folder.name] = _Device(folder, start_time, self.level)
-
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
 
 
 def _content(path: Path, ignored: type[OSError]) -> bytes:

@@ -58,7 +58,6 @@ class StorageCollector(Collector):
     metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *nfs.METRICS)
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
-        """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._pace = Pace(config.every, clock)
         # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
@@ -68,7 +67,6 @@ class StorageCollector(Collector):
         self._counters = Counters()
 
     def open(self) -> None:
-        """Raise Unavailable if there is nothing to read."""
         if sys.platform != "linux":
             raise Unavailable("the health of storage is known on Linux only")
         self._pace = Pace(self._config.every, self._clock)
@@ -79,7 +77,6 @@ class StorageCollector(Collector):
             )
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the readings if they are due; raise PartlyCollected if mountstats does not answer."""
         if not self._pace.is_due():
             return
         lines = self._lines()
@@ -97,7 +94,6 @@ class StorageCollector(Collector):
             yield from self._nfs.points(at, self._clock(), counts)
 
     def describe(self) -> str:
-        """Return how much there is of each kind."""
         lines = self._lines()
         kinds = {
             "file system": len(self._disks(lines)),
@@ -108,7 +104,6 @@ class StorageCollector(Collector):
         return ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items() if count)
 
     def close(self) -> None:
-        """End the thread of the blocking call."""
         self._mountstats.close()
 
     def _lines(self) -> list[MountLine]:

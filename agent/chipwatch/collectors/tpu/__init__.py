@@ -112,7 +112,6 @@ class TpuCollector(Collector):
     level: Level = Level.ALL
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._chips: Chips | None = None
         self._service: RuntimeService | None = None
@@ -122,7 +121,6 @@ class TpuCollector(Collector):
         self._open: OpenDevices | None = None
 
     def open(self) -> None:
-        """Find TPUs on the PCI bus, then a source of values; raise Unavailable."""
         self.close()
         folder = self._config.sys / "bus/pci/devices"
         chips = find_chips(folder)
@@ -146,7 +144,6 @@ class TpuCollector(Collector):
         self._chips = chips
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values of each device from the workload's runtime."""
         assert self._chips is not None
         problems: list[str] = []
         found = self._service.read(problems) if self._service else {}
@@ -173,7 +170,6 @@ class TpuCollector(Collector):
         return [DeviceProcess(dims, pid) for pid, files in found.items() for dims in self._of(files)]
 
     def devices(self) -> Iterable[Device]:
-        """Return the devices by their numbers."""
         return [Device(dims, ids=(f"tpu{index}",)) for index, dims in self._dims.items()]
 
     def _of(self, files: Collection[str]) -> list[Dimensions]:
@@ -183,7 +179,6 @@ class TpuCollector(Collector):
         return [dims for index, dims in self._dims.items() if not numbers or index // self._chips.devices in numbers]
 
     def describe(self) -> str:
-        """Return the chips, the source, and the number of devices that a workload uses."""
         if not self._chips:
             return ""
         devices = f"{len(self._dims)} devices" if self._dims else "no workload so far"
@@ -191,7 +186,6 @@ class TpuCollector(Collector):
         return f"{self._chips.number} chips TPU {self._chips.name}, {sources}, {devices}"
 
     def close(self) -> None:
-        """Close the channel, and end the child process."""
         for source in (self._service, self._sdk):
             if source:
                 source.close()

@@ -268,12 +268,10 @@ class JobsProcessor(Processor):
                     yield metric.point(at, time_spent / SECOND, _with(device.dims, key, what), start_time=start)
 
     def saved(self) -> bytes:
-        """Return the ledger as JSON."""
         with self._lock:
             return self._ledger.saved(self._before or self._stopped or 0, self._holds())
 
     def restore(self, saved: bytes) -> None:
-        """Take the ledger of an earlier process; raise ValueError."""
         self._stopped = self._ledger.restore(saved) or None
 
     def _holds(self) -> dict[Key, dict[str, Hold]]:
@@ -289,7 +287,6 @@ class JobsProcessor(Processor):
         return holds
 
     def describe(self) -> str:
-        """Return who holds what, how the utilization was measured, whether the sums agree, and what is not known."""
         with self._lock:
             held = {key for device in self._devices.values() for key in device.held}
             parts = ["no accelerator"]
@@ -304,7 +301,6 @@ class JobsProcessor(Processor):
         return "; ".join(parts)
 
     def answer(self) -> Mapping[str, Any]:
-        """Return who holds which device now, and what each job was charged since it began."""
         with self._lock:
             charged, allocated = self._sums()
             devices = {place: (one, self._holding(one)) for place, one in sorted(self._devices.items(), key=by_number)}
