@@ -64,7 +64,7 @@ class ContainerCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What to read, and when."""
+        """Paths, and when to read."""
 
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
@@ -142,18 +142,18 @@ class ContainerCollector(Collector):
         now = self._clock()
         if now < self._due:
             return
-        found = self._container(cgroup.find(self._config.proc, self._config.sys))
-        if found:
-            identity = {name: place.chain[0].stat().st_ino for name, place in found.places.items()}
+        container = self._container(cgroup.find(self._config.proc, self._config.sys))
+        if container:
+            identity = {name: place.chain[0].stat().st_ino for name, place in container.places.items()}
             if identity != self._identity:
-                start_time = None if self._identity else self._started(found)
+                start_time = None if self._identity else self._started(container)
                 self.close()
-                self._usage, self._identity, self._last = Usage(found), identity, None
+                self._usage, self._identity, self._last = Usage(container), identity, None
                 self._counters = Counters(start_time)
-                self._where = str(next(iter(found.places.values())).chain[0])
+                self._where = str(next(iter(container.places.values())).chain[0])
             # The agent may be pinned to fewer CPUs than the container: use its affinity only without a CPU set.
-            pinned = found.cpuset() is None
-            self._limits = cgroup.effective(self._config.proc, found, pinned=pinned)
+            pinned = container.cpuset() is None
+            self._limits = cgroup.effective(self._config.proc, container, pinned=pinned)
         self._due = now + REFRESH
 
     def _read(self, at: int) -> Iterator[Datapoint]:
@@ -179,7 +179,7 @@ class ContainerCollector(Collector):
             if (kills := usage.oom_kills()) is not None:
                 yield self._counters.point(OOM_KILLS, at, kills)
 
-    def _started(self, found: Cgroup) -> int | None:
+    def _started(self, container: Cgroup) -> int | None:
         """
         Return when the first process of a container started (ns since the epoch), or None.
 
@@ -188,7 +188,7 @@ class ContainerCollector(Collector):
         """
         proc, sys = self._config.proc, self._config.sys
         first = cgroup.find(proc, sys, 1).places
-        if not all(name in first and place.chain[0] in first[name].chain for name, place in found.places.items()):
+        if not all(name in first and place.chain[0] in first[name].chain for name, place in container.places.items()):
             return None
         boot = boot_time(proc)
         try:

@@ -22,7 +22,7 @@ MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "s
 IDLE: Final = MODES.index("idle")
 IOWAIT: Final = MODES.index("iowait")
 HZ: Final = 100
-"""Clock ticks in a second, as the kernel tells programs: USER_HZ of every architecture that is supported."""
+"""Clock ticks in a second: USER_HZ of every supported architecture."""
 MIN_TICKS: Final = 5
 """Fewest clock ticks (1/100 s) for a share; with fewer, an error of one tick is too large."""
 
@@ -116,7 +116,7 @@ class CpuCollector(Collector):
 
         proc: Path = Path("/proc")
         core_times: bool = False
-        """Send the seconds of each CPU by mode, eight series for a CPU: what node_exporter's dashboards draw."""
+        """Send the seconds of each CPU by mode, eight series for a CPU, as node_exporter's dashboards need."""
 
     metrics = (UTILIZATION, CORE, MODE, LOAD, CORE_TIME)
     level: Level = Level.ALL

@@ -79,11 +79,11 @@ _Disk = tuple[Counters, Dimensions, Dimensions, Dimensions]
 
 def whole_disks(names: Iterable[str], block: Path) -> set[str]:
     """
-    Return those of `names` that are whole physical disks, so that no byte is counted twice.
+    Return the whole physical disks among `names`, so that no byte is counted twice.
 
     /sys/block lists no partitions, and only hardware has a `device` there: loop, ram, zram, dm and md have none. For
     a multipath NVMe namespace (nvme0n1) the paths (nvme0c0n1 …) are returned: the namespace has no counters before
-    Linux 6.3 and repeats those of the paths since.
+    Linux 6.3 and repeats the paths' counters since.
     """
     if block.is_dir():
         disks = {name for name in names if os.path.lexists(block / name.replace("/", "!") / "device")}
@@ -131,9 +131,9 @@ class _Psutil(PsutilSource):
 
 
 def _space(statvfs: Statvfs, target: str) -> _Space:
-    found = statvfs(target)
-    used = (found.f_blocks - found.f_bfree) * found.f_frsize
-    return _Space(used, found.f_bavail * found.f_frsize, found.f_files, found.f_ffree)
+    status = statvfs(target)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return _Space(used, status.f_bavail * status.f_frsize, status.f_files, status.f_ffree)
 
 
 def _psutil_space(target: str) -> _Space:
@@ -186,7 +186,7 @@ class DiskCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What to read, and where the host's file systems are mounted."""
+        """Paths to read, and where the host's file systems are mounted."""
 
         paths: tuple[str, ...] = ("/",)
         """Paths on the file systems to read, as the host names them."""

@@ -172,6 +172,6 @@ def number(cell: str, unit: str | None, expected: str) -> float:
 
 def values(row: Mapping[Metric, float]) -> Iterator[tuple[Metric, float]]:
     """Yield the plausible values of a row, and the shares computed from them."""
-    found = {metric: value for metric, value in row.items() if value or metric not in (MEMORY_TOTAL, POWER_LIMIT)}
-    add_shares(found)
-    return ((metric, value) for metric, value in found.items() if possible(metric, value))
+    readings = {metric: value for metric, value in row.items() if value or metric not in (MEMORY_TOTAL, POWER_LIMIT)}
+    add_shares(readings)
+    return ((metric, value) for metric, value in readings.items() if possible(metric, value))

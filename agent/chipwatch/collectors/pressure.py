@@ -60,10 +60,10 @@ class _Stalls:
     def _read(self) -> tuple[int, dict[bytes, int]]:
         data = self._file.read()
         now = time.monotonic_ns()
-        found = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
+        totals = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
         if self._metric is CPU:  # undefined for a machine: noise, or zero since Linux 5.18 (commit 890d550d7dba)
-            found.pop(b"full", None)
-        return now, found
+            totals.pop(b"full", None)
+        return now, totals
 
 
 class PressureCollector(Collector):

@@ -60,12 +60,12 @@ class CardFiles:
 
     @property
     def lost(self) -> bool:
-        """Whether the kernel said, in the last reading, that the card is gone."""
+        """True if the kernel reported, in the last reading, that the card is gone."""
         return "lost" in self.problems
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file with a reading was found."""
+        """True if no file with a reading was found."""
         return len(self._opened) == self._status_only
 
     def kept(self, path: Path) -> KeptFile | None:
@@ -126,12 +126,12 @@ class Cards(dict[str, C]):
             return
         self._next = now + SEARCH_INTERVAL
         for index, folder in self._find():
-            known = self.get(index)
-            if known is None or known.lost:
+            card = self.get(index)
+            if card is None or card.lost:
                 with suppress(LookupError):  # no readable sensor
                     self[index] = self._make(index, folder)
-                    if known:
-                        known.close()
+                    if card:
+                        card.close()
 
     def close(self) -> None:
         """Close all cards."""
@@ -148,7 +148,7 @@ def size(words: str) -> int:
 
 def fdinfo(proc: Path, pids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
     """
-    Yield pid and fields of each file of a card that the processes have open; root alone sees those of other users.
+    Yield pid and fields of each file of a card that the processes have open; root alone sees other users' files.
 
     https://docs.kernel.org/gpu/drm-usage-stats.html
     """
@@ -188,17 +188,17 @@ class DrmClient(NamedTuple):
 
 
 Parser = Callable[[int, dict[str, str]], DrmClient]
-"""Takes pid and fields; raises KeyError, ValueError or IndexError for those of another driver."""
+"""Takes pid and fields; raises KeyError, ValueError or IndexError for fields of another driver."""
 
 
 def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, int], DrmClient]:
     """Return the clients that the processes have, by PCI address and number: one that several inherited counts once."""
-    found = {}
+    by_number = {}
     for pid, fields in fdinfo(proc, pids):
         with suppress(KeyError, ValueError, IndexError):
             client = parse(pid, fields)
-            found[client.slot, client.number] = client
-    return found
+            by_number[client.slot, client.number] = client
+    return by_number
 
 
 class TreeClients:
@@ -214,19 +214,19 @@ class TreeClients:
     def read(self) -> None:
         """Read all clients."""
         self.pids = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
-        found = clients(self._proc, sorted(self.pids), self._parse)
+        current = clients(self._proc, sorted(self.pids), self._parse)
         now = self.clock()
-        self._before, self._clients = self._clients, found
+        self._before, self._clients = self._clients, current
         self._read_at, self._passed = now, now - self._read_at
 
-    def of(self, slot: str) -> list[DrmClient]:
+    def on_card(self, slot: str) -> list[DrmClient]:
         """Return the clients of a card."""
         return [client for client in self._clients.values() if client.slot == slot]
 
     def utilization(self, slot: str) -> float | None:
         """Return the share of time (%) in which the busiest kind of engine worked for the tree, or None if unknown."""
         shares: dict[str, float] = {}
-        for client in self.of(slot):
+        for client in self.on_card(slot):
             before = self._before.get((slot, client.number))
             for name, engine in client.engines.items():
                 then = before.engines.get(name) if before else None

@@ -49,7 +49,7 @@ class ScrapeResponse(NamedTuple):
     openmetrics: bool
     """OpenMetrics (times in seconds, ends with # EOF), else text 0.0.4 (times in milliseconds)."""
     whole: bool
-    """Whether the end of the body is known; else its last line may be cut."""
+    """True if the end of the body is known; else its last line may be cut."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +84,7 @@ class ExpositionReader:
         dims: Callable[[dict[str, str]], Mapping[str, str]],
         takes: Callable[[str, Mapping[str, str]], bool] = lambda _name, _labels: True,
     ) -> None:
-        """Take how many series a page may have, what makes dimensions of labels, and what selects series."""
+        """`dims` makes dimensions of labels; `takes` selects series by name and labels."""
         self._most, self._dims, self._takes = max_series, dims, takes
         self._comments: Sequence[str] = ()
         self._meta: dict[str, dict[str, str]] = {}
@@ -143,7 +143,7 @@ class ExpositionReader:
         """Return the selected series of the page, each once, with their new values, all finite."""
         self._page += 1
         page, texts, most, bad, is_twice = self._page, self._texts, self._most, "", False
-        found: list[_Series] = []
+        selected: list[_Series] = []
         for line in lines:
             head, _, number = line.rpartition(" ")
             try:
@@ -160,17 +160,17 @@ class ExpositionReader:
             if series.seen == page:
                 is_twice = True
             elif isfinite(value):
-                if len(found) == most:
+                if len(selected) == most:
                     problems.append(f"the page has more than {most} series (max_series); the rest is left out")
                     break
                 series.seen, series.value = page, value
-                found.append(series)
+                selected.append(series)
         self._bad = bad and (self._bad or bad)
         if bad:
             problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
         if is_twice:
             problems.append("the page has a series twice; the first is used")
-        return found
+        return selected
 
     def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
         """Return the series of a line, None if not selected, and its value as text; raise ValueError if malformed."""

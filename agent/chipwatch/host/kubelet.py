@@ -32,7 +32,7 @@ class PodDevice(NamedTuple):
 
 
 class KubeletFailed(Exception):
-    """The socket is there and its answer could not be had; the message says why."""
+    """The socket exists and gave no usable answer; the message says why."""
 
 
 class Kubelet:
@@ -42,7 +42,7 @@ class Kubelet:
         self._socket = socket
         self._channel: Any = None
         self.present = False
-        """Whether the socket existed at the last call."""
+        """True if the socket existed at the last call."""
 
     def devices(self) -> Iterator[PodDevice]:
         """Yield the devices of all containers, none without a socket; raise KubeletFailed."""

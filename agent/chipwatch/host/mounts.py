@@ -40,7 +40,7 @@ class MountLine(NamedTuple):
     """Major and minor number of the file system."""
     options: str
     super_options: str
-    """Those of the file system, whichever way it is mounted."""
+    """Options of the file system, the same for all of its mounts."""
 
 
 def parsed(table: bytes) -> Iterator[MountLine]:

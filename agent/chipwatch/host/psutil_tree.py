@@ -21,7 +21,7 @@ class PsutilTree(ProcTree):
     page = 1
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
-        """Raise ProcessLookupError if there is no process `pid`."""
+        """Raise ProcessLookupError without a process `pid`."""
         import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
 
         self._psutil = psutil
@@ -33,7 +33,7 @@ class PsutilTree(ProcTree):
         return CgroupLimits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
 
     def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
-        del ended  # no parent's totals include those of its children
+        del ended  # no parent's totals include its children's
         super()._update_totals((), parents, reapers)
 
     def _epoch(self, stat: Stat) -> int | None:
@@ -81,5 +81,5 @@ class PsutilTree(ProcTree):
 
 
 def tree_of(config: Where, pid: int, *, detailed: bool = False) -> ProcTree:
-    """Return the tree of `pid` as this system can read it; raise ProcessLookupError if there is no such process."""
+    """Return the tree of `pid` as this system can read it; raise ProcessLookupError without such a process."""
     return (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=detailed)

@@ -25,7 +25,7 @@ def own_program(module: str) -> tuple[str, ...]:
 
 
 class RecordSource(Generic[Key, Value]):
-    """Runs a program that prints records; its values are those of the last record."""
+    """Runs a program that prints records; its values come from the last record."""
 
     name = ""
     """Of the program, for messages."""
@@ -100,7 +100,7 @@ class ChildReader(RecordSource[Key, Value]):
         self._startup = StartupWait(self.period)
 
     def read(self, problems: list[str]) -> dict[Key, Value]:
-        """Return the same; the first call also adds the problems of records that came before it."""
+        """Return the values; the first call also adds the problems of earlier records."""
         problems += self._early
         self._early = ()
         return super().read(problems)

@@ -50,7 +50,7 @@ def quoted(text: bytes | str, limit: int = 120) -> str:
 
 
 class ChildProcess:
-    """A running program in a process group of its own; reading its output never waits."""
+    """A running program in a separate process group; reading its output never waits."""
 
     def __init__(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, *, pipe_size: int = 0
@@ -143,7 +143,7 @@ class SupervisedProcess:
         """Take the command, the seconds without a line after which it hangs, and the seconds between two clean runs."""
         self.command, self._name = command, name or Path(command[0]).name
         self.finished = False
-        """Whether the last lines ended a clean run."""
+        """True if the last lines ended a clean run."""
         self.failures = 0
         """Failed starts in a row."""
         self._timeout, self._interval, self._environment = timeout, interval, environment
@@ -268,7 +268,7 @@ class StartupWait:
 
     @property
     def is_over(self) -> bool:
-        """Whether readings no longer wait."""
+        """True if readings do not wait any more."""
         return time.monotonic() >= self._until
 
 

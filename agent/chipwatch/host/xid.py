@@ -1,4 +1,4 @@
-"""What to do about an Xid error, by NVIDIA's catalogue."""
+"""The action for an Xid error, by NVIDIA's catalogue."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ACTIONS: Final = {
 """The catalogue's immediate action -> ours; the others, such as CONTACT_SUPPORT for unused codes, become `none`."""
 NONE: Final = "none"
 APPLICATION: Final = frozenset({"restart_app", "ignore", NONE})
-"""Actions that ask nothing of who runs the machine."""
+"""Actions that an administrator need not take."""
 
 
 def _codes(spans: str) -> list[int]:
@@ -74,10 +74,10 @@ RESOLUTIONS: Final = {code: (now, later) for now, later, spans in CATALOGUE for 
 
 
 def is_applications_own(code: int) -> bool:
-    """Return whether an Xid asks nothing of who runs the machine; 45 comes with every application that is stopped."""
+    """Return whether an Xid needs no action of an administrator; 45 comes with every application that is stopped."""
     return code == 45 or action_of(code) in APPLICATION
 
 
 def action_of(code: int) -> str:
-    """Return what to do at once, a word of ACTIONS; `none` where the catalogue names nothing, or not the code."""
+    """Return the immediate action, a word of ACTIONS; `none` where the catalogue has no action, or not the code."""
     return ACTIONS.get(RESOLUTIONS.get(code, ("", ""))[0], NONE)

@@ -95,8 +95,8 @@ class AmdCollector(Collector):
         from chipwatch.collectors.amd.share import computing, find_slots  # noqa: PLC0415  only where it is asked for
 
         self._slots = self._slots or find_slots(sys)
-        found = computing(sys, self._slots)
-        used_on = ((card.dims, found.get(card.slot, {})) for card in self._cards.values())
+        sizes_on = computing(sys, self._slots)
+        used_on = ((card.dims, sizes_on.get(card.slot, {})) for card in self._cards.values())
         return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
     def devices(self) -> Iterable[Device]:

@@ -32,7 +32,7 @@ class GapSource:
         self._lacks: dict[Gap, float] = {}
         self._failures, self._retry_at = 0, 0.0
         self.useful = False
-        """Whether it has ever filled a gap."""
+        """True once it has filled a gap."""
 
     def fillable(self, gaps: Iterable[Gap], now: float) -> set[Gap]:
         """Return the gaps that the tool may be able to fill."""
@@ -49,8 +49,8 @@ class GapSource:
         if cards is None:
             return {}
         self._failures = 0
-        found = _by_slot(cards, self.tool.slots)
-        filled = {(slot, metric): found[slot][metric] for slot, metric in gaps if metric in found.get(slot, ())}
+        by_slot = _by_slot(cards, self.tool.slots)
+        filled = {(slot, metric): by_slot[slot][metric] for slot, metric in gaps if metric in by_slot.get(slot, ())}
         self.useful = self.useful or bool(filled)
         self._lacks |= dict.fromkeys(gaps - filled.keys(), now + HOUR)
         return filled
@@ -102,11 +102,11 @@ class Gaps:
 
 
 def _by_slot(cards: CardReadings, slots: Mapping[str, str]) -> Mapping[str, Readings]:
-    """Return the possible readings by PCI address; of a card that is divided, those of the first part."""
-    found: dict[str, Readings] = {}
+    """Return the possible readings by PCI address; a divided card has the readings of its first part."""
+    by_slot: dict[str, Readings] = {}
     for index, readings in cards.items():
         if slot := slots.get(index):
-            found.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in NOT_ZERO)})
-    for readings in found.values():
+            by_slot.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in NOT_ZERO)})
+    for readings in by_slot.values():
         gpu_metrics.add_shares(readings)
-    return found
+    return by_slot

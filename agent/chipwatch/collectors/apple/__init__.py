@@ -27,7 +27,7 @@ MACMON: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
 
 
 class AppleCollector(Collector):
-    """Reads the GPU of Apple silicon; no power limit is known of any chip, so there is no gpu.power.utilization."""
+    """Reads the GPU of Apple silicon; its power limit is unknown, so gpu.power.utilization is absent."""
 
     @dataclass(frozen=True, slots=True)
     class Config:

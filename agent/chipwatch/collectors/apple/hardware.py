@@ -1,7 +1,7 @@
 """
 A program that reads the GPU of Apple silicon from IOReport, the registry of devices and the SMC, and prints records.
 
-It is a process of its own, since a wrong call into these libraries ends the process. Apple documents none of the
+It runs as a separate process, since a wrong call into these libraries ends the process. Apple documents none of the
 three, and this has never run on a Mac: it follows other open programs, and is tested with a fake of the functions
 that it calls.
 """
@@ -31,7 +31,7 @@ class AppleHardware:
     """Reads the three sources; a value that none of them has is absent."""
 
     def __init__(self, libraries: Libraries, clock: Callable[[], float]) -> None:
-        """Take the paths of macOS's libraries and a monotonic clock (s); raise Unavailable if there is no GPU."""
+        """Take the paths of macOS's libraries and a monotonic clock (s); raise Unavailable without a GPU."""
         self._report: Report | None = None
         self._smc: Smc | None = None
         with ExitStack() as undo:
@@ -46,7 +46,7 @@ class AppleHardware:
             except Unavailable as problem:
                 if self._registry.statistics(*STATISTICS) == [None, None]:
                     raise Unavailable(f"no Apple GPU: {problem}, and no IOAccelerator has statistics") from problem
-            with suppress(Unavailable):  # there is no temperature
+            with suppress(Unavailable):  # then the temperature is absent
                 self._smc = Smc(self._registry)
                 undo.callback(self._smc.close)
             self._undo = undo.pop_all()

@@ -64,7 +64,7 @@ class HardwareReader(ChildReader[Metric, float]):
 
 def parse(line: bytes) -> Values:
     """
-    Return the values in a record of macmon; raise ValueError if it is none, or there is no GPU to read.
+    Return the values in a record of macmon; raise ValueError if it is not one, or has no GPU.
 
     The share of time (gpu_active_ratio) is there since 0.8.0; older versions have only the share of the maximum
     clock. gpu_usage is [MHz, ratio]; 0.8.0 lacks it, 0.8.1 has it again. The memory in a record is the machine's.

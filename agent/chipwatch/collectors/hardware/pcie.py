@@ -48,18 +48,18 @@ class _Device:
 
     def errors(self) -> dict[str, int]:
         """Return the errors by kind; none where the kernel does not count them."""
-        found = {kind: TOTAL.search(text(self._folder / f"aer_dev_{kind}")) for kind in KINDS}
-        return {kind: int(total[1]) for kind, total in found.items() if total}
+        totals = {kind: TOTAL.search(text(self._folder / f"aer_dev_{kind}")) for kind in KINDS}
+        return {kind: int(total[1]) for kind, total in totals.items() if total}
 
     def link(self) -> tuple[int, int] | None:
-        """Return the lanes in use and those that both ends can use, None if there is no link."""
+        """Return the lanes in use and the lanes that both ends can use, None without a link."""
         width = number(self._folder / "current_link_width")
         return (width, self._expected) if width in WIDTHS and self._expected else None
 
     def speed(self) -> float | None:
-        """Return the speed in GT/s, None if there is no link."""
-        found = RATE.match(text(self._folder / "current_link_speed"))
-        return float(found[1]) if found else None
+        """Return the speed in GT/s, None without a link."""
+        rate = RATE.match(text(self._folder / "current_link_speed"))
+        return float(rate[1]) if rate else None
 
 
 class Pcie:
@@ -81,8 +81,8 @@ class Pcie:
         devices = {name: device for name, device in self._devices.items() if device}
         errors = {name: device.errors() for name, device in devices.items()}
         for kind in KINDS:
-            if known := {name: counts[kind] for name, counts in errors.items() if kind in counts}:
-                yield self._counters.total(ERRORS, at, known, Dimensions(kind=kind))
+            if members := {name: counts[kind] for name, counts in errors.items() if kind in counts}:
+                yield self._counters.total(ERRORS, at, members, Dimensions(kind=kind))
         links = {name: link for name, device in devices.items() if (link := device.link())}
         if links:
             yield DEGRADED.point(at, sum(width < expected for width, expected in links.values()))
@@ -102,9 +102,9 @@ class Pcie:
             folders = {folder.name: folder for folder in sorted(self._folder.iterdir())}
         except OSError:
             folders = {}
-        known = self._devices
+        devices = self._devices
         self._devices = {
-            name: known[name] if name in known else self._watched(folder) for name, folder in folders.items()
+            name: devices[name] if name in devices else self._watched(folder) for name, folder in folders.items()
         }
 
     def _watched(self, folder: Path) -> _Device | None:

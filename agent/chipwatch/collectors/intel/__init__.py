@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, Readings, client
+from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, Readings, parse_client
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
@@ -89,7 +89,7 @@ class IntelCollector(Collector):
             from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  only if a process tree is watched
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
-                self._share = IntelShare(config.proc, ProcTree(config, config.pid, detailed=False), client)
+                self._share = IntelShare(config.proc, ProcTree(config, config.pid, detailed=False), parse_client)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         now = self._clock()
@@ -118,8 +118,10 @@ class IntelCollector(Collector):
         if not self._cards or (pids := self._open.by_process()) is None:
             return None
         dims = {card.slot: card.dims for card in self._cards.values()}
-        found = clients(self._config.proc, pids, client)
-        return [DeviceProcess(dims[slot], one.pid, one.memory) for (slot, _), one in found.items() if slot in dims]
+        users = clients(self._config.proc, pids, parse_client)
+        return [
+            DeviceProcess(dims[slot], client.pid, client.memory) for (slot, _), client in users.items() if slot in dims
+        ]
 
     def devices(self) -> Iterable[Device]:
         """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""

@@ -24,7 +24,7 @@ ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
 RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
 
 Readings = dict[Metric, float]
-"""What was read of one card, in the metrics' units."""
+"""Values of one card, in the metrics' units."""
 
 
 class IntelCard(CardFiles):
@@ -68,7 +68,7 @@ class IntelCard(CardFiles):
         return readings
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        """Return the readings, and those of a tool for which sysfs has no file."""
+        """Return the readings, completed by a tool's where sysfs has no file."""
         own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._energy else set()
         own |= {gpu_metrics.UTILIZATION} if self._idle else set()
         return {metric: value for metric, value in from_tool.items() if metric not in own} | readings
@@ -97,7 +97,7 @@ class IntelCard(CardFiles):
         return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
 
 
-def client(pid: int, fields: dict[str, str]) -> DrmClient:
+def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
     """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError if it is neither."""
     if fields["drm-driver"] not in {"i915", "xe"}:
         raise KeyError("drm-driver")
@@ -121,7 +121,7 @@ class IntelShare(TreeClients):
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
         for card in cards:
-            memory = [one.memory for one in self.of(card.slot) if one.memory is not None]
+            memory = [one.memory for one in self.on_card(card.slot) if one.memory is not None]
             if memory:
                 yield gpu_metrics.PROCESS_MEMORY_USED.point(at, sum(memory), card.dims)
             if (share := self.utilization(card.slot)) is not None:

@@ -1,4 +1,4 @@
-"""Who uses this machine: the jobs of Slurm and the owners of processes on accelerators; docs/jobs.md."""
+"""The users of this machine: the jobs of Slurm and the owners of processes on accelerators; docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OOM_KILLS: Final = counter(
 PROCESSES: Final = 4
 """Processes of a job whose state is read in each tick."""
 MAX_OTHERS: Final = 256
-"""Processes without a cgroup of their own whose CPU time is read in each tick."""
+"""Processes without a job's cgroup whose CPU time is read in each tick."""
 BLOCKED: Final = "D"
 """State of a process in an uninterruptible wait."""
 
@@ -56,7 +56,7 @@ class JobsCollector(Collector):
         max_jobs: int = 64
         """The most jobs that are read."""
         mapping: Path | None = None
-        """Folder in which Slurm's prolog writes who has which GPU; those that are known from others unless set."""
+        """Folder in which Slurm's prolog writes the job of each GPU; the usual folders unless set."""
         kubelet: Path | None = None
         """The kubelet's socket; var/lib/kubelet/pod-resources/kubelet.sock below `root` unless set."""
         logs: Path | None = None
@@ -102,30 +102,30 @@ class JobsCollector(Collector):
         assert owners is not None
         assert allocations is not None
         processes = owners.of_drivers(self._pids)
-        found = {pid: process.owner for pid, process in processes.items()}
-        self._find_groups(found.values(), at)
+        owners_of = {pid: process.owner for pid, process in processes.items()}
+        self._find_groups(owners_of.values(), at)
         granted = allocations.read()
         if not granted and not allocations.source:
             granted = self._by_environment(processes.values())
         missing = owners.missing | allocations.missing
-        plain = [one for one in granted if one.source == "kubelet" or not one.device.isdecimal()]
+        plain = [grant for grant in granted if grant.source == "kubelet" or not grant.device.isdecimal()]
         if len(plain) < len(granted) and self._is_sliced():
             granted = plain
-            missing["numbers"] = "with MIG, Slurm's numbers are not those of the GPUs: jobs have what they use"
-        known = {group.owner.key: group.owner for group in self._groups.values()}
+            missing["numbers"] = "with MIG, Slurm numbers the GPUs differently: jobs have what they use"
+        named = {group.owner.key: group.owner for group in self._groups.values()}
         granted = [
-            one._replace(owner=known[key]._replace(container=one.owner.container or known[key].container))
-            if (key := one.owner.key) in known else one
-            for one in granted
+            grant._replace(owner=named[key]._replace(container=grant.owner.container or named[key].container))
+            if (key := grant.owner.key) in named else grant
+            for grant in granted
         ]  # fmt: skip
-        cpu, blocked, waiting = self._states(found)
+        cpu, blocked, waiting = self._states(owners_of)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         if self._left_out:
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         assert self._waits is not None
         moment = self._clock()
-        used = self._waits.read(self._idle & found.keys(), self._pids, moment / 1e9)
-        self._facts = JobFacts(moment, found, granted, uses, cpu, blocked, missing, used)
+        used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
+        self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used)
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
             dims = use.owner.dims(user="user" in self._config.dimensions)
             if use.cpu is not None:
@@ -142,8 +142,8 @@ class JobsCollector(Collector):
         if not self._facts or not self._allocations:
             return ""
         by_environment = "their environment" if self._facts.allocations else "processes only"
-        found = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
-        return "; ".join((found, *self._facts.missing.values()))
+        count = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
+        return "; ".join((count, *self._facts.missing.values()))
 
     def close(self) -> None:
         for group in self._groups.values():
@@ -162,8 +162,8 @@ class JobsCollector(Collector):
         for path, owner in new.items():
             if len(self._groups) >= self._config.max_jobs:
                 self._left_out += 1
-            elif (found := cgroup.at(self._config.proc, self._config.sys, path)).places:
-                self._groups[path] = JobGroup(owner, found, at)
+            elif (group := cgroup.at(self._config.proc, self._config.sys, path)).places:
+                self._groups[path] = JobGroup(owner, group, at)
 
     def _by_environment(self, processes: Iterable[OwnedProcess]) -> list[Allocation]:
         """Return the devices that the environment of jobs' processes names."""
@@ -177,14 +177,14 @@ class JobsCollector(Collector):
         return [Allocation(device, owner, "environment") for device, owner in named]
 
     def _is_sliced(self) -> bool:
-        """Return whether a GPU is cut into instances: Slurm numbers those of all GPUs of the machine."""
+        """Return whether a GPU is cut into instances: Slurm numbers the instances of all GPUs together."""
         return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
-    def _states(self, found: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str]]:
+    def _states(self, owners: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str]]:
         """Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits."""
         proc, cpu = str(self._config.proc), dict[int, float]()
         blocked, waiting, count = set[int](), set[str](), Counter[str]()
-        for pid, owner in found.items():
+        for pid, owner in owners.items():
             own = owner.cgroup if owner.cgroup in self._groups else ""
             count[own] += 1
             if count[own] > (PROCESSES if own else MAX_OTHERS):

@@ -84,7 +84,7 @@ def _only_number(file: KeptFile | None) -> int | None:
 def _stalled(file: KeptFile | None, kind: bytes) -> float | None:
     """Return the seconds of stall in a pressure file, None where the kernel keeps no statistics (psi=0)."""
     try:
-        found = dict(STALL.findall(file.read())) if file else {}
+        totals = dict(STALL.findall(file.read())) if file else {}
     except OSError:
         return None
-    return int(found[kind]) / 1e6 if kind in found else None
+    return int(totals[kind]) / 1e6 if kind in totals else None

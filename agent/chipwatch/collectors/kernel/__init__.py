@@ -33,7 +33,7 @@ STATE: Final = "kernel.json"
 MAX_STATE: Final = 1 << 16
 """Bytes of that file."""
 SAVE: Final = 60.0
-"""Most seconds until what was read is saved, where nothing was counted; else it is saved at once."""
+"""Most seconds until a reading without a new count is saved; a new count is saved at once."""
 MAX_MESSAGE: Final = 300
 """Characters of a message that is shown as evidence."""
 
@@ -116,7 +116,7 @@ class KernelCollector(Collector):
             self._log = None
 
     def _load(self, log: KernelLog) -> None:
-        """Take the counts of an earlier process of this boot; raise OSError and what a wrong file may raise."""
+        """Take the counts of an earlier process of this boot; raise OSError, and errors of a malformed file."""
         if self.state is None or not self._boot:
             return
         with (self.state / STATE).open("rb") as file:
@@ -129,12 +129,12 @@ class KernelCollector(Collector):
             self._evidence = shown | self._evidence
 
     def _save(self, log: KernelLog) -> None:
-        """Keep the counts in the state folder, if that is there and this user's, as it is where a spool is kept."""
+        """Keep the counts in the state folder, if it exists and belongs to this user."""
         self._saved = time.monotonic()
         folder = self.state
         if folder is None or log.next is None or not self._since:
             return
-        shown = {dims["kind"]: of for dims, of in self._evidence.items()}
+        shown = {dims["kind"]: last for dims, last in self._evidence.items()}
         kept = {"boot": self._boot, "next": log.next, "lost": self._lost + log.lost, "since": self._since}
         with suppress(OSError):
             if folder.stat().st_uid == os.geteuid():

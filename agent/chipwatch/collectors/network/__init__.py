@@ -1,4 +1,4 @@
-"""Traffic, errors and drops of the network interfaces; what TCP sent again, and what the cloud held back."""
+"""Traffic, errors and drops of the network interfaces; retransmissions of TCP, and limits of the cloud."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class NetworkCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What to count."""
+        """Interfaces to count."""
 
         proc: Path = Path("/proc")
         loopback: bool = False
@@ -186,7 +186,7 @@ class NetworkCollector(Collector):
 
     def _read(self, source: _Proc | _Psutil) -> dict[str, _Traffic]:
         counts_all, traffic = self._config.loopback, source.read()
-        return {name: of for name, of in traffic.items() if counts_all or not source.loopback.fullmatch(name)}
+        return {name: counted for name, counted in traffic.items() if counts_all or not source.loopback.fullmatch(name)}
 
 
 def _interface(name: str, counters: Counters) -> _Interface:

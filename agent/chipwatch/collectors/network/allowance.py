@@ -1,9 +1,9 @@
 """
-What the cloud's network cards held back, from the counters that `ethtool -S` shows; no right is needed.
+Packets that the cloud's network cards held back, from the counters that `ethtool -S` shows; needs no permission.
 
 ENA counts each allowance of the instance that was exceeded:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-network-performance-ena.html
-gVNIC knows of no allowance, but counts the packets that its receive queues dropped (gve_ethtool.c of Linux).
+gVNIC has no allowance, but counts the packets that its receive queues dropped (gve_ethtool.c of Linux).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Ethtool = Callable[[str, bytes], bytes]
 
 
 def ethtool(interface: str, request: bytes) -> bytes:
-    """Return what the kernel makes of a request of ethtool; raise OSError."""
+    """Return the kernel's answer to a request of ethtool; raise OSError."""
     import fcntl  # noqa: PLC0415  # not on Windows
 
     data = array("B", request)

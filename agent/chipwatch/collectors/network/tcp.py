@@ -1,4 +1,4 @@
-"""What TCP of this network namespace had to repeat or refuse: /proc/net/snmp and /proc/net/netstat."""
+"""Retransmissions and refused connections of TCP in this network namespace: /proc/net/snmp and /proc/net/netstat."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class NeuronCollector(Collector):
         path: Path | None = None
         """The program neuron-monitor; unless set, the first one in PATH and /opt/aws/neuron/bin."""
         ecc: Literal["cumulative", "per_period"] = "cumulative"
-        """Whether the monitor's ECC counts are cumulative since the driver was loaded, as in sysfs, or per period."""
+        """The monitor's ECC counts are cumulative since the driver was loaded, as in sysfs, or per period."""
         neuron_runtime_tag: bool = False
         """Separate series of runtimes by tag (NEURON_PROCESS_TAG); filled from --common-dims."""
         interval: float = 5.0
@@ -120,7 +120,7 @@ class NeuronCollector(Collector):
         return self._records.processes(self._clock()) if self._records else None
 
     def devices(self) -> Iterable[Device]:
-        return [Device(one.dims, ids=(f"core{one.dims['neuron_core']}",)) for one in self.processes() or ()]
+        return [Device(process.dims, ids=(f"core{process.dims['neuron_core']}",)) for process in self.processes() or ()]
 
     def describe(self) -> str:
         devices = self._records.machine.devices if self._records else None

@@ -2,7 +2,7 @@
 Turns the metric groups of a record into rows, merged over runtimes.
 
 Each runtime lists every core of the machine, with 0 for cores of other runtimes. So utilization is the maximum over
-runtimes, bytes and rates are sums, and a latency is that of the slowest runtime.
+runtimes, bytes and rates are sums, and a latency is the slowest runtime's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Groups:
     """Turns the groups of one record into rows."""
 
     def __init__(self, series: NeuronSeries, reader: RecordReader, level: Level) -> None:
-        """Read what metrics up to `level` need."""
+        """Read the values of metrics up to `level`."""
         self._rows, self._reader = series.rows, reader
         self._detailed, self._all = level >= Level.DETAILED, level >= Level.ALL
 

@@ -1,4 +1,4 @@
-"""Where records of neuron-monitor come from: a process of ours, or standard input."""
+"""The sources of neuron-monitor's records: a process of ours, or standard input."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ WAIT_MS: Final = 20
 
 
 class RecordSplitter(LineSplitter):
-    """Splits bytes into records: one on a line, or pretty-printed with `{` and `}` on lines of their own."""
+    """Splits bytes into records: one on a line, or pretty-printed with `{` and `}` on separate lines."""
 
     what = "a record"
 
     def __init__(self, report: Callable[[str], None], max_size: int = MAX_RECORD) -> None:
-        """Report what is longer than `max_size` bytes."""
+        """Report records longer than `max_size` bytes."""
         super().__init__(report, max_size)
         self._lines: list[bytes] = []
 
@@ -171,5 +171,4 @@ class Input:
         """Do nothing: the input belongs to the caller."""
 
     def describe(self) -> str:
-        """Return what is read."""
         return "standard input"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chipwatch.collectors.neuron import NeuronCollector
 
 PERIODS: Final = 3
-"""Periods after which a gauge that was not repeated is no longer reported."""
+"""Periods after which a gauge that was not repeated expires."""
 MAX_PERIOD: Final = 3600.0
 """Seconds; a longer period in a record is not believed."""
 SHORT: Final = 0.5
@@ -134,8 +134,8 @@ class NeuronRecords:
 
     def processes(self, now: float) -> list[DeviceProcess] | None:
         """Return the runtimes on each core while the last record is recent (`now`: monotonic s), else None."""
-        until, found = self._processes
-        return found if now <= until else None
+        until, processes = self._processes
+        return processes if now <= until else None
 
     def _take_runtimes(self, listed: Any, start_time: int) -> None:
         given = self.reader.expect(listed, list, "neuron_runtime_data")
@@ -152,9 +152,9 @@ class NeuronRecords:
         ]
         pids = ((runtime.pid, report) for runtime, report in reports if isinstance(runtime.pid, int))
         on_cores = [(core, pid, used) for pid, report in pids for core, used in cores_of(report)]
-        found_on = [(self._series.core(core), pid, used) for core, pid, used in on_cores]
-        self._processes = self._until, [DeviceProcess(dims, pid, used) for dims, pid, used in found_on if dims]
-        found: dict[str, list[Entry]] = {}
+        placed = [(self._series.core(core), pid, used) for core, pid, used in on_cores]
+        self._processes = self._until, [DeviceProcess(dims, pid, used) for dims, pid, used in placed if dims]
+        entries_of: dict[str, list[Entry]] = {}
         for runtime, report in reports:
             tag = self._tag(runtime.neuron_runtime_tag)
             for key, content in report.items():
@@ -162,12 +162,12 @@ class NeuronRecords:
                 if name not in self._merge:
                     self.reader.report_once(f"the group {quoted(key)} of a runtime is unknown")
                     continue
-                entries, group = found.setdefault(name, []), self.reader.group(content, name)
+                entries, group = entries_of.setdefault(name, []), self.reader.group(content, name)
                 if group and not self._is_noise(name, runtime.pid, group):
                     entries.append((tag, group))
         # A group with its own period is not in each record: its rows are kept as long as any runtime reports.
-        for name in found if reports else self._merge:
-            entries = found.get(name, [])
+        for name in entries_of if reports else self._merge:
+            entries = entries_of.get(name, [])
             self._keep(name, self._merge[name](entries))
             if name == COUNTED:
                 self._count(entries, start_time)
@@ -230,13 +230,13 @@ class NeuronRecords:
 
 
 def cores_of(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """Yield each core on which a runtime has memory or works, and the bytes: it lists those of others with zeros."""
+    """Yield each core on which a runtime has memory or works, and the bytes; it lists the other cores with zeros."""
     counters, memory = report.get("neuroncore_counters"), report.get("memory_used")
     cores = counters.neuroncores_in_use if isinstance(counters, RecordGroup) else None
     used = memory.neuron_runtime_used_bytes if isinstance(memory, RecordGroup) else None
     parts = used.get("usage_breakdown") if isinstance(used, dict) else None
     sizes = parts.get("neuroncore_memory_usage") if isinstance(parts, dict) else None
-    cores, sizes = ((found if isinstance(found, dict) else {}) for found in (cores, sizes))
+    cores, sizes = ((part if isinstance(part, dict) else {}) for part in (cores, sizes))
     for key in sorted(cores.keys() | sizes.keys()):
         core, size = cores.get(key), sizes.get(key)
         values = size.values() if isinstance(size, dict) else ()

@@ -102,7 +102,7 @@ class Part:
 
 
 class Instance(Part):
-    """A MIG instance, with memory and processes of its own; only GPM reports its utilization."""
+    """A MIG instance, with separate memory and processes; only GPM reports its utilization."""
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
         super().__init__(handle, dims, metrics, level)
@@ -156,7 +156,7 @@ class Gpu(Part):
         self.watts: float | None = None
         self._limit: float | None = None
         self._is_failing = False
-        """Whether most groups of queries failed, the last time that all were asked."""
+        """True if most groups of queries failed, the last time that all were asked."""
         self._driver = fields
         self._action: str | None = None
         """The recovery action that the driver asks for; None if not known."""
@@ -194,7 +194,7 @@ class Gpu(Part):
         return [*self.instances.values()] or [self]
 
     def read(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        """Yield all readings, those of the slow path only if `slow`; for a lost GPU only its state."""
+        """Yield all readings, expensive ones only if `slow`; for a lost GPU only its state."""
         for part in (self, *self.instances.values()):
             part.begin(now)
         self.lost, self.joules, self.watts = self.handle is None, None, None
@@ -215,12 +215,12 @@ class Gpu(Part):
             yield self.metrics.state.point(at, 1, self.dims)
 
     def troubles(self) -> list[str]:
-        """Return the error messages of this tick, including those of the instances."""
+        """Return the error messages of this tick, also the instances'."""
         queries = [part.query for part in (self, *self.instances.values())]
         return [*dict.fromkeys(text for query in (*queries, self.health.query) for text in query.troubles.values())]
 
     def close(self) -> None:
-        """Free the driver's resources, including those of the instances."""
+        """Free the driver's resources, also the instances'."""
         super().close()
         for instance in self.instances.values():
             instance.close()
@@ -272,18 +272,18 @@ class Gpu(Part):
         yield from self._activity(at, now, self.handle)
 
     def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        found = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
+        values = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
         for in_kib, in_bytes in LINKS.items():
-            if in_kib in found:
-                found.pop(in_bytes, None)
+            if in_kib in values:
+                values.pop(in_bytes, None)
         if slow:
-            self._action = self._driver.action(found)
+            self._action = self._driver.action(values)
         yield from self._recovery(at)
-        if (value := found.get(MEMORY_TEMPERATURE)) is not None:
+        if (value := values.get(MEMORY_TEMPERATURE)) is not None:
             yield self.metrics.memory_temperature.point(at, value, self.dims)
-        if (value := found.get(ROWS_FAILED)) is not None:
+        if (value := values.get(ROWS_FAILED)) is not None:
             yield self.metrics.rows_failed.point(at, bool(value), self.dims)
-        counted = {n: v for n, v in found.items() if n in self._counters and self._is_counted(n, v, at, now)}
+        counted = {n: v for n, v in values.items() if n in self._counters and self._is_counted(n, v, at, now)}
         for number, value in counted.items():
             metric, unit, dims, life = self._counters[number]
             if self.detailed or metric.level == Level.BASIC:
@@ -291,7 +291,7 @@ class Gpu(Part):
         yield from self._power(at, now, counted.get(ENERGY))
 
     def _recovery(self, at: int) -> Iterator[Datapoint]:
-        """Yield the requested recovery, and what was requested before; a GPU that never needed one has no series."""
+        """Yield the requested recovery, and earlier ones as 0; a GPU that never needed one has no series."""
         if self._action is not None:
             self._actions |= {self._action} - {NONE}
             for action in sorted(self._actions):

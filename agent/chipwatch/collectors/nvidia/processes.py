@@ -28,30 +28,30 @@ class Tree:
     """
     Finds the process tree on GPUs by the pids that the driver reports, and reads its usage.
 
-    Drivers report the machine's pids, newer ones those of the caller's PID namespace; in a container they may report
+    Drivers report the machine's pids, newer ones the pids of the caller's namespace; in a container they may report
     no pid or no memory. There, a GPU whose device file a member has open counts as used by the tree alone.
     """
 
     def __init__(self, config: Where, pid: int) -> None:
-        """Raise ProcessLookupError if there is no process `pid`."""
+        """Raise ProcessLookupError without a process `pid`."""
         self._proc = config.proc
         self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
         self._contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
-        """Whether this process is not in the machine's initial PID namespace."""
+        """True if this process is outside the machine's initial PID namespace."""
         self._members: frozenset[int] = frozenset()
         self._pids: frozenset[int] = frozenset()
         """The pids that the driver may report for the members, as of the last refresh."""
         self._open: set[str] | None = None
         """The GPUs' device files that members have open; None: not read yet in this tick."""
         self.method = NOWHERE
-        """How the tree was found on a GPU."""
+        """The way in which the tree was found on a GPU."""
 
     def refresh(self) -> None:
         """Read the members of the tree."""
         self.method, self._open = NOWHERE, None
         members = self._members = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
-        # If /proc is not that of our own namespace, a member has one pid there and another one here.
+        # If /proc belongs to another namespace than ours, a member has one pid there and another one here.
         depth = self._depth
         numbers = [self._numbers(pid) for pid in members] if depth > 0 else []
         self._pids = members | {pids[depth] for pids in numbers if len(pids) > depth}

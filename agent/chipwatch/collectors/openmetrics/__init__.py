@@ -74,7 +74,7 @@ _Answers = SimpleQueue[tuple[_Source, ScrapeResponse | str]]
 
 
 class OpenmetricsCollector(Collector):
-    """Scrapes each endpoint on a thread of its own; a failing endpoint loses only its own points."""
+    """Scrapes each endpoint on a separate thread; a failing endpoint loses only its own points."""
 
     dynamic = True
     """The pages determine the metrics; `metrics` is empty."""
@@ -111,7 +111,10 @@ class OpenmetricsCollector(Collector):
         from chipwatch.collectors.openmetrics.fetch import Scraper  # noqa: PLC0415  # loads http.client
 
         self._readings = SimpleQueue()
-        self._sources = [_Source(name, of, Scraper(of), self._readings) for name, of in self._config.endpoints.items()]
+        self._sources = [
+            _Source(name, endpoint, Scraper(endpoint), self._readings)
+            for name, endpoint in self._config.endpoints.items()
+        ]
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         now = time.monotonic()
@@ -125,7 +128,7 @@ class OpenmetricsCollector(Collector):
                 source.series = len(points)
                 yield from points
             problems += map(source.message, troubles)
-        problems += [of.message("a scrape does not return") for of in self._sources if of.overdue(now)]
+        problems += [source.message("a scrape does not return") for source in self._sources if source.overdue(now)]
         if problems:
             raise PartlyCollected(problems)
 
@@ -141,7 +144,10 @@ class OpenmetricsCollector(Collector):
             answers[source], source.is_waiting = answer, False
 
     def describe(self) -> str:
-        names = [f"{of.name} ({'no page' if of.series is None else f'{of.series} series'})" for of in self._sources]
+        names = [
+            f"{source.name} ({'no page' if source.series is None else f'{source.series} series'})"
+            for source in self._sources
+        ]
         return f"{len(names)} endpoint{'s' * (len(names) != 1)}: {', '.join(names)}" if names else ""
 
     def close(self) -> None:

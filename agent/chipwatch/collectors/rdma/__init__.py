@@ -2,7 +2,7 @@
 InfiniBand, RoCE and EFA ports, from sysfs.
 
 Each driver has other counters (Documentation/ABI/stable/sysfs-class-infiniband of Linux), so every file that is there
-is read. A counter may cost a command to the card's firmware: hence an interval of its own, and only the files that the
+is read. A counter may cost a command to the card's firmware: hence a separate interval, and only the files that the
 level needs.
 """
 
@@ -29,7 +29,7 @@ SETTINGS: Final = frozenset({"lifespan"})
 WHOLE: Final = "all"
 """The dimension `port` of counters that the driver has for the device as a whole."""
 REFUSALS: Final = 3
-"""So many files that fail before one is read: the firmware refuses, and each further question floods the kernel log."""
+"""If so many files fail before one is read, the firmware refuses; each further reading would add to the kernel log."""
 
 
 class _Port:
@@ -49,7 +49,7 @@ class _Port:
         self._retry: dict[str, Backoff] = {}
 
     def gauges(self, at: int) -> Iterator[Datapoint]:
-        """Yield state and rate; a missing file costs itself. Raise OSError if the port refuses or is gone."""
+        """Yield state and rate; a missing file loses only its value. Raise OSError if the port refuses or is gone."""
         if self.dims["port"] != WHOLE:
             self._folder.stat()
             if state := _content(self._folder / "state", FileNotFoundError):
@@ -60,14 +60,14 @@ class _Port:
                 yield RATE.point(at, float(rate), self.dims)
 
     def counters(self, at: int, now: float, level: Level) -> Iterator[Datapoint]:
-        """Yield the counters; a file that fails costs itself. Raise OSError if the first REFUSALS files fail."""
+        """Yield the counters; a failed file loses only its value. Raise OSError if the first REFUSALS files fail."""
         values = self._read(now)
         if not values.keys() <= self._known:
             if self._known:  # a counter may come from another file now
                 self._counters.restart()
             self._known.update(values)
-            known = [name for name in self.files if name in self._known]
-            self._series = [series for series in plan(known, self.dims) if series.metric.level <= level]
+            readable_files = [name for name in self.files if name in self._known]
+            self._series = [series for series in plan(readable_files, self.dims) if series.metric.level <= level]
         for metric, dims, files, factor in self._series:
             readable = {name: values[name] for name in files if name in values}
             if metric is ERRORS and readable:
@@ -120,7 +120,7 @@ class _Device:
         return not self._backoff.allows(now)
 
     def points(self, at: int, now: float) -> Iterator[Datapoint]:
-        """Yield what can be read; raise OSError with what the device refuses."""
+        """Yield all readable values; raise OSError with the reason if the device refuses."""
         try:
             for port in self._parts:
                 yield from port.gauges(at)
@@ -132,11 +132,11 @@ class _Device:
 
 
 class RdmaCollector(Collector):
-    """Reads the ports of all RDMA devices, at an interval of its own."""
+    """Reads the ports of all RDMA devices, at a separate interval."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What may be set under [collectors.rdma]."""
+        """The options of [collectors.rdma]."""
 
         every: float = 15.0
         """Seconds between two readings, at least; each one costs commands to the firmware of the cards."""

@@ -1,4 +1,4 @@
-"""What the counters of the drivers are to us; each driver has other ones."""
+"""The drivers' counters as our metrics; each driver has other ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LINK_ERROR: Final = re.compile(
     r"|port_(rcv|xmit)_(constraint_)?errors|port_rcv_remote_physical_errors|port_(rcv|xmit)_discards"
     r"|[rt]x_roce_(errors|discards)|(un)?recoverable_err(ors)?|rx_drops|ip[46]InDiscards|rxVlanErrors"
 )
-"""What ERRORS adds up; an application's own errors, such as a wrong key, are in DETAIL only."""
+"""The counters in ERRORS; an application's own errors, such as a wrong key, are in DETAIL only."""
 ERROR: Final = re.compile(
     r"err|discard|drop|over(run|flow)|ovr|nak|out_of_|exceed|missing|timeout|truncated|noroute|impaired|unresponsive",
     re.IGNORECASE,
@@ -81,21 +81,21 @@ class CounterSeries(NamedTuple):
     factor: int = 1
 
 
-def plan(known: Sequence[str], dims: Dimensions) -> Iterator[CounterSeries]:
+def plan(names: Sequence[str], dims: Dimensions) -> Iterator[CounterSeries]:
     """Yield the series that the readable files make."""
     used: set[str] = set()
     for metric, more, choices in FIRST_OF:
         for files in (tuple(choice.split("+")) for choice in choices):
-            if all(name in known for name in files):
+            if all(name in names for name in files):
                 used.update(files)
                 yield CounterSeries(metric, dims | more, files, 4 if WORDS.fullmatch(files[0]) else 1)
                 break
-    if errors := tuple(name for name in known if LINK_ERROR.fullmatch(name)):
+    if errors := tuple(name for name in names if LINK_ERROR.fullmatch(name)):
         yield CounterSeries(ERRORS, dims, errors)
-    for name in known:
-        if found := OPERATION.fullmatch(name):
-            metric = SIZES if found[2] == "bytes" else OPERATIONS
-            yield CounterSeries(metric, dims | {"operation": found[1]}, (name,))
+    for name in names:
+        if operation := OPERATION.fullmatch(name):
+            metric = SIZES if operation[2] == "bytes" else OPERATIONS
+            yield CounterSeries(metric, dims | {"operation": operation[1]}, (name,))
         elif ERROR.search(name):
             yield CounterSeries(DETAIL, dims | {"error": name}, (name,))
         elif name not in used:

@@ -1,4 +1,4 @@
-"""Whether storage still works: NVMe drives, file systems that turned read-only, servers of NFS and Lustre."""
+"""Health of storage: NVMe drives, file systems that turned read-only, servers of NFS and Lustre."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ TIMEOUT: Final = 1.0
 
 
 class StorageCollector(Collector):
-    """Reads the health of local and remote storage, at an interval of its own; touches no file system."""
+    """Reads the health of local and remote storage, at a separate interval; touches no file system."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What may be set under [collectors.storage]."""
+        """The options of [collectors.storage]."""
 
         every: float = 15.0
         """Seconds between two readings, at least."""
@@ -164,9 +164,9 @@ class StorageCollector(Collector):
     def _lustre_points(self, at: int) -> Iterator[Datapoint]:
         states = {}
         for path in self._imports():
-            found = dict(TARGET.findall(text(path)))
-            if "state" in found:
-                states[found.get("target", path.parent.name).removesuffix("_UUID")] = found["state"] in STATES
+            fields = dict(TARGET.findall(text(path)))
+            if "state" in fields:
+                states[fields.get("target", path.parent.name).removesuffix("_UUID")] = fields["state"] in STATES
         if states:
             yield DISCONNECTED.point(at, sum(not connected for connected in states.values()))
         for target, connected in states.items():

@@ -26,7 +26,7 @@ REPLIES: Final = {b"tcp": (6, 7), b"rdma": (6, 7), b"udp": (3, 4)}
 
 
 class MountCounts(NamedTuple):
-    """What is known of one mount: requests, bytes, and for read, write and other requests their number and time (s)."""
+    """One mount: requests, bytes, and for read, write and other requests their number and time (s)."""
 
     sent: int
     received: int
@@ -103,7 +103,7 @@ class Nfs:
         self._sources: dict[str, _Source] = {}
 
     def points(self, at: int, now: float, counts: dict[str, MountCounts]) -> Iterator[Datapoint]:
-        """Yield the points of what `parsed` returned."""
+        """Yield the points of `counts`, as returned by `parsed`."""
         self._sources = {name: self._sources.get(name) or _Source(name) for name in counts}
         for name, source in self._sources.items():
             yield from source.points(at, now, counts[name])

@@ -1,8 +1,8 @@
 """
 Google TPUs, read from the runtime in the training process.
 
-libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs; without a workload there
-are no values. message.py encodes and decodes the few messages that are needed of tpu_metric_service.proto:
+libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs, and only then. message.py
+encodes and decodes the few messages that are needed of tpu_metric_service.proto:
 https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Without grpcio the
 SDK of the user's libtpu is used, in a child process. Only the SDK reports the utilization of the tensor cores,
 throttling and the links between chips, so `sdk` adds it to gRPC; it is off by default, because libtpu may serve one
@@ -32,8 +32,8 @@ from chipwatch.collectors.tpu.runtime import (
     THROTTLE,
     TOTAL,
     USED,
-    Found,
     RuntimeService,
+    RuntimeValues,
 )  # fmt: skip
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
@@ -146,13 +146,13 @@ class TpuCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         assert self._chips is not None
         problems: list[str] = []
-        found = self._service.read(problems) if self._service else {}
+        by_key = self._service.read(problems) if self._service else {}
         if self._sdk:
-            found = {**found, **self._sdk.read(problems)}
-        for metric, index, value in readings(found, self._chips.devices, problems):
+            by_key = {**by_key, **self._sdk.read(problems)}
+        for metric, index, value in readings(by_key, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
-        for link, fault in found.get(LINKS, {}).items():
+        for link, fault in by_key.get(LINKS, {}).items():
             if 0 <= fault <= 10:
                 yield LINK_FAULT.point(at, fault, Dimensions(link=link))
         if self._service:
@@ -165,15 +165,15 @@ class TpuCollector(Collector):
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes that have a chip's device file open; None without the right to see them."""
         self._open = self._open or OpenDevices(self._config.proc, r"/dev/(accel|vfio/)\d+")
-        if not self._chips or (found := self._open.by_process()) is None:
+        if not self._chips or (files_of := self._open.by_process()) is None:
             return None
-        return [DeviceProcess(dims, pid) for pid, files in found.items() for dims in self._of(files)]
+        return [DeviceProcess(dims, pid) for pid, files in files_of.items() for dims in self._of(files)]
 
     def devices(self) -> Iterable[Device]:
         return [Device(dims, ids=(f"tpu{index}",)) for index, dims in self._dims.items()]
 
     def _of(self, files: Collection[str]) -> list[Dimensions]:
-        """Return the dimensions of the devices behind files; the numbers of VFIO's files are not those of chips."""
+        """Return the dimensions of the devices behind files; VFIO does not number its files by chip."""
         assert self._chips is not None
         numbers = {int(file[len(ACCEL) :]) for file in files if file.startswith(ACCEL)}
         return [dims for index, dims in self._dims.items() if not numbers or index // self._chips.devices in numbers]
@@ -192,9 +192,9 @@ class TpuCollector(Collector):
         self._service, self._sdk, self._chips, self._dims = None, None, None, {}
 
 
-def readings(found: Found, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
+def readings(by_key: RuntimeValues, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
     """Yield metric, device and value; implausible values are left out."""
-    used, total = found.get(USED, {}), found.get(TOTAL, {})
+    used, total = by_key.get(USED, {}), by_key.get(TOTAL, {})
     for index, value in sorted(total.items()):
         if 0 < value < math.inf:
             yield MEMORY_TOTAL, index, value
@@ -204,14 +204,14 @@ def readings(found: Found, per_chip: int, problems: list[str]) -> Iterator[tuple
             if 0 < (whole := total.get(index, 0)) < math.inf and value <= whole:
                 yield MEMORY_UTILIZATION, index, min(100.0, 100 * value / whole)  # a quotient is rounded
     try:
-        duty = fan_out(found.get(DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
+        duty = fan_out(by_key.get(DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
     except ValueError as problem:
         duty = {}
         problems.append(str(problem))
     others = (
-        (DUTY_CYCLE, duty), (TENSORCORE, found.get(CORE, {})), (MEMORY_ACTIVITY, found.get(ACTIVITY, {})),
-        (TENSORCORE_IDLE, found.get(IDLE, {})), (QUEUED, found.get(QUEUE, {})),
-        (THROTTLED, {index: 10 * score for index, score in found.get(THROTTLE, {}).items()}),
+        (DUTY_CYCLE, duty), (TENSORCORE, by_key.get(CORE, {})), (MEMORY_ACTIVITY, by_key.get(ACTIVITY, {})),
+        (TENSORCORE_IDLE, by_key.get(IDLE, {})), (QUEUED, by_key.get(QUEUE, {})),
+        (THROTTLED, {index: 10 * score for index, score in by_key.get(THROTTLE, {}).items()}),
     )  # fmt: skip
     for metric, values in others:
         for index, value in sorted(values.items()):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.collectors.tpu.runtime import CORE, DUTY, LINKS, QUEUE, THROTTLE, TOTAL, USED, Found
+from chipwatch.collectors.tpu.runtime import CORE, DUTY, LINKS, QUEUE, THROTTLE, TOTAL, USED, RuntimeValues
 from chipwatch.host.records import ChildReader, own_program
 
 LIMIT: Final = 30
@@ -49,8 +49,8 @@ class Sdk(ChildReader[str, Mapping[Any, float]]):
         command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), period, *self._keys]
         super().__init__(command, interval, clock, timeout=LIMIT)
 
-    def _take(self, values: Mapping[str, Any], problems: list[str]) -> Found:
-        readings: Found = {}
+    def _take(self, values: Mapping[str, Any], problems: list[str]) -> RuntimeValues:
+        readings: RuntimeValues = {}
         for name, texts in values.items():
             key = self._keys[name]
             if isinstance(texts, list):

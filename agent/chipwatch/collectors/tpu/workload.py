@@ -1,4 +1,4 @@
-"""Datapoints of what a workload does: the time of its programs, and its traffic between slices."""
+"""Datapoints of a workload: the time of its programs, and its traffic between slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charges the time of accelerators to jobs, by state, and tells why accelerators are idle; see docs/jobs.md."""
+"""Charges the time of accelerators to jobs, by state, and finds why accelerators are idle; see docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ HOUR: Final = 3600
 
 
 class JobsProcessor(Processor):
-    """Who holds which accelerator, what it does for its job, and why it is idle."""
+    """The jobs that hold accelerators, the activity of each accelerator, and the cause of idle time."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What is told of jobs, and what an accelerator costs."""
+        """The dimensions of jobs, and the price of an accelerator."""
 
         max_jobs: int = 64
-        """Jobs that have series of their own at one time; others are added up as the job `other`."""
+        """Jobs that have separate series at one time; others are added up as the job `other`."""
         dimensions: tuple[Literal["user"], ...] = ()
         """Dimensions of each job in addition to job, partition and namespace: user."""
         dollars_per_hour: float | None = None
@@ -60,9 +60,9 @@ class JobsProcessor(Processor):
         self._alive: set[Key] = set()
         """Jobs that have a cgroup, a device or a process on one."""
         self._is_late = False
-        """Whether it is too long ago that anybody told who holds what."""
+        """True if the reading of jobs is stale."""
         self._forgotten = 0
-        """Time (ns) in which parts were held that are no longer there."""
+        """Held time of partitions that no longer exist (ns)."""
         self._points = DevicePoints()
         self._before = 0
         """Time of the tick before this one (ns since the epoch)."""
@@ -76,7 +76,7 @@ class JobsProcessor(Processor):
             return [*self._derive(tick, at)]
 
     def _derive(self, tick: Sequence[Datapoint], at: int) -> Iterator[Datapoint]:
-        readings = sorted((one for one in self.facts if isinstance(one, DeviceFacts)), key=lambda one: one.moment)
+        readings = sorted((fact for fact in self.facts if isinstance(fact, DeviceFacts)), key=lambda fact: fact.moment)
         for facts in self.facts:
             if isinstance(facts, JobFacts):
                 self._know(facts)
@@ -101,8 +101,8 @@ class JobsProcessor(Processor):
         for place in missing:
             if (moment := moments.get(self._devices[place].source)) is not None:
                 self._miss(place, answered, moment, at)
-        held = {key for device in self._devices.values() for key in device.held}
-        ended = self._ledger.end(held if len(held) <= self._config.max_jobs else held | {OTHER.key}, at)
+        holders = {key for device in self._devices.values() for key in device.held}
+        ended = self._ledger.end(holders if len(holders) <= self._config.max_jobs else holders | {OTHER.key}, at)
         yield from self._of_jobs(ended, at)
         yield from self._of_devices(at)
         self._before = at
@@ -110,19 +110,19 @@ class JobsProcessor(Processor):
     def _know(self, facts: JobFacts) -> None:
         self._jobs = facts
         self._evidences.take(facts)
-        given, used = (one.owner for one in facts.allocations), (one.owner for one in facts.uses)
+        given, used = (fact.owner for fact in facts.allocations), (fact.owner for fact in facts.uses)
         self._alive = {owner.key for owner in chain(facts.owners.values(), given, used)}
 
     def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], fallen: set[Place], at: int) -> set[Place]:
-        """Charge what one collector found; return which devices it answered for."""
+        """Charge the reading of one collector; return the devices in it."""
         jobs = self._jobs
         processes: dict[Place, list[DeviceProcess]] = {}
         for process in reading.processes or ():
             processes.setdefault(place_of(process.dims), []).append(process)
         given: dict[Place, list[Allocation]] = {}
-        for one in jobs.allocations if jobs else ():
-            if (dims := reading.names.get(one.device)) is not None:
-                given.setdefault(place_of(dims), []).append(one)
+        for item in jobs.allocations if jobs else ():
+            if (dims := reading.names.get(item.device)) is not None:
+                given.setdefault(place_of(dims), []).append(item)
         answered = set()
         read = {place[:1]: device.last.moment for place, device in self._devices.items() if device.last}
         for activity in reading.activity or from_points(reading, values):
@@ -135,19 +135,19 @@ class JobsProcessor(Processor):
                 device = self._devices[place] = JobDevice(activity.dims, last)
             if jobs:
                 self._resume(place, device, reading.moment, at)
-            places = dict.fromkeys((place, place[:1]))  # what the whole has, its parts have
-            mine = [process for one in places for process in processes.get(one, ())]
+            places = dict.fromkeys((place, place[:1]))  # parts have the processes and allocations of the whole
+            mine = [process for item in places for process in processes.get(item, ())]
             use = Use(
                 None if reading.processes is None else mine,
                 jobs.owners if jobs else {},
-                [allocation for one in places for allocation in given.get(one, ())],
+                [allocation for item in places for allocation in given.get(item, ())],
                 self._alive, reading.moment, at,
             )  # fmt: skip
-            known = values.get(place, {})
+            figures = values.get(place, {})
             device.dims, device.source = activity.dims, reading.source
-            told = plausible(activity)
-            self._charge(device, told._replace(lost=told.lost or place in fallen), use, known, at)
-            self._note_memory(device, known)
+            reported = plausible(activity)
+            self._charge(device, reported._replace(lost=reported.lost or place in fallen), use, figures, at)
+            self._note_memory(device, figures)
         return answered
 
     def _resume(self, place: Place, device: JobDevice, moment: int, at: int) -> None:
@@ -181,40 +181,40 @@ class JobsProcessor(Processor):
 
     def _book(
         self,
-        held: Mapping[Key, Held],
+        holders: Mapping[Key, Held],
         charged: Mapping[Key, Mapping[str, int]],
         device: JobDevice,
         watts: float,
         at: int,
     ) -> None:
         """Add charges to the accounts; `watts` are joules a nanosecond."""
-        for key, one in held.items():
-            account = self._ledger.account(one.owner, at)
+        for key, holder in holders.items():
+            account = self._ledger.account(holder.owner, at)
             states = charged.get(key, {})
             account.charge(states, device.slices, self._before)
             account.energy += watts * sum(states.values())
 
     def _note_memory(self, device: JobDevice, values: Values) -> None:
-        for held in device.held.values():
-            used = held.memory if held.memory is not None or len(device.held) > 1 else values.get("gpu.memory.used")
-            account = self._ledger.account(held.owner, self._before)
+        for holder in device.held.values():
+            used = holder.memory if holder.memory is not None or len(device.held) > 1 else values.get("gpu.memory.used")
+            account = self._ledger.account(holder.owner, self._before)
             account.memory = max(account.memory, used or 0.0)
 
     def _release(self, places: Iterable[Place]) -> None:
-        """End the jobs whose cgroup is gone on devices that did not answer; `max_jobs` hides whether it is."""
+        """End the jobs whose cgroup is gone on devices that did not answer; unknown where `max_jobs` left jobs out."""
         if self._jobs is None or "jobs" in self._jobs.missing:
             return
         for device in map(self._devices.__getitem__, places):
             lost = device.missed >= MISSED
             device.release({
-                key for key, one in device.held.items() if key not in self._alive and (one.owner.cgroup or lost)
+                key for key, holder in device.held.items() if key not in self._alive and (holder.owner.cgroup or lost)
             })  # fmt: skip
 
     def _miss(self, place: Place, answered: Collection[Place], moment: int, at: int) -> None:
-        """Charge a device as lost that misses readings while others answer; forget a part that is no longer there."""
+        """Charge a device as lost that misses readings while others answer; forget a part that no longer exists."""
         device = self._devices[place]
         device.missed += 1
-        if any(place[:1] == one[:1] for one in answered):  # it was made into instances, or they were made anew
+        if any(place[:1] == other[:1] for other in answered):  # it was divided into instances, or divided again
             self._forgotten += self._devices.pop(place).allocated
             self._starts = {key: start for key, start in self._starts.items() if key[0] != place}
         elif device.missed >= MISSED and device.last and moment > device.last.moment:
@@ -222,20 +222,22 @@ class JobsProcessor(Processor):
 
     def _of_jobs(self, ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
         """Yield the families of the jobs that hold a device, and the last values of those that ended."""
-        found: dict[int, tuple[Account, dict[str, float], list[float]]] = {id(one): (one, {}, []) for one in ended}
+        families: dict[int, tuple[Account, dict[str, float], list[float]]] = {
+            id(past): (past, {}, []) for past in ended
+        }
         for device in self._devices.values():
             shares: dict[Dimensions, float] = {}
-            for held in device.held.values():
-                account = self._ledger.account(held.owner, at)
-                _, gpus, work = found.setdefault(id(account), (account, {}, []))
-                gpus[held.source] = gpus.get(held.source, 0.0) + device.slices
+            for holder in device.held.values():
+                account = self._ledger.account(holder.owner, at)
+                _, gpus, work = families.setdefault(id(account), (account, {}, []))
+                gpus[holder.source] = gpus.get(holder.source, 0.0) + device.slices
                 if device.work is not None and account.owner is not OTHER:
                     work.append(device.work)
-                dims = _dims_of(OTHER if account.owner is OTHER else held.owner, self._with_user, True)
+                dims = _dims_of(OTHER if account.owner is OTHER else holder.owner, self._with_user, True)
                 shares[dims] = shares.get(dims, 0.0) + 1 / len(device.held)
             for dims, share in shares.items():
                 yield HELD.point(at, share, dims | device.dims)
-        for account, gpus, work in found.values():
+        for account, gpus, work in families.values():
             yield from self._family(account, gpus, work, at)
 
     def _family(
@@ -280,18 +282,18 @@ class JobsProcessor(Processor):
         newest = max((last.moment for last in lasts.values()), default=0)
         holds: dict[Key, dict[str, Hold]] = {}
         for place, last in lasts.items():
-            for key, one in last.holders.items():
-                ran = None if one.ran is None else max(0, self._before - newest + one.ran)
+            for key, holding in last.holders.items():
+                ran = None if holding.ran is None else max(0, self._before - newest + holding.ran)
                 hold = Hold(max(0, self._before - newest + last.moment), ran)
                 holds.setdefault(key, {})[_name(place)] = hold
         return holds
 
     def describe(self) -> str:
         with self._lock:
-            held = {key for device in self._devices.values() for key in device.held}
+            jobs = {key for device in self._devices.values() for key in device.held}
             parts = ["no accelerator"]
             if self._devices:
-                parts = [f"jobs on accelerators: {len(held)}, accelerators: {len(self._devices)}"]
+                parts = [f"jobs on accelerators: {len(jobs)}, accelerators: {len(self._devices)}"]
             if bases := sorted({device.basis for device in self._devices.values() if device.basis}):
                 parts.append(f"utilization by {' and '.join(bases)}")
             charged, allocated = self._sums()
@@ -303,7 +305,9 @@ class JobsProcessor(Processor):
     def answer(self) -> Mapping[str, Any]:
         with self._lock:
             charged, allocated = self._sums()
-            devices = {place: (one, self._holding(one)) for place, one in sorted(self._devices.items(), key=by_number)}
+            devices = {
+                place: (item, self._holding(item)) for place, item in sorted(self._devices.items(), key=by_number)
+            }
             return {
                 "at": self._before / SECOND,
                 "dollars_per_hour": self._config.dollars_per_hour,
@@ -315,20 +319,20 @@ class JobsProcessor(Processor):
             }
 
     def _missing(self) -> dict[str, str]:
-        """Return what could not be known, and why."""
+        """Return unknown things, and why."""
         late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
         unnamed = {"devices": self._unnamed.text} if self._unnamed.text else {}
         return {**(self._jobs.missing if self._jobs else {}), **late, **unnamed}
 
     def _holding(self, device: JobDevice) -> list[Account]:
-        return [self._ledger.account(held.owner, self._before) for held in device.held.values()]
+        return [self._ledger.account(holder.owner, self._before) for holder in device.held.values()]
 
     def _sums(self) -> tuple[float, float]:
         """Return the seconds charged to jobs and those in which devices were held, which are equal."""
         ledger = self._ledger
         charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
-        held = self._forgotten + sum(device.allocated for device in self._devices.values())
-        return charged / SECOND, held / SECOND
+        allocated = self._forgotten + sum(device.allocated for device in self._devices.values())
+        return charged / SECOND, allocated / SECOND
 
 
 def _name(place: Place) -> str:

@@ -1,4 +1,4 @@
-"""What `agent jobs` and `agent top` are told of jobs and devices, as JSON."""
+"""Jobs and devices as JSON, for `agent jobs` and `agent top`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chipwatch.processors.jobs.ledger import Account
 
 
 def of_job(account: Account, price: float | None) -> dict[str, Any]:
-    """Return what a job was charged since it began; `price` is dollars an hour of one accelerator."""
+    """Return the charges of a job since it began; `price` is dollars an hour of one accelerator."""
     owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
     return {
         "job": owner.job,
@@ -28,14 +28,14 @@ def of_job(account: Account, price: float | None) -> dict[str, Any]:
 
 
 def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> dict[str, Any]:
-    """Return who holds a device, and what it does."""
+    """Return the holders of a device, and its state."""
     owners = [account.owner for account in holding]
     idle = None if device.ran is None or device.last is None else (device.last.moment - device.ran) / SECOND
     return {
         "device": ".".join(number for _, number in place),
         "place": dict(place),
         "slices": device.slices,
-        "holders": [{"kind": one.kind, "namespace": one.namespace, "job": one.job} for one in owners],
+        "holders": [{"kind": holder.kind, "namespace": holder.namespace, "job": holder.job} for holder in owners],
         "jobs": [*dict.fromkeys(owner.job for owner in owners)],
         "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
         "state": device.state,
@@ -45,5 +45,5 @@ def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> di
 
 
 def by_number(item: tuple[Place, object]) -> list[tuple[str, int, str]]:
-    """Return what sorts devices by their numbers."""
+    """Return the key that sorts devices by their numbers."""
     return [(key, len(number), number) for key, number in item[0]]

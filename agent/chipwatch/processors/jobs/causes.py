@@ -33,7 +33,7 @@ COMPUTE: Final = ("gpu.tensor.active", "gpu.fp64.active", "gpu.fp32.active", "gp
 
 
 class Evidence(NamedTuple):
-    """What the host tells of the jobs on a device over the tick; None where it is not known."""
+    """The host's readings of the jobs on a device over the tick; None if unknown."""
 
     cpu: float | None = None
     """CPUs in use by the job."""
@@ -58,7 +58,7 @@ class Evidence(NamedTuple):
 
     @property
     def works(self) -> bool:
-        """Whether the job uses a CPU or waits for files, or what it does is not known."""
+        """True if the job uses a CPU or waits for files, or if that is unknown."""
         return self.cpu is None or self.cpu >= CHILD_CPU or (self.io or 0) > IO_PRESSURE or self.blocked
 
 
@@ -93,8 +93,8 @@ def cause(
 
 
 def kind_of_work(values: Mapping[str, float]) -> str:
-    """Return what kernels did by the activity of a GPU's units (metric -> percent): compute, waiting or unknown."""
-    known = [values[name] for name in COMPUTE if name in values]
-    if not known or "gpu.sm.active" not in values:
+    """Return the work of kernels by the activity of a GPU's units (metric -> percent): compute, waiting or unknown."""
+    shares = [values[name] for name in COMPUTE if name in values]
+    if not shares or "gpu.sm.active" not in values:
         return "unknown"
-    return "waiting" if values["gpu.sm.active"] >= ACTIVE and max(known) < ACTIVE else "compute"
+    return "waiting" if values["gpu.sm.active"] >= ACTIVE and max(shares) < ACTIVE else "compute"

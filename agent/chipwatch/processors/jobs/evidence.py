@@ -1,4 +1,4 @@
-"""What the host tells of a job between two readings: differences of cumulative figures."""
+"""The host's evidence on a job between two readings: differences of cumulative figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Pid(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """What a process on a device waits for."""
+    """Causes for which a process on a device waits."""
 
     loader: bool
     network: bool
@@ -47,29 +47,29 @@ class Evidences:
         }
 
     def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
-        """Return the evidence on the jobs and processes of one device: what holds for any of them."""
-        found = [self._jobs[key] for key in jobs if key in self._jobs]
+        """Return the evidence on the jobs and processes of one device: true if it is for any of them."""
+        evidences = [self._jobs[key] for key in jobs if key in self._jobs]
         awaited = [self._awaited[pid] for pid in pids if pid in self._awaited]
-        loader, network = any(one.loader for one in awaited), any(one.network for one in awaited)
-        if len(found) == 1:
-            return found[0]._replace(loader=loader, network=network)
-        found += [Evidence(one.cpu, blocked=one.blocked) for pid in pids if (one := self._pids.get(pid))]
-        cpu = [one.cpu for one in found if one.cpu is not None]
+        loader, network = any(item.loader for item in awaited), any(item.network for item in awaited)
+        if len(evidences) == 1:
+            return evidences[0]._replace(loader=loader, network=network)
+        evidences += [Evidence(item.cpu, blocked=item.blocked) for pid in pids if (item := self._pids.get(pid))]
+        cpu = [item.cpu for item in evidences if item.cpu is not None]
         return Evidence(
             cpu=sum(cpu) if cpu else None,
-            io=_most(one.io for one in found),
-            blocked=any(one.blocked for one in found),
-            quota=_most(one.quota for one in found),
-            memory=_most(one.memory for one in found),
-            swaps=any(one.swaps for one in found),
-            crowded=_most(one.crowded for one in found),
+            io=_most(item.io for item in evidences),
+            blocked=any(item.blocked for item in evidences),
+            quota=_most(item.quota for item in evidences),
+            memory=_most(item.memory for item in evidences),
+            swaps=any(item.swaps for item in evidences),
+            crowded=_most(item.crowded for item in evidences),
             loader=loader,
             network=network,
         )
 
 
 def _await(before: ProcessUse, now: ProcessUse, seconds: float) -> _Awaited:
-    """Return what a process awaited between two readings."""
+    """Return the causes of a process's wait between two readings."""
     own = _rate(before.cpu, now.cpu, seconds)
     busiest = _most(_rate(before.children.get(key), cpu, seconds) for key, cpu in now.children.items()) or 0.0
     return _Awaited(

@@ -1,4 +1,4 @@
-"""What the datapoints of a tick tell of devices."""
+"""The readings of devices among the datapoints of a tick."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chipwatch.processors.jobs.causes import COMPUTE
 from chipwatch.processors.jobs.device import Place, place_of
 
 UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
-"""Metrics of a device that tell a share of the last moments, where nothing better is known."""
+"""Metrics that are a share of the last moments, used where nothing better is known."""
 FELL_OFF: Final = "79"
 """The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
 NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power"))
@@ -42,11 +42,11 @@ class DevicePoints:
 
 
 def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
-    """Yield the activity of the devices of a collector that tells none, by the utilization in their points."""
+    """Yield the activity of devices whose collector reports none, by the utilization in their points."""
     named = {place_of(dims) for dims in reading.names.values()} | {
-        place_of(one.dims) for one in reading.processes or ()
+        place_of(process.dims) for process in reading.processes or ()
     }
-    for place, known in values.items():
-        percent = next((known[name] for name in UTILIZATIONS if name in known), None)
+    for place, figures in values.items():
+        percent = next((figures[name] for name in UTILIZATIONS if name in figures), None)
         if percent is not None and (place in named or place[:1] in named):
             yield DeviceActivity(Dimensions(dict(place)), min(1.0, percent / 100), "point value")

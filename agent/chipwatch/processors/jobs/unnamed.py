@@ -1,4 +1,4 @@
-"""Devices that a scheduler gave to a job and that no collector has under that name."""
+"""Devices of jobs whose name in the scheduler no collector knows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chipwatch.processors.jobs.device import SCHEDULERS
 log: Final = logging.getLogger(__name__)
 SHOWN: Final = 4
 TICKS: Final = 3
-"""Ticks after which a collector that is late is no longer waited for."""
+"""Ticks for which a late collector is awaited."""
 
 
 class UnnamedDevices:
@@ -25,12 +25,16 @@ class UnnamedDevices:
         self._ticks = 0
         self._logged = ""
         self.text = ""
-        """What is not known, for a person; "" if every device has a name."""
+        """The unknown devices, for a person; "" if every device has a name."""
 
     def take(self, readings: Iterable[DeviceFacts], jobs: JobFacts | None) -> None:
-        """Compare what a tick found with the devices that the schedulers gave."""
+        """Compare the devices of a tick with the schedulers' allocations."""
         self._names |= {reading.source: reading.names for reading in readings}
-        given = dict.fromkeys(one.device for one in jobs.allocations if one.source in SCHEDULERS) if jobs else ()
+        given = (
+            dict.fromkeys(allocation.device for allocation in jobs.allocations if allocation.source in SCHEDULERS)
+            if jobs
+            else ()
+        )
         unnamed = [name for name in given if not any(name in names for names in self._names.values())]
         text = ""
         if unnamed:
