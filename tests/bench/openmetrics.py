@@ -6,8 +6,7 @@ import gc
 
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import PageReader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.host.exposition import ScrapeResponse
 
 SERIES = 5000

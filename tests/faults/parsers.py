@@ -21,8 +21,7 @@ from chipwatch.collectors.intel import card, xpu_smi
 from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import NeuronRecords
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import PageReader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.collectors.tpu import message
 from chipwatch.collectors.tpu import readings as tpu_readings
 from chipwatch.commands import health

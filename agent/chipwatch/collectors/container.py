@@ -32,14 +32,10 @@ MEMORY_LIMIT = gauge(
     "container.memory.limit", "By", "Memory that the container may use: the least limit around it, or the machine's."
 )
 MEMORY_UTILIZATION = gauge(
-    "container.memory.utilization", "%", "Working set of the container, of the memory that it may use."
-)
+    "container.memory.utilization", "%", "Working set of the container, of the memory that it may use.")  # fmt: skip
 OOM_KILLS = counter(
-    "container.memory.oom_kills",
-    "{kill}",
-    "Processes of the container killed for lack of memory.",
-    Level.DETAILED,
-)
+    "container.memory.oom_kills", "{kill}", "Processes of the container killed for lack of memory.",
+    Level.DETAILED)  # fmt: skip
 
 REFRESH = 60 * 10**9
 """Interval (ns) between readings of the limits and of the process's cgroup, both of which may change."""

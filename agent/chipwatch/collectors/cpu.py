@@ -36,8 +36,7 @@ LOAD: Final = gauge(
 )
 CORE_TIME: Final = counter(
     "cpu.core.time", "s", "Time that a logical CPU spent in a mode; sent with the option core_times.", Level.ALL,
-    ("cpu", "mode"),
-)  # fmt: skip
+    ("cpu", "mode"))  # fmt: skip
 WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
 
 Times = dict[str, list[int]]

@@ -38,8 +38,7 @@ DEVICE_READ: Final = counter("disk.device.read", "By", "Read from one disk.", Le
 DEVICE_WRITTEN: Final = counter("disk.device.written", "By", "Written to one disk.", Level.ALL, ("device",))
 _KEYS: Final = ("device", "direction")
 OPERATIONS: Final = counter(
-    "disk.device.operations", "{operation}", "Reads or writes that a disk completed.", Level.ALL, _KEYS
-)
+    "disk.device.operations", "{operation}", "Reads or writes that a disk completed.", Level.ALL, _KEYS)  # fmt: skip
 BUSY: Final = counter(
     "disk.device.busy", "s", "Time in which a disk had at least one request to serve.", Level.ALL, ("device",)
 )

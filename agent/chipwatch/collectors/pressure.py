@@ -18,8 +18,7 @@ MIN_ELAPSED: Final = 50_000_000
 """Shortest time between two readings (ns)."""
 
 CPU: Final = gauge(
-    "pressure.cpu", "%", "Share of time in which some tasks waited for a CPU.", Level.DETAILED, ("kind",)
-)
+    "pressure.cpu", "%", "Share of time in which some tasks waited for a CPU.", Level.DETAILED, ("kind",))  # fmt: skip
 MEMORY: Final = gauge(
     "pressure.memory", "%", "Share of time in which some or all tasks waited for memory.", Level.DETAILED, ("kind",)
 )

@@ -17,8 +17,7 @@ from chipwatch.host.process_tree import SECOND, ProcTree
 from chipwatch.host.psutil_tree import tree_of
 
 CPU_UTILIZATION: Final = gauge(
-    "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it."
-)
+    "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it.")  # fmt: skip
 CPU_LIMIT: Final = gauge(
     "process.cpu.limit", "{cpu}", "CPUs that are available to the process tree (quotas and CPU set).", Level.DETAILED
 )

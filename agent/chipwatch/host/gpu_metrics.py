@@ -16,14 +16,12 @@ MEMORY_UTILIZATION: Final = _gauge("gpu.memory.utilization", "%", "Memory in use
 MEMORY_USED: Final = _gauge("gpu.memory.used", "By", "Memory of the device that is in use.")
 MEMORY_TOTAL: Final = _gauge("gpu.memory.total", "By", "Memory of the device.", DETAILED)
 MEMORY_ACTIVITY: Final = _gauge(
-    "gpu.memory.activity", "%", "Share of the last moments in which memory was read or written.", DETAILED
-)
+    "gpu.memory.activity", "%", "Share of the last moments in which memory was read or written.", DETAILED)  # fmt: skip
 TEMPERATURE: Final = _gauge("gpu.temperature", "Cel", "Temperature of the chip.")
 MEMORY_TEMPERATURE: Final = _gauge("gpu.memory.temperature", "Cel", "Temperature of the memory.", DETAILED)
 POWER: Final = _gauge("gpu.power", "W", "Power that the device draws.")
 POWER_UTILIZATION: Final = _gauge(
-    "gpu.power.utilization", "%", "Power that the device draws, of the limit that is enforced."
-)
+    "gpu.power.utilization", "%", "Power that the device draws, of the limit that is enforced.")  # fmt: skip
 POWER_LIMIT: Final = _gauge("gpu.power.limit", "W", "Power limit that is enforced.", DETAILED)
 ENERGY: Final = _counter("gpu.energy", "J", "Energy that the device used.", DETAILED)
 CLOCK_MEMORY: Final = _gauge("gpu.clock.memory", "MHz", "Clock of the memory.", DETAILED)
@@ -33,8 +31,7 @@ ECC_UNCORRECTED: Final = _counter("gpu.ecc.uncorrected", "{error}", "Memory erro
 FAN: Final = _gauge("gpu.fan.utilization", "%", "Speed of the fan, of its maximum.", DETAILED)
 STATE: Final = _gauge("gpu.state", "1", "1: works; 0: is lost, fails most queries or needs a reset.")
 PROCESS_MEMORY_USED: Final = _gauge(
-    "gpu.process.memory.used", "By", "Memory of the device that the watched process tree uses."
-)
+    "gpu.process.memory.used", "By", "Memory of the device that the watched process tree uses.")  # fmt: skip
 PROCESS_MEMORY_UTILIZATION: Final = _gauge(
     "gpu.process.memory.utilization", "%", "Memory that the watched process tree uses, of the memory of the device."
 )

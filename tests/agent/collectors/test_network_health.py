@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from chipwatch.collectors.network import NetworkCollector, tcp
+from chipwatch.collectors.network import NetworkCollector, Tcp
 from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
 from chipwatch.testing import check_collector
 
@@ -58,7 +58,7 @@ def test_a_host_without_these_files_has_traffic_only(proc):
 def test_a_file_that_the_kernel_did_not_write_is_an_error_with_its_name(proc):
     (proc / "net/snmp").write_text("Tcp: RetransSegs\nTcp: many\n")
     with pytest.raises(OSError, match="net/snmp has an unknown format"):
-        list(tcp.Tcp(proc / "net").points(7, None))
+        list(Tcp(proc / "net").points(7, None))
 
 
 class Card:

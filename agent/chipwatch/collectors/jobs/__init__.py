@@ -23,11 +23,9 @@ from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
 
 CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
 MEMORY_MAX: Final = gauge(
-    "job.memory.max", "By", "The most memory that the job had on this machine.", Level.DETAILED, ("job",)
-)
+    "job.memory.max", "By", "The most memory that the job had on this machine.", Level.DETAILED, ("job",))  # fmt: skip
 OOM_KILLS: Final = counter(
-    "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",)
-)
+    "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",))  # fmt: skip
 
 PROCESSES: Final = 4
 """Processes of a job whose state is read in each tick."""

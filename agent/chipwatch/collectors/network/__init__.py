@@ -4,26 +4,68 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.network import allowance, tcp
+from chipwatch.collectors.network import allowance
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.errors import Unavailable
 from chipwatch.host.counters import Counters, counting_since
 from chipwatch.host.pace import Pace
-from chipwatch.host.procfs import FileSource, PsutilSource
+from chipwatch.host.procfs import FileSource, PsutilSource, open_kept
+
+RETRANSMITS: Final = counter("network.tcp.retransmits", "{segment}", "Segments that TCP sent again.")
+TCP_TIMEOUTS: Final = counter(
+    "network.tcp.timeouts", "{timeout}", "How often TCP waited in vain for an acknowledgement.", Level.DETAILED
+)
+LISTEN_DROPS: Final = counter(
+    "network.tcp.listen.drops", "{connection}", "Connections that were refused since a queue was full.", Level.DETAILED
+)
+TCP_COLUMNS: Final = {
+    (b"Tcp:", b"RetransSegs"): RETRANSMITS,
+    (b"TcpExt:", b"TCPTimeouts"): TCP_TIMEOUTS,
+    (b"TcpExt:", b"ListenDrops"): LISTEN_DROPS,
+}
+
+
+class Tcp:
+    """The counters of TCP in /proc/net/snmp and /proc/net/netstat; none where the files are absent."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder `net` of a process in the namespace."""
+        self._files = [file for name in ("snmp", "netstat") if (file := open_kept(folder / name))]
+
+    def points(self, at: int, start_time: int | None) -> Iterator[Datapoint]:
+        """Yield the counters, which were zero at `start_time`; raise OSError."""
+        for file in self._files:
+            yield from file.parse(lambda data: list(_tcp_points(data, at, start_time)))
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+def _tcp_points(data: bytes, at: int, start_time: int | None) -> Iterator[Datapoint]:
+    """Yield the points of pairs of lines: names, then values."""
+    lines = data.splitlines()
+    for names, values in zip(lines[::2], lines[1::2], strict=True):
+        protocol, *keys = names.split()
+        numbers = values.split()[1:]
+        for key, value in zip(keys, numbers, strict=True):
+            if metric := TCP_COLUMNS.get((protocol, key)):
+                yield metric.point(at, int(value), start_time=start_time)
+
 
 SENT: Final = counter("network.sent", "By", "Sent by all interfaces.")
 RECEIVED: Final = counter("network.received", "By", "Received by all interfaces.")
 INTERFACE_SENT: Final = counter("network.interface.sent", "By", "Sent by one interface.", Level.ALL, ("interface",))
 INTERFACE_RECEIVED: Final = counter(
-    "network.interface.received", "By", "Received by one interface.", Level.ALL, ("interface",)
-)
+    "network.interface.received", "By", "Received by one interface.", Level.ALL, ("interface",))  # fmt: skip
 _KEYS: Final = ("interface", "direction")
 ERRORS: Final = counter(
     "network.interface.errors", "{packet}", "Packets that an interface could not send or receive due to errors.",
@@ -116,7 +158,7 @@ class NetworkCollector(Collector):
         """Count the loopback interface too."""
 
     metrics = (
-        SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *tcp.COLUMNS.values(), allowance.EXCEEDED,
+        SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *TCP_COLUMNS.values(), allowance.EXCEEDED,
         allowance.CONNECTIONS,
     )  # fmt: skip
     level: Level = Level.ALL
@@ -124,7 +166,7 @@ class NetworkCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._source: _Proc | _Psutil | None = None
-        self._tcp: tcp.Tcp | None = None
+        self._tcp: Tcp | None = None
         self._allowances = allowance.Allowances()
         self._pace = Pace(ALLOWANCES_EVERY)
         self._start_time: int | None = None
@@ -136,7 +178,7 @@ class NetworkCollector(Collector):
         try:
             if sys.platform == "linux":
                 self._source = _Proc(self._config.proc)
-                self._tcp = tcp.Tcp(self._source.folder)
+                self._tcp = Tcp(self._source.folder)
             else:
                 self._source = _Psutil()
         except OSError as error:

@@ -15,8 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import PageReader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.datapoint import Datapoint
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall

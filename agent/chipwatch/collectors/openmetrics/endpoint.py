@@ -1,4 +1,4 @@
-"""The configuration of one endpoint, and the filter of its series."""
+"""The configuration of one endpoint, the filter of its series, and the reader of its pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from chipwatch.host import exposition
 from chipwatch.net.faults import header_fault, url_fault
 
 Filters = tuple[str, ...] | Mapping[str, Mapping[str, str]]
@@ -104,3 +105,23 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as problem:
         raise ValueError(f"filters: {text!r} is not a regular expression: {problem}") from None
+
+
+class PageReader(exposition.ExpositionReader):
+    """Adds the dimension `endpoint`, and selects series by the endpoint's filters."""
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        chosen = MetricFilter(endpoint.filters)
+
+        def takes(metric: str, labels: Mapping[str, str]) -> bool:
+            return chosen.takes(f"{name}.{metric}", labels)
+
+        def dims(labels: dict[str, str]) -> Mapping[str, str]:
+            if "endpoint" in labels:
+                theirs = "exported_endpoint"
+                while theirs in labels:
+                    theirs = f"exported_{theirs}"
+                labels[theirs] = labels.pop("endpoint")
+            return {**labels, "endpoint": name}
+
+        super().__init__(endpoint.max_series, dims, takes)

@@ -26,8 +26,7 @@ RETRANSMITS: Final = counter(
     "rdma.retransmits", "{packet}", "Retransmissions, or the events that cause one, as the card counts.", dims=PORT
 )
 CONGESTION: Final = counter(
-    "rdma.congestion", "{packet}", "Packets that notify of congestion.", Level.DETAILED, (*PORT, "kind")
-)
+    "rdma.congestion", "{packet}", "Packets that notify of congestion.", Level.DETAILED, (*PORT, "kind"))  # fmt: skip
 WAIT: Final = counter(
     "rdma.wait", "{tick}", "Ticks of the card in which the port had data to send and could not.", Level.DETAILED, PORT
 )
@@ -35,8 +34,7 @@ SIZES: Final = counter(
     "rdma.operation.size", "By", "Transferred by one kind of operation.", Level.DETAILED, (*PORT, "operation")
 )
 OPERATIONS: Final = counter(
-    "rdma.operations", "{operation}", "Work requests of one kind.", Level.DETAILED, (*PORT, "operation")
-)
+    "rdma.operations", "{operation}", "Work requests of one kind.", Level.DETAILED, (*PORT, "operation"))  # fmt: skip
 OTHER: Final = counter("rdma.counter", "1", "Any other counter of the driver.", Level.ALL, (*PORT, "counter"))
 
 WORDS: Final = re.compile(r"port_(xmit|rcv)_data(_64)?")

@@ -13,14 +13,11 @@ from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, JobFacts, Owner
 from chipwatch.processor import Processor
-from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
-from chipwatch.processors.jobs.answer import by_number, of_device, of_job
-from chipwatch.processors.jobs.device import PROCESS, Held, JobDevice, Place, Use, place_of, plausible
-from chipwatch.processors.jobs.evidence import Evidences
+from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, STATES, DeviceReading, Holding, Key
+from chipwatch.processors.jobs.device import PROCESS, Held, JobDevice, Place, UnnamedDevices, Use, place_of, plausible
+from chipwatch.processors.jobs.evidence import DevicePoints, Evidences, Values, from_points
 from chipwatch.processors.jobs.ledger import OTHER, Account, Hold, JobLedger
 from chipwatch.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
-from chipwatch.processors.jobs.points import DevicePoints, Values, from_points
-from chipwatch.processors.jobs.unnamed import UnnamedDevices
 
 MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
@@ -347,3 +344,42 @@ def _dims_of(owner: Owner, with_user: bool, with_container: bool) -> Dimensions:
 @lru_cache(maxsize=10_000)
 def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
     return dims | {key: value}
+
+
+def of_job(account: Account, price: float | None) -> dict[str, Any]:
+    """Return the charges of a job since it began; `price` is dollars an hour of one accelerator."""
+    owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
+    return {
+        "job": owner.job,
+        "kind": owner.kind,
+        "user": owner.user,
+        "partition": owner.partition,
+        "namespace": owner.namespace,
+        "since": account.since / SECOND,
+        "seconds": seconds,
+        "memory_max": account.memory,
+        "energy": account.earlier_energy + account.energy,
+        "cost": None if price is None else sum(seconds.values()) / 3600 * price,
+    }
+
+
+def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> dict[str, Any]:
+    """Return the holders of a device, and its state."""
+    owners = [account.owner for account in holding]
+    idle = None if device.ran is None or device.last is None else (device.last.moment - device.ran) / SECOND
+    return {
+        "device": ".".join(number for _, number in place),
+        "place": dict(place),
+        "slices": device.slices,
+        "holders": [{"kind": holder.kind, "namespace": holder.namespace, "job": holder.job} for holder in owners],
+        "jobs": [*dict.fromkeys(owner.job for owner in owners)],
+        "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
+        "state": device.state,
+        "cause": device.cause,
+        "seconds_since_kernel": idle,
+    }
+
+
+def by_number(item: tuple[Place, object]) -> list[tuple[str, int, str]]:
+    """Return the key that sorts devices by their numbers."""
+    return [(key, len(number), number) for key, number in item[0]]

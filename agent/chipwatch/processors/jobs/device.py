@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from math import isfinite, isnan
 from typing import Final, NamedTuple
 
 from chipwatch.datapoint import DEVICES, Dimensions
-from chipwatch.extensions import DeviceActivity, DeviceProcess
-from chipwatch.owner import SLURM, Allocation, Owner
+from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.owner import SLURM, Allocation, JobFacts, Owner
 from chipwatch.processors.jobs import accounting, causes
 from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.causes import Evidence
 
+log: Final = logging.getLogger(__name__)
 SCHEDULERS: Final = ("mapping", "kubelet")
 """Sources that are a scheduler: where one gave a device, other users of the device are not its holders."""
 PROCESS: Final = "process"
@@ -237,3 +239,36 @@ def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]]) -> str:
         if key in now.holders:
             total.update(states)
     return max(total, key=lambda state: total[state]) if total else (FREE if not now.holders else accounting.UNSEEN)
+
+
+SHOWN: Final = 4
+TICKS: Final = 3
+"""Ticks for which a late collector is awaited."""
+
+
+class UnnamedDevices:
+    """Finds devices of jobs whose name in the scheduler no collector knows; logs each change."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, Mapping[str, object]] = {}
+        """Of each collector, as of its last reading."""
+        self._ticks = 0
+        self._logged = ""
+        self.text = ""
+        """The unknown devices, for a person; "" if every device has a name."""
+
+    def take(self, readings: Iterable[DeviceFacts], jobs: JobFacts | None) -> None:
+        """Compare the devices of a tick with the schedulers' allocations."""
+        self._names |= {reading.source: reading.names for reading in readings}
+        allocations = jobs.allocations if jobs else ()
+        given = dict.fromkeys(grant.device for grant in allocations if grant.source in SCHEDULERS)
+        unnamed = [name for name in given if not any(name in names for names in self._names.values())]
+        text = ""
+        if unnamed:
+            rest = f" and {len(unnamed) - SHOWN} more" if len(unnamed) > SHOWN else ""
+            text = f"no collector has {', '.join(unnamed[:SHOWN])}{rest}, which the scheduler gave to jobs"
+        self._ticks = self._ticks + 1 if text == self.text else 0
+        self.text = text
+        if text and text != self._logged and self._ticks >= TICKS:
+            self._logged = text
+            log.warning("jobs: %s", text, extra={"who": "jobs"})

@@ -1,13 +1,16 @@
-"""The host's evidence on a job between two readings: differences of cumulative figures."""
+"""Evidence of a tick: differences of the host's cumulative figures on a job, and values in the points of devices."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.extensions import DeviceActivity, DeviceFacts
 from chipwatch.owner import GroupUse, JobFacts, ProcessUse
 from chipwatch.processors.jobs.accounting import SECOND, Key
-from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, SLEEPS, Evidence
+from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, SLEEPS, Evidence
+from chipwatch.processors.jobs.device import Place, place_of
 
 
 class _Pid(NamedTuple):
@@ -98,3 +101,45 @@ def _rate(before: float | None, now: float | None, over: float) -> float | None:
 
 def _most(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
+
+
+UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
+"""Metrics that are a share of the last moments, used where nothing better is known."""
+FELL_OFF: Final = "79"
+"""The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
+NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power"))
+Values = Mapping[str, float]
+
+
+class DevicePoints:
+    """Finds the needed values, and GPUs that have fallen off the bus."""
+
+    def __init__(self) -> None:
+        self._fallen: dict[Place, float] = {}
+        """Count of Xid 79 by GPU."""
+
+    def take(self, tick: Iterable[Datapoint]) -> tuple[dict[Place, dict[str, float]], set[Place]]:
+        """Return the needed values of each device, and the GPUs that have fallen off the bus in this tick."""
+        values: dict[Place, dict[str, float]] = {}
+        fallen = set()
+        for point in tick:
+            name = point.metric.name
+            if name in NEEDED and (place := place_of(point.dims)):
+                values.setdefault(place, {})[name] = point.value
+            elif name == "gpu.xid" and point.dims.get("xid") == FELL_OFF:
+                place = place_of(point.dims)
+                if point.value > self._fallen.get(place, 0):
+                    fallen.add(place)
+                self._fallen[place] = point.value
+        return values, fallen
+
+
+def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
+    """Yield the activity of devices whose collector reports none, by the utilization in their points."""
+    named = {place_of(dims) for dims in reading.names.values()} | {
+        place_of(process.dims) for process in reading.processes or ()
+    }
+    for place, figures in values.items():
+        percent = next((figures[name] for name in UTILIZATIONS if name in figures), None)
+        if percent is not None and (place in named or place[:1] in named):
+            yield DeviceActivity(Dimensions(dict(place)), min(1.0, percent / 100), "point value")

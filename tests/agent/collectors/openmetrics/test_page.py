@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint, MetricFilter
-from chipwatch.collectors.openmetrics.page import PageReader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, MetricFilter, PageReader
 from chipwatch.datapoint import Kind
 from chipwatch.host.exposition import ScrapeResponse
 
