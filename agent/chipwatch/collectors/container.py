@@ -19,23 +19,20 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time
 
+# fmt: off
 CPU_UTILIZATION = gauge(
-    "container.cpu.utilization", "%", "CPU used by the container, of the CPUs that it may use (quotas and CPU set)."
-)
+    "container.cpu.utilization", "%", "CPU used by the container, of the CPUs that it may use (quotas and CPU set).")
 CPU_THROTTLED = counter(
-    "container.cpu.throttled", "s", "Time for which the CPU quota held the container's threads back.", Level.DETAILED
-)
+    "container.cpu.throttled", "s", "Time for which the CPU quota held the container's threads back.", Level.DETAILED)
 MEMORY_USED = gauge(
-    "container.memory.used", "By", "Working set of the container: its memory without the inactive page cache."
-)
+    "container.memory.used", "By", "Working set of the container: its memory without the inactive page cache.")
 MEMORY_LIMIT = gauge(
-    "container.memory.limit", "By", "Memory that the container may use: the least limit around it, or the machine's."
-)
+    "container.memory.limit", "By", "Memory that the container may use: the least limit around it, or the machine's.")
 MEMORY_UTILIZATION = gauge(
-    "container.memory.utilization", "%", "Working set of the container, of the memory that it may use.")  # fmt: skip
+    "container.memory.utilization", "%", "Working set of the container, of the memory that it may use.")
 OOM_KILLS = counter(
-    "container.memory.oom_kills", "{kill}", "Processes of the container killed for lack of memory.",
-    Level.DETAILED)  # fmt: skip
+    "container.memory.oom_kills", "{kill}", "Processes of the container killed for lack of memory.", Level.DETAILED)
+# fmt: on
 
 REFRESH = 60 * 10**9
 """Interval (ns) between readings of the limits and of the process's cgroup, both of which may change."""

@@ -26,17 +26,17 @@ HZ: Final = 100
 MIN_TICKS: Final = 5
 """Fewest clock ticks (1/100 s) for a share; with fewer, an error of one tick is too large."""
 
+# fmt: off
 UTILIZATION: Final = gauge("cpu.utilization", "%", "Share of the time of all CPUs in which they worked.")
 CORE: Final = gauge("cpu.core.utilization", "%", "Share of time in which a logical CPU worked.", Level.ALL, ("cpu",))
 MODE: Final = gauge(
-    "cpu.mode.utilization", "%", "Share of the time of all CPUs that was spent in a mode.", Level.DETAILED, ("mode",)
-)
+    "cpu.mode.utilization", "%", "Share of the time of all CPUs that was spent in a mode.", Level.DETAILED, ("mode",))
 LOAD: Final = gauge(
-    "cpu.load", "1", "Mean number of tasks that ran, were about to, or waited for a disk.", Level.DETAILED, ("window",)
-)
+    "cpu.load", "1", "Mean number of tasks that ran, were about to, or waited for a disk.", Level.DETAILED, ("window",))
 CORE_TIME: Final = counter(
     "cpu.core.time", "s", "Time that a logical CPU spent in a mode; sent with the option core_times.", Level.ALL,
-    ("cpu", "mode"))  # fmt: skip
+    ("cpu", "mode"))
+# fmt: on
 WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
 
 Times = dict[str, list[int]]

@@ -24,18 +24,18 @@ SECTOR: Final = 512
 TIMEOUT: Final = 0.2
 """Seconds to wait for a file system that may hang."""
 
+# fmt: off
 UTILIZATION: Final = gauge(
-    "disk.utilization", "%", "Share in use of what users can have of a file system, as df shows it.", dims=("path",)
-)
+    "disk.utilization", "%", "Share in use of what users can have of a file system, as df shows it.", dims=("path",))
 USED: Final = gauge("disk.used", "By", "Space in use on a file system.", dims=("path",))
 AVAILABLE: Final = gauge("disk.available", "By", "Space that users can still have on a file system.", dims=("path",))
 INODES: Final = gauge(
-    "disk.inodes.utilization", "%", "Share of the inodes of a file system in use.", Level.DETAILED, ("path",)
-)
+    "disk.inodes.utilization", "%", "Share of the inodes of a file system in use.", Level.DETAILED, ("path",))
 READ: Final = counter("disk.read", "By", "Read from all whole physical disks.")
 WRITTEN: Final = counter("disk.written", "By", "Written to all whole physical disks.")
 DEVICE_READ: Final = counter("disk.device.read", "By", "Read from one disk.", Level.ALL, ("device",))
 DEVICE_WRITTEN: Final = counter("disk.device.written", "By", "Written to one disk.", Level.ALL, ("device",))
+# fmt: on
 _KEYS: Final = ("device", "direction")
 OPERATIONS: Final = counter(
     "disk.device.operations", "{operation}", "Reads or writes that a disk completed.", Level.ALL, _KEYS)  # fmt: skip

@@ -19,30 +19,19 @@ from typing import Final
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.host.gpu_metrics import (
-    MEMORY_TOTAL,
-    MEMORY_USED,
-    MEMORY_UTILIZATION,
-    POWER,
-    POWER_LIMIT,
-    POWER_UTILIZATION,
-    TEMPERATURE,
-    UTILIZATION,
-    add_shares,
-    possible,
-)
+from chipwatch.host import gpu_metrics
 from chipwatch.host.procfs import text
 from chipwatch.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 VENDOR: Final = "0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
 COLUMNS: Final = {
-    "memory.total": ("MiB", MEMORY_TOTAL),
-    "memory.used": ("MiB", MEMORY_USED),
-    "power.draw": ("W", POWER),
-    "temperature.aip": ("C", TEMPERATURE),
-    "utilization.aip": ("%", UTILIZATION),
-    "power.max": ("W", POWER_LIMIT),
+    "memory.total": ("MiB", gpu_metrics.MEMORY_TOTAL),
+    "memory.used": ("MiB", gpu_metrics.MEMORY_USED),
+    "power.draw": ("W", gpu_metrics.POWER),
+    "temperature.aip": ("C", gpu_metrics.TEMPERATURE),
+    "utilization.aip": ("%", gpu_metrics.UTILIZATION),
+    "power.max": ("W", gpu_metrics.POWER_LIMIT),
 }
 """Column -> its unit in the output, and the metric."""
 QUERIES: Final = ["index", *COLUMNS], ["index", *list(COLUMNS)[:-1]]
@@ -72,7 +61,8 @@ class GaudiCollector(Collector):
         """Where the host's /sys is mounted."""
 
     metrics = (
-        UTILIZATION, MEMORY_UTILIZATION, MEMORY_USED, MEMORY_TOTAL, TEMPERATURE, POWER, POWER_UTILIZATION, POWER_LIMIT
+        gpu_metrics.UTILIZATION, gpu_metrics.MEMORY_UTILIZATION, gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL,
+        gpu_metrics.TEMPERATURE, gpu_metrics.POWER, gpu_metrics.POWER_UTILIZATION, gpu_metrics.POWER_LIMIT,
     )  # fmt: skip
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,7 +92,7 @@ class GaudiCollector(Collector):
         now = self._clock()
         for read_at, dims, row in list(self._rows.values()):
             if now - read_at < STALE * self._period:
-                for metric, value in values(row):
+                for metric, value in gpu_metrics.plausible(row).items():
                     yield metric.point(at, value, dims)
         if problems:
             raise PartlyCollected(list(dict.fromkeys(problems)))
@@ -168,10 +158,3 @@ def number(cell: str, unit: str | None, expected: str) -> float:
     if not match or (match[2] or unit) != expected:
         raise ValueError(cell)
     return float(match[1])
-
-
-def values(row: Mapping[Metric, float]) -> Iterator[tuple[Metric, float]]:
-    """Yield the plausible values of a row, and the shares computed from them."""
-    readings = {metric: value for metric, value in row.items() if value or metric not in (MEMORY_TOTAL, POWER_LIMIT)}
-    add_shares(readings)
-    return ((metric, value) for metric, value in readings.items() if possible(metric, value))

@@ -17,14 +17,14 @@ from chipwatch.host.procfs import KeptFile
 MIN_ELAPSED: Final = 50_000_000
 """Shortest time between two readings (ns)."""
 
+# fmt: off
 CPU: Final = gauge(
-    "pressure.cpu", "%", "Share of time in which some tasks waited for a CPU.", Level.DETAILED, ("kind",))  # fmt: skip
+    "pressure.cpu", "%", "Share of time in which some tasks waited for a CPU.", Level.DETAILED, ("kind",))
 MEMORY: Final = gauge(
-    "pressure.memory", "%", "Share of time in which some or all tasks waited for memory.", Level.DETAILED, ("kind",)
-)
+    "pressure.memory", "%", "Share of time in which some or all tasks waited for memory.", Level.DETAILED, ("kind",))
 IO: Final = gauge(
-    "pressure.io", "%", "Share of time in which some or all tasks waited for I/O.", Level.DETAILED, ("kind",)
-)
+    "pressure.io", "%", "Share of time in which some or all tasks waited for I/O.", Level.DETAILED, ("kind",))
+# fmt: on
 
 _TOTAL: Final = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE)
 _KINDS: Final = {b"some": Dimensions(kind="some"), b"full": Dimensions(kind="full")}

@@ -16,24 +16,22 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree
 from chipwatch.host.psutil_tree import tree_of
 
+# fmt: off
 CPU_UTILIZATION: Final = gauge(
-    "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it.")  # fmt: skip
+    "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it.")
 CPU_LIMIT: Final = gauge(
-    "process.cpu.limit", "{cpu}", "CPUs that are available to the process tree (quotas and CPU set).", Level.DETAILED
-)
+    "process.cpu.limit", "{cpu}", "CPUs that are available to the process tree (quotas and CPU set).", Level.DETAILED)
 THREADS: Final = gauge("process.threads", "{thread}", "Threads of the process tree.")
 RSS: Final = gauge(
-    "process.memory.rss", "By", "Resident memory of the process tree; a shared page counts once for each process."
-)
+    "process.memory.rss", "By", "Resident memory of the process tree; a shared page counts once for each process.")
 MEMORY_UTILIZATION: Final = gauge(
-    "process.memory.utilization",
-    "%",
-    "Resident memory of the process tree, of the memory that it may use; pages shared by many may fill it early.",
-)
+    "process.memory.utilization", "%",
+    "Resident memory of the process tree, of the memory that it may use; pages shared by many may fill it early.")
 COUNT: Final = gauge("process.count", "{process}", "Processes of the tree, without zombies.", Level.DETAILED)
 READ: Final = counter("process.io.read", "By", "Bytes the process tree had read from storage.", Level.DETAILED)
 WRITTEN: Final = counter("process.io.written", "By", "Bytes the process tree had written to storage.", Level.DETAILED)
 OPEN_FILES: Final = gauge("process.open_files", "{file}", "File descriptors open in the process tree.", Level.DETAILED)
+# fmt: on
 
 REFRESH: Final = 60 * SECOND
 """Interval between readings of the limits, and between scans of all processes."""

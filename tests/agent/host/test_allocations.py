@@ -58,7 +58,7 @@ def test_a_mapping_file_names_the_jobs_of_a_gpu_and_of_an_instance(tmp_path, map
     assert {(one.source, one.owner.kind) for one in allocations.read()} == {("mapping", "slurm")}
 
 
-def test_what_is_no_mapping_file_is_left_out(tmp_path, mapping):
+def test_a_file_that_is_not_a_mapping_is_left_out(tmp_path, mapping):
     for name in ("0.lock", "README", ".0.swp", "99999"):
         (mapping / name).write_text("41337\n")
     (mapping / "1").mkdir()
@@ -71,7 +71,7 @@ def test_what_is_no_mapping_file_is_left_out(tmp_path, mapping):
     assert devices == ["2"] + ["3"] * MAX_JOBS
 
 
-def test_a_mapping_that_changes_is_read_anew(tmp_path, mapping):
+def test_a_mapping_that_changes_is_read_again(tmp_path, mapping):
     allocations = Allocations(tmp_path, None, None, {})
     assert found(allocations) == []
     (mapping / "0").write_text("7\n")
@@ -217,7 +217,7 @@ def test_a_device_of_a_plugin_has_the_name_that_collectors_give_it(tmp_path, ser
     allocations.close()
 
 
-def test_other_resources_of_the_makers_are_no_accelerators(tmp_path, serve):
+def test_other_resources_of_the_makers_are_not_accelerators(tmp_path, serve):
     serve(
         pod("team", "net", "main", "nvidia.com/hostdev", "0000:3b:00.2")
         + pod("team", "monitor", "main", "gpu.intel.com/i915_monitoring", "all")
@@ -269,7 +269,7 @@ def test_any_answer_is_read_or_refused(data):
 @pytest.mark.parametrize(
     "answer", [b"\x0a\x05abc", b"\x0a\x02\xff\xff", field(1, field(3, field(1, b"\xff\xfe"))), b"\x08" + b"\xff" * 12]
 )
-def test_an_answer_that_is_malformed_is_told(tmp_path, serve, answer):
+def test_an_answer_that_is_malformed_is_reported(tmp_path, serve, answer):
     serve(answer)
     source = Kubelet(tmp_path / "kubelet.sock")
     with pytest.raises(KubeletFailed, match=r"kubelet\.sock"):
@@ -286,7 +286,7 @@ def test_an_answer_above_the_limit_is_refused(tmp_path, serve, monkeypatch):
     source.close()
 
 
-def test_a_socket_that_nobody_serves_is_told(tmp_path):
+def test_a_socket_that_nobody_serves_is_reported(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "kubelet.sock"))  # and closed at the end, as a killed kubelet leaves it
     source = Kubelet(tmp_path / "kubelet.sock")

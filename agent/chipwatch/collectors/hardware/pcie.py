@@ -12,18 +12,17 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.procfs import number, text
 
 DEVICE: Final = ("device",)
+# fmt: off
 ERRORS: Final = counter("pcie.errors", "{error}", "Errors that the devices reported, all devices.", dims=("kind",))
 OF_DEVICE: Final = counter(
-    "pcie.device.errors", "{error}", "Errors that one device reported.", Level.DETAILED, ("device", "kind")
-)
+    "pcie.device.errors", "{error}", "Errors that one device reported.", Level.DETAILED, ("device", "kind"))
 DEGRADED: Final = gauge("pcie.links.degraded", "{link}", "Links that are narrower than both of their ends can be.")
 WIDTH: Final = gauge("pcie.link.width", "{lane}", "Lanes of the link.", Level.DETAILED, DEVICE)
 EXPECTED: Final = gauge(
-    "pcie.link.width.expected", "{lane}", "Lanes that both ends of the link can use.", Level.DETAILED, DEVICE
-)
+    "pcie.link.width.expected", "{lane}", "Lanes that both ends of the link can use.", Level.DETAILED, DEVICE)
 SPEED: Final = gauge(
-    "pcie.link.speed", "GT/s", "Speed of the link; many devices lower it when idle.", Level.DETAILED, DEVICE
-)
+    "pcie.link.speed", "GT/s", "Speed of the link; many devices lower it when idle.", Level.DETAILED, DEVICE)
+# fmt: on
 METRICS: Final = (ERRORS, OF_DEVICE, DEGRADED, WIDTH, EXPECTED, SPEED)
 CLASSES: Final = ("0x0108", "0x02", "0x03", "0x12")
 """NVMe, network, display, processing accelerator (PCI Code and ID Assignment Specification)."""

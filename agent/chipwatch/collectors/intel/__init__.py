@@ -50,19 +50,11 @@ class IntelCollector(Collector):
         """Where the host's /sys is mounted; filled from --sys."""
 
     metrics = (
-        gpu_metrics.UTILIZATION,
-        gpu_metrics.MEMORY_UTILIZATION,
-        gpu_metrics.MEMORY_USED,
-        gpu_metrics.TEMPERATURE,
-        gpu_metrics.MEMORY_TEMPERATURE,
-        gpu_metrics.POWER,
-        gpu_metrics.POWER_UTILIZATION,
-        gpu_metrics.POWER_LIMIT,
-        gpu_metrics.ENERGY,
-        gpu_metrics.CLOCK_GRAPHICS,
-        gpu_metrics.PROCESS_MEMORY_USED,
+        gpu_metrics.UTILIZATION, gpu_metrics.MEMORY_UTILIZATION, gpu_metrics.MEMORY_USED, gpu_metrics.TEMPERATURE,
+        gpu_metrics.MEMORY_TEMPERATURE, gpu_metrics.POWER, gpu_metrics.POWER_UTILIZATION, gpu_metrics.POWER_LIMIT,
+        gpu_metrics.ENERGY, gpu_metrics.CLOCK_GRAPHICS, gpu_metrics.PROCESS_MEMORY_USED,
         gpu_metrics.PROCESS_UTILIZATION,
-    )
+    )  # fmt: skip
     level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:

@@ -75,10 +75,7 @@ class IntelCard(CardFiles):
 
     def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
         """Yield the possible readings, and the share of the power limit."""
-        gpu_metrics.add_shares(readings)
-        for metric, value in readings.items():
-            if not gpu_metrics.possible(metric, value):
-                continue
+        for metric, value in gpu_metrics.plausible(readings).items():
             if metric is gpu_metrics.ENERGY:
                 yield self._counters.point(metric, at, value, self.dims)
             else:

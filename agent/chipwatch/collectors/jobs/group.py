@@ -7,7 +7,7 @@ from typing import Final
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, Usage
-from chipwatch.host.procfs import KeptFile
+from chipwatch.host.procfs import KeptFile, count
 from chipwatch.owner import GroupUse, Owner
 
 REFRESH: Final = 60 * 10**9
@@ -45,7 +45,7 @@ class JobGroup:
             self._due, self._cores = now + REFRESH, self._group.cpu_quota() or self._group.cpuset()
         cpu, memory = self._usage.cpu().used, self._usage.memory()
         self._most = max(self._most, memory.current if memory else 0)
-        peak = _only_number(self._peak)  # since Linux 5.19
+        peak = count(self._peak.read()) if self._peak else None  # since Linux 5.19
         periods = dict(PERIODS.findall(self._cpu.read() if self._cpu else b""))
         swap = self._swap.read() if self._swap else b""
         swapped = SWAPPED.search(swap)
@@ -53,13 +53,13 @@ class JobGroup:
             self.owner,
             cpu=None if cpu is None else cpu / 1e9,
             cores=self._cores,
-            periods=_integer(periods.get(b"periods")),
-            throttled=_integer(periods.get(b"throttled")),
+            periods=count(periods.get(b"periods", b"")),
+            throttled=count(periods.get(b"throttled", b"")),
             io_some=_stalled(self._io, b"some"),
             cpu_some=_stalled(self._queue, b"some"),
             memory_full=_stalled(self._pressure, b"full"),
             memory_max=self._most or None if peak is None else peak,
-            swapped=_integer(swapped[1] if swapped else swap),
+            swapped=count(swapped[1] if swapped else swap),
             oom_kills=self._usage.oom_kills(),
             blocked=blocked,
             since=self.start_time,
@@ -71,14 +71,6 @@ class JobGroup:
         for file in (self._peak, self._swap, self._cpu, self._io, self._pressure, self._queue):
             if file:
                 file.close()
-
-
-def _integer(digits: bytes | None) -> int | None:
-    return None if digits is None else cgroup.number(digits.decode("ascii", "replace"))
-
-
-def _only_number(file: KeptFile | None) -> int | None:
-    return _integer(file.read()) if file else None
 
 
 def _stalled(file: KeptFile | None, kind: bytes) -> float | None:

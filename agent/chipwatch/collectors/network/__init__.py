@@ -18,13 +18,13 @@ from chipwatch.host.counters import Counters, counting_since
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import FileSource, PsutilSource, open_kept
 
+# fmt: off
 RETRANSMITS: Final = counter("network.tcp.retransmits", "{segment}", "Segments that TCP sent again.")
 TCP_TIMEOUTS: Final = counter(
-    "network.tcp.timeouts", "{timeout}", "How often TCP waited in vain for an acknowledgement.", Level.DETAILED
-)
+    "network.tcp.timeouts", "{timeout}", "How often TCP waited in vain for an acknowledgement.", Level.DETAILED)
 LISTEN_DROPS: Final = counter(
-    "network.tcp.listen.drops", "{connection}", "Connections that were refused since a queue was full.", Level.DETAILED
-)
+    "network.tcp.listen.drops", "{connection}", "Connections that were refused since a queue was full.", Level.DETAILED)
+# fmt: on
 TCP_COLUMNS: Final = {
     (b"Tcp:", b"RetransSegs"): RETRANSMITS,
     (b"TcpExt:", b"TCPTimeouts"): TCP_TIMEOUTS,

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from chipwatch.collectors.neuron import metrics, schema
 from chipwatch.collectors.neuron.groups import Entry, Groups
 from chipwatch.collectors.neuron.machine import NeuronMachine
-from chipwatch.collectors.neuron.schema import (
-    INDEX,
-    LARGEST,
-    LARGEST_TOTAL,
-    MAX_NAMES,
-    Core,
-    Record,
-    RecordGroup,
-    RecordReader,
-    Runtime,
-)
+from chipwatch.collectors.neuron.schema import RecordGroup, RecordReader
 from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.extensions import DeviceProcess
@@ -141,7 +131,7 @@ class NeuronRecords:
         given = self.reader.expect(listed, list, "neuron_runtime_data")
         if given is None:
             return  # the list is empty, not null or missing, if nothing runs
-        runtimes = [runtime for runtime in given if isinstance(runtime, Runtime)]
+        runtimes = [runtime for runtime in given if isinstance(runtime, schema.Runtime)]
         if len(runtimes) < len(given):
             self.reader.report("neuron_runtime_data: a runtime is not an object")
         self._keep("runtimes", self._series.rows(metrics.RUNTIMES, {("",): len(runtimes)}))
@@ -182,8 +172,8 @@ class NeuronRecords:
             failed = group.error_summary
             for kind, summary, counts in ("outcome", ended, tally.outcomes), ("error", failed, tally.errors):
                 for name, count in self.reader.named(summary, f"summary by {kind}"):
-                    if (tag, name) in counts or len(counts) < MAX_NAMES:
-                        counts[tag, name] = min(counts.get((tag, name), 0) + int(count), LARGEST_TOTAL)
+                    if (tag, name) in counts or len(counts) < schema.MAX_NAMES:
+                        counts[tag, name] = min(counts.get((tag, name), 0) + int(count), schema.LARGEST_TOTAL)
 
     def _tally(self, tag: str, start_time: int) -> Tally:
         """Return the tally of a tag; at most 256 are kept, and a new one is zero at `start_time`."""
@@ -215,10 +205,10 @@ class NeuronRecords:
         tag = self.reader.text(given, "neuron_runtime_tag")
         return UNTAGGED if not tag or tag.isdecimal() else tag
 
-    def _period(self, record: Record) -> float:
+    def _period(self, record: schema.Record) -> float:
         """Return the longest period that any group of a record has (s)."""
         runtimes = record.neuron_runtime_data if isinstance(record.neuron_runtime_data, list) else []
-        reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, Runtime))]
+        reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, schema.Runtime))]
         groups = [group for report in reports if isinstance(report, dict) for group in report.values()]
         periods = [
             self.reader.number(group.period, "period") or 0.0 for group in groups if isinstance(group, RecordGroup)
@@ -240,8 +230,8 @@ def cores_of(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     for key in sorted(cores.keys() | sizes.keys()):
         core, size = cores.get(key), sizes.get(key)
         values = size.values() if isinstance(size, dict) else ()
-        numbers = [value for value in values if isinstance(value, int | float) and 0 <= value <= LARGEST]
-        share = core.neuroncore_utilization if isinstance(core, Core) else None
+        numbers = [value for value in values if isinstance(value, int | float) and 0 <= value <= schema.LARGEST]
+        share = core.neuroncore_utilization if isinstance(core, schema.Core) else None
         works = isinstance(share, int | float) and share > 0
-        if INDEX.fullmatch(key) and (works or sum(numbers) > 0):
+        if schema.INDEX.fullmatch(key) and (works or sum(numbers) > 0):
             yield key, float(sum(numbers)) if numbers else None

@@ -77,12 +77,7 @@ class Tree:
 
     def _busy(self, part: Part, *, alone: bool) -> float | None:
         """Return the utilization by the tree since the last reading in percent, or None."""
-        samples = part.query.ask("processes.utilization", _samples, part)
-        if samples is None:
-            return None
-        first = part.sampled_until is None
-        part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
-        if first:  # the samples cover an unknown time
+        if (samples := _new_samples(part)) is None:
             return None
         shares = {int(sample.pid): int(sample.smUtil) for sample in samples}
         mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
@@ -126,12 +121,19 @@ def _running(part: Part) -> dict[int, int | None]:
 
 def processes(part: Part) -> Iterator[DeviceProcess]:
     """Yield the processes on the part, with the share that each used since the last call; raise Lost."""
-    first = part.sampled_until is None
-    samples = part.query.ask("processes.utilization", _samples, part) or ()
-    part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
-    shares = {} if first else {int(sample.pid): float(sample.smUtil) for sample in samples if sample.smUtil <= 100}
+    samples = _new_samples(part) or ()
+    shares = {int(sample.pid): float(sample.smUtil) for sample in samples if sample.smUtil <= 100}
     for pid, memory in _running(part).items():
         yield DeviceProcess(part.dims, pid, memory, shares.get(pid))
+
+
+def _new_samples(part: Part) -> list[Any] | None:
+    """Return the samples since the last call; None if the driver has none, or if they cover an unknown time."""
+    if (samples := part.query.ask("processes.utilization", _samples, part)) is None:
+        return None
+    is_first = part.sampled_until is None
+    part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
+    return None if is_first else list(samples)
 
 
 def _samples(part: Part) -> list[Any]:

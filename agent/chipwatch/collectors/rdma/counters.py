@@ -9,33 +9,30 @@ from typing import Final, NamedTuple
 from chipwatch.datapoint import Dimensions, Level, Metric, counter, gauge
 
 PORT: Final = ("device", "port")
+# fmt: off
 STATE: Final = gauge("rdma.state", "1", "Whether the port is active: 1, else 0.", dims=PORT)
 RATE: Final = gauge("rdma.rate", "Gbit/s", "Rate of the link.", dims=PORT)
 ACTIVE: Final = gauge("rdma.ports.active", "{port}", "Number of active ports.")
 SENT: Final = counter("rdma.sent", "By", "Sent by the port.", dims=PORT)
 RECEIVED: Final = counter("rdma.received", "By", "Received by the port.", dims=PORT)
 PACKETS: Final = counter(
-    "rdma.packets", "{packet}", "Packets that the port sent or received.", Level.DETAILED, (*PORT, "direction")
-)
+    "rdma.packets", "{packet}", "Packets that the port sent or received.", Level.DETAILED, (*PORT, "direction"))
 ERRORS: Final = counter("rdma.errors", "{error}", "Errors and discarded packets of the link, all kinds.", dims=PORT)
 DETAIL: Final = counter(
-    "rdma.errors.detail", "{error}", "Errors of one kind, under the driver's name.", Level.DETAILED, (*PORT, "error")
-)
+    "rdma.errors.detail", "{error}", "Errors of one kind, under the driver's name.", Level.DETAILED, (*PORT, "error"))
 DOWNED: Final = counter("rdma.link.downed", "{event}", "How often the link went down.", dims=PORT)
 RETRANSMITS: Final = counter(
-    "rdma.retransmits", "{packet}", "Retransmissions, or the events that cause one, as the card counts.", dims=PORT
-)
+    "rdma.retransmits", "{packet}", "Retransmissions, or the events that cause one, as the card counts.", dims=PORT)
 CONGESTION: Final = counter(
-    "rdma.congestion", "{packet}", "Packets that notify of congestion.", Level.DETAILED, (*PORT, "kind"))  # fmt: skip
+    "rdma.congestion", "{packet}", "Packets that notify of congestion.", Level.DETAILED, (*PORT, "kind"))
 WAIT: Final = counter(
-    "rdma.wait", "{tick}", "Ticks of the card in which the port had data to send and could not.", Level.DETAILED, PORT
-)
+    "rdma.wait", "{tick}", "Ticks of the card in which the port had data to send and could not.", Level.DETAILED, PORT)
 SIZES: Final = counter(
-    "rdma.operation.size", "By", "Transferred by one kind of operation.", Level.DETAILED, (*PORT, "operation")
-)
+    "rdma.operation.size", "By", "Transferred by one kind of operation.", Level.DETAILED, (*PORT, "operation"))
 OPERATIONS: Final = counter(
-    "rdma.operations", "{operation}", "Work requests of one kind.", Level.DETAILED, (*PORT, "operation"))  # fmt: skip
+    "rdma.operations", "{operation}", "Work requests of one kind.", Level.DETAILED, (*PORT, "operation"))
 OTHER: Final = counter("rdma.counter", "1", "Any other counter of the driver.", Level.ALL, (*PORT, "counter"))
+# fmt: on
 
 WORDS: Final = re.compile(r"port_(xmit|rcv)_data(_64)?")
 """Counters of units of four bytes."""

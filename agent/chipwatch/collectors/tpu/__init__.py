@@ -21,20 +21,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.tpu import sdk, workload
-from chipwatch.collectors.tpu.runtime import (
-    ACTIVITY,
-    CORE,
-    DUTY,
-    IDLE,
-    LINKS,
-    QUEUE,
-    THROTTLE,
-    TOTAL,
-    USED,
-    RuntimeService,
-    RuntimeValues,
-)  # fmt: skip
+from chipwatch.collectors.tpu import runtime, sdk, workload
+from chipwatch.collectors.tpu.runtime import RuntimeService, RuntimeValues
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
@@ -132,7 +120,7 @@ class TpuCollector(Collector):
         detailed = self.level >= Level.DETAILED
         self._service = RuntimeService(self._config.port, self.level) if has_grpc else None
         if not has_grpc or (self._config.sdk and detailed):
-            keys = sdk.ONLY_HERE if has_grpc else sdk.NAMES if detailed else (USED, TOTAL, DUTY)
+            keys = sdk.ONLY_HERE if has_grpc else sdk.NAMES if detailed else (runtime.USED, runtime.TOTAL, runtime.DUTY)
             if not libtpu or not libtpu.origin:
                 raise Unavailable("libtpu is not installed; install chipwatch with the extra 'tpu'")
             self._sdk = sdk.Sdk(Path(libtpu.origin).parents[1], tuple(keys), self._config.interval, self._clock)
@@ -152,7 +140,7 @@ class TpuCollector(Collector):
         for metric, index, value in readings(by_key, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
-        for link, fault in by_key.get(LINKS, {}).items():
+        for link, fault in by_key.get(runtime.LINKS, {}).items():
             if 0 <= fault <= 10:
                 yield LINK_FAULT.point(at, fault, Dimensions(link=link))
         if self._service:
@@ -194,7 +182,7 @@ class TpuCollector(Collector):
 
 def readings(by_key: RuntimeValues, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
     """Yield metric, device and value; implausible values are left out."""
-    used, total = by_key.get(USED, {}), by_key.get(TOTAL, {})
+    used, total = by_key.get(runtime.USED, {}), by_key.get(runtime.TOTAL, {})
     for index, value in sorted(total.items()):
         if 0 < value < math.inf:
             yield MEMORY_TOTAL, index, value
@@ -204,14 +192,15 @@ def readings(by_key: RuntimeValues, per_chip: int, problems: list[str]) -> Itera
             if 0 < (whole := total.get(index, 0)) < math.inf and value <= whole:
                 yield MEMORY_UTILIZATION, index, min(100.0, 100 * value / whole)  # a quotient is rounded
     try:
-        duty = fan_out(by_key.get(DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
+        duty = fan_out(by_key.get(runtime.DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
     except ValueError as problem:
         duty = {}
         problems.append(str(problem))
     others = (
-        (DUTY_CYCLE, duty), (TENSORCORE, by_key.get(CORE, {})), (MEMORY_ACTIVITY, by_key.get(ACTIVITY, {})),
-        (TENSORCORE_IDLE, by_key.get(IDLE, {})), (QUEUED, by_key.get(QUEUE, {})),
-        (THROTTLED, {index: 10 * score for index, score in by_key.get(THROTTLE, {}).items()}),
+        (DUTY_CYCLE, duty), (TENSORCORE, by_key.get(runtime.CORE, {})),
+        (MEMORY_ACTIVITY, by_key.get(runtime.ACTIVITY, {})), (TENSORCORE_IDLE, by_key.get(runtime.IDLE, {})),
+        (QUEUED, by_key.get(runtime.QUEUE, {})),
+        (THROTTLED, {index: 10 * score for index, score in by_key.get(runtime.THROTTLE, {}).items()}),
     )  # fmt: skip
     for metric, values in others:
         for index, value in sorted(values.items()):

@@ -167,7 +167,7 @@ def test_few_keys_of_a_long_table_are_looked_at(mac, watch):
     assert mac.calls < 150
 
 
-# -- what is not there ------------------------------------------------------------------------------------------
+# -- absent sources ---------------------------------------------------------------------------------------------
 
 
 def test_a_virtual_machine_has_no_gpu(mac, watch):
@@ -183,7 +183,7 @@ def test_a_system_without_the_sign_of_a_virtual_machine_is_not_one(mac, watch):
     assert watch.read(1.0, watts=1.0)[0]["gpu.power"] == pytest.approx(1.0)
 
 
-def test_only_zeros_are_no_values(mac, watch):
+def test_only_zeros_give_no_values(mac, watch):
     statistics = {"Device Utilization %": 0, "In use system memory": 0}
     mac.tell(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})
     watch.open()
@@ -382,7 +382,7 @@ print(mac.leaked, *mac.trouble(), sep=chr(10))
 # -- sums -------------------------------------------------------------------------------------------------------
 
 
-def test_the_clocks_are_those_of_the_table_without_the_off_state():
+def test_the_clocks_come_from_the_table_without_the_off_state():
     assert frequencies(bytes.fromhex(table(CLOCKS))) == [mhz * MHZ for mhz in CLOCKS[1:]]
 
 

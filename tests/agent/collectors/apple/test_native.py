@@ -68,7 +68,7 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch):
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # where there is no macmon
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without macmon
     made = Bench()
     yield made
     if made.collector:

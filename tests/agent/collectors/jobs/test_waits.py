@@ -1,4 +1,4 @@
-"""What real processes wait for."""
+"""Waits of real processes."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_process_that_sleeps_while_one_child_computes_waits_for_data(start, un
     assert cause_of(pid, first, last, 2 * seconds) == "other"
 
 
-def test_a_child_that_is_on_a_gpu_itself_is_no_loader(start, until):
+def test_a_child_that_is_on_a_gpu_itself_is_not_a_loader(start, until):
     pid, waits = start(LOADER), Waits(PROC)
     (child,) = until(lambda: [key for one in waits.read({pid}, {pid}, 0.0).values() for key in one.children])
     assert waits.read({pid}, {pid, child[0]}, 0.0)[pid].children == {}

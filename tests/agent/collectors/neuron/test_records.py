@@ -509,7 +509,7 @@ def test_tags_are_dimensions_if_configured():
     assert {p.metric for p in feed.points} <= set(metrics.declared(tagged=True))
 
 
-def test_tags_are_no_dimensions_by_default():
+def test_tags_are_not_dimensions_by_default():
     feed = Feed()
     feed.tick(tagged("a", "b"))
     assert not any("neuron_runtime_tag" in p.dims for p in feed.points)
@@ -555,7 +555,7 @@ def test_a_tag_whose_runtime_ended_is_absent():
     assert not [name for name, series in found.items() if any("b" in dims.split() for dims in series)]
 
 
-def test_the_number_of_tags_is_bounded_and_a_dropped_tag_counts_anew():
+def test_the_number_of_tags_is_bounded_and_a_dropped_tag_counts_again():
     feed = Feed(tagged=True)
     feed.tick(tagged("first"))
     for n in range(300):

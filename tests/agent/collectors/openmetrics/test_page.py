@@ -285,7 +285,7 @@ def test_the_number_of_lines_is_limited_even_if_filters_select_nothing():
 def test_lines_with_timestamps_are_parsed_once(monkeypatch):
     of, stamp = reader(), NOW // 10**6
     of.read(answer(f'a{{b="c d"}} 1 {stamp}\ne 2 {stamp}\n'), NOW)
-    monkeypatch.setattr("chipwatch.host.exposition.SERIES", None)
+    monkeypatch.setattr("chipwatch.host.exposition.SERIES_TEXT", None)
     points, problems = of.read(answer(f'a{{b="c d"}} 3 {stamp}\ne 4 {stamp - 400_000}\n'), NOW)
     assert (told(points), problems) == ({("a", (("b", "c d"),)): 3}, []), "the second is old"
 
