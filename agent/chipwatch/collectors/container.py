@@ -66,7 +66,7 @@ class ContainerCollector(Collector):
         """`auto` reads only inside a container; `always` reads the cgroup of this process in any case."""
 
     def __init__(self, config: Config, environ: Mapping[str, str] = os.environ) -> None:
-        """Take the environment too: some runtimes set the variable `container` there."""
+        """`environ`: some runtimes set the variable `container` there."""
         self._config = config
         self._environ = environ
         self._marks = config.root / ".dockerenv", config.root / "run/.containerenv"

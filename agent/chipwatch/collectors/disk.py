@@ -199,7 +199,7 @@ class DiskCollector(Collector):
     level: Level = Level.ALL
 
     def __init__(self, config: Config, statvfs: Statvfs | None = STATVFS) -> None:
-        """Take the configuration, and os.statvfs or a fake."""
+        """`statvfs`: os.statvfs or a fake."""
         self._config = config
         space = partial(_space, statvfs) if statvfs is not None and sys.platform == "linux" else _psutil_space
         self._paths = [_Path(path, config.root, space) for path in config.paths]

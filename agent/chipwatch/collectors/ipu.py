@@ -62,7 +62,7 @@ class GcipuinfoLibrary:
     def __init__(self) -> None:
         """Find devices; raise ImportError, RuntimeError, or LookupError if there is none."""
         self._info = importlib.import_module("gcipuinfo").gcipuinfo()
-        self._info.setUpdateMode(True)  # else the first values are returned for ever
+        self._info.setUpdateMode(True)  # else the first values are always returned
         if not self._info.getDevices():
             raise LookupError("it lists no device")
 

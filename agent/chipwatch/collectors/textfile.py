@@ -159,7 +159,7 @@ class TextfileCollector(Collector):
             raise PartlyCollected(problems)
 
     def _found(self, problems: list[str]) -> dict[str, _File]:
-        """Return the files that are there now, sorted by path."""
+        """Return the existing files, sorted by path."""
         paths = sorted({path for pattern in self._config.files for path in glob.glob(pattern)})  # noqa: PTH207
         if len(paths) > (most := self._config.max_files):
             problems.append(f"{len(paths)} files match, more than {most} (max_files); the rest is left out")

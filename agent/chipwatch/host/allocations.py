@@ -65,7 +65,7 @@ class Allocations:
         self, root: Path, mapping: Path | None, kubelet: Path | None, environ: Mapping[str, str] = os.environ
     ) -> None:
         """
-        Take the host's /, a mapping folder to use instead of the known ones, and the kubelet's socket.
+        `root`: the host's /; `mapping`: a mapping folder to use instead of the known ones; `kubelet`: its socket.
 
         None: the first known mapping folder that exists; the socket below `root`.
         """
@@ -91,7 +91,7 @@ class Allocations:
                 self.source = str(folder)
                 if allocations:
                     return allocations
-                break  # no job has a device, or nobody writes there
+                break  # no job has a device, or nothing writes there
         try:
             allocations = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
             if self._kubelet.present:

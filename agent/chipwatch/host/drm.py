@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from chipwatch.datapoint import Dimensions
+from chipwatch.extensions import Device
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.procfs import KeptFile, open_kept, text
 
 if TYPE_CHECKING:
-    from chipwatch.host.process_tree import ProcTree
+    from chipwatch.host.process_tree import Where
 
 CARD: Final = re.compile(r"card\d+")
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -43,7 +44,7 @@ class CardFiles:
     """Errors that mean "no such reading now" and are not reported; None: all of them."""
 
     def __init__(self, index: str, device: Path) -> None:
-        """Take the kernel's number of the card and its folder device/."""
+        """`index`: the kernel's number of the card; `device`: its folder device/."""
         self.index, self.device, self.dims = index, device, Dimensions(gpu=index)
         slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
         self.slot = slot[1].lower() if slot else ""
@@ -133,6 +134,11 @@ class Cards(dict[str, C]):
                     if card:
                         card.close()
 
+    def devices(self) -> list[Device]:
+        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
+        cards = enumerate(self.values())
+        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
+
     def close(self) -> None:
         """Close all cards."""
         for card in self.values():
@@ -204,8 +210,12 @@ def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, i
 class TreeClients:
     """The DRM clients of a process tree."""
 
-    def __init__(self, proc: Path, tree: ProcTree, parse: Parser) -> None:
-        self._proc, self._tree, self._parse, self.clock = proc, tree, parse, time.monotonic_ns
+    def __init__(self, config: Where, pid: int, parse: Parser) -> None:
+        """`pid`: first process of the tree; raise ProcessLookupError without it."""
+        from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  only where a process tree is watched
+
+        self._proc, self._tree = config.proc, ProcTree(config, pid, detailed=False)
+        self._parse, self.clock = parse, time.monotonic_ns
         self.pids: frozenset[int] = frozenset()
         self._clients: dict[tuple[str, int], DrmClient] = {}
         self._before: dict[tuple[str, int], DrmClient] = {}

@@ -33,7 +33,7 @@ class OneShot:
     """
 
     def __init__(self, interval: float, timeout: float) -> None:
-        """Take the seconds from one start to the next, and the most seconds of a run."""
+        """`interval`: seconds from one start to the next; `timeout`: most seconds of a run."""
         self._interval, self._timeout = interval, timeout
         self._process: ChildProcess | None = None
         self._data = b""

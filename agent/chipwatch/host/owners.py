@@ -107,16 +107,16 @@ class Owners:
     """Finds owners of processes, and remembers them while the processes run."""
 
     def __init__(self, proc: Path, root: Path, logs: Path) -> None:
-        """Take the host's /proc, / (of which only etc/passwd is read) and /var/log, which has the names of pods."""
+        """`proc`, `root` and `logs`: the host's /proc, / (for etc/passwd), /var/log (for names of pods)."""
         self._proc, self._root, self._logs, self._folder = proc, root, logs, str(proc)
         self._known: dict[int, OwnedProcess] = {}
-        """By pid, the one that was asked for last at the end."""
+        """By pid, least recently used first."""
         self._users: dict[str, str] = {}
         self._version: tuple[int, int] | None = None
         self._names: dict[str, tuple[str, str, str]] = {}
         """Namespace, pod and container ("": of the pod) by uid of the pod or id of the container."""
         self._unnamed: set[str] = set()
-        """Uids and ids that were asked for and not found there."""
+        """Uids and ids that have no name there."""
         self.missing: dict[str, str] = {}
         """Unknown things, and why."""
 
@@ -212,7 +212,7 @@ class Owners:
         return {name: value[:MAX_VALUE] for name, _, value in variables if name in VARIABLES}
 
     def _user(self, uid: str) -> str:
-        """Return the name of a user, or the number itself: a directory service is not asked."""
+        """Return the name of a user, or the number itself: no directory service is queried."""
         file = self._root / "etc/passwd"
         try:
             status = file.stat()

@@ -21,7 +21,7 @@ class Pace:
     """Decides at each tick whether a reading that is wanted every `interval` seconds is due."""
 
     def __init__(self, interval: float, clock: Clock = time.monotonic) -> None:
-        """Take the interval, and a monotonic clock (s); the first two ticks are due: an increase needs two readings."""
+        """`clock`: monotonic s. The first two ticks are due: an increase needs two readings."""
         self._interval, self._clock = interval, clock
         self._due, self._readings = 0.0, 0
 

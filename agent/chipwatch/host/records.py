@@ -36,7 +36,7 @@ class RecordSource(Generic[Key, Value]):
     def __init__(
         self, command: Sequence[str | Path], interval: float, clock: Callable[[], float], *, timeout: float = 0
     ) -> None:
-        """Take the command, the seconds between two ticks, a clock (s), and the least seconds a record may take."""
+        """`interval`: seconds between two ticks; `clock`: monotonic s; `timeout`: least seconds for a record."""
         self.period, self._clock = max(1.0, interval), clock
         self._processes = [SupervisedProcess(command, timeout=max(timeout, MAX_AGE * self.period), name=self.name)]
         self._values: dict[Key, Value] = {}

@@ -140,7 +140,7 @@ class SupervisedProcess:
         environment: Mapping[str, str] | None = None,
         name: str = "",
     ) -> None:
-        """Take the command, the seconds without a line after which it hangs, and the seconds between two clean runs."""
+        """`timeout`: seconds without a line after which it hangs; `interval`: seconds between two clean runs."""
         self.command, self._name = command, name or Path(command[0]).name
         self.finished = False
         """True if the last lines ended a clean run."""
@@ -257,7 +257,7 @@ class StartupWait:
     """Lets readings wait for the first output of a program: in all STARTUP_WAIT, each at most 80 % of an interval."""
 
     def __init__(self, interval: float) -> None:
-        """Start the clock; take the seconds between two ticks."""
+        """Start the clock; `interval`: seconds between two ticks."""
         self._interval, self._until = interval, time.monotonic() + STARTUP_WAIT
 
     def wait(self, ready: Callable[[], bool]) -> None:

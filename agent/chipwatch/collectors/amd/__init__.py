@@ -79,10 +79,9 @@ class AmdCollector(Collector):
             self._find_tool()
         elif config.pid is not None:
             from chipwatch.collectors.amd.share import AmdShare  # noqa: PLC0415  only where a process tree is watched
-            from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  the same
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
-                self._share = AmdShare(config.sys, config.proc, ProcTree(config, config.pid, detailed=False))
+                self._share = AmdShare(config, config.pid)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         return self._from_tool(at) if self._tool else self._from_sysfs(at)
@@ -92,7 +91,7 @@ class AmdCollector(Collector):
         sys = self._config.sys
         if not self._cards or not (sys / "class/kfd/kfd/proc").is_dir():
             return None
-        from chipwatch.collectors.amd.share import computing, find_slots  # noqa: PLC0415  only where it is asked for
+        from chipwatch.collectors.amd.share import computing, find_slots  # noqa: PLC0415  only where it is needed
 
         self._slots = self._slots or find_slots(sys)
         sizes_on = computing(sys, self._slots)
@@ -100,9 +99,7 @@ class AmdCollector(Collector):
         return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
     def devices(self) -> Iterable[Device]:
-        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
-        cards = enumerate(self._cards.values())
-        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
+        return self._cards.devices()
 
     def describe(self) -> str:
         if self._tool:

@@ -27,7 +27,7 @@ class GapSource:
     """One tool, and the metrics that it lacks."""
 
     def __init__(self, tool: AmdSmiLibrary | Program, interval: float) -> None:
-        """Take the tool, and the seconds between two runs."""
+        """`interval`: seconds between two runs of the tool."""
         self.tool, self._interval = tool, interval
         self._lacks: dict[Gap, float] = {}
         self._failures, self._retry_at = 0, 0.0

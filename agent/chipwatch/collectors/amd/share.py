@@ -12,7 +12,7 @@ from chipwatch.collectors.amd.card import AmdCard
 from chipwatch.datapoint import Datapoint
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import DrmClient, Engine, TreeClients, size
-from chipwatch.host.process_tree import ProcTree
+from chipwatch.host.process_tree import Where
 from chipwatch.host.procfs import text
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
@@ -35,10 +35,9 @@ def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
 class AmdShare(TreeClients):
     """The tree's share of each card."""
 
-    def __init__(self, sys: Path, proc: Path, tree: ProcTree) -> None:
-        """Take where the host's /sys and /proc are, and the tree."""
-        super().__init__(proc, tree, parse_client)
-        self._sys, self._slots = sys, find_slots(sys)
+    def __init__(self, config: Where, pid: int) -> None:
+        super().__init__(config, pid, parse_client)
+        self._sys, self._slots = config.sys, find_slots(config.sys)
 
     def points(self, at: int, cards: Iterable[AmdCard]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""

@@ -43,7 +43,7 @@ class AppleCollector(Collector):
     def __init__(
         self, config: Config, *, clock: Callable[[], float] = time.monotonic, reader: Sequence[str | Path] | None = None
     ) -> None:
-        """Take the configuration, a monotonic clock (s), and a command that replaces the hardware reader."""
+        """`clock`: monotonic s; `reader`: a command that replaces the hardware reader."""
         self._config, self._clock, self._reader = config, clock, reader
         self._source: Macmon | HardwareReader | None = None
 

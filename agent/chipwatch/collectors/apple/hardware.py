@@ -31,7 +31,7 @@ class AppleHardware:
     """Reads the three sources; a value that none of them has is absent."""
 
     def __init__(self, libraries: Libraries, clock: Callable[[], float]) -> None:
-        """Take the paths of macOS's libraries and a monotonic clock (s); raise Unavailable without a GPU."""
+        """Open macOS's libraries; `clock`: monotonic s. Raise Unavailable without a GPU."""
         self._report: Report | None = None
         self._smc: Smc | None = None
         with ExitStack() as undo:

@@ -46,7 +46,7 @@ class Report:
     def __init__(
         self, foundation: Foundation, libraries: Libraries, clocks: Sequence[int], clock: Callable[[], float]
     ) -> None:
-        """Take the clocks (Hz) of the GPU's states, and a monotonic clock (s); raise Unavailable."""
+        """`clocks`: Hz of the GPU's states; `clock`: monotonic s. Raise Unavailable."""
         self._foundation, self._clocks, self._clock = foundation, clocks, clock
         self._io = bind(libraries.report, REPORT)
         self._subscription = self._sample = None

@@ -78,10 +78,8 @@ class IntelCollector(Collector):
 
             self._xpu = XpuSmi(program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:
-            from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  only if a process tree is watched
-
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
-                self._share = IntelShare(config.proc, ProcTree(config, config.pid, detailed=False), parse_client)
+                self._share = IntelShare(config, config.pid, parse_client)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         now = self._clock()
@@ -110,15 +108,11 @@ class IntelCollector(Collector):
         if not self._cards or (pids := self._open.by_process()) is None:
             return None
         dims = {card.slot: card.dims for card in self._cards.values()}
-        users = clients(self._config.proc, pids, parse_client)
-        return [
-            DeviceProcess(dims[slot], client.pid, client.memory) for (slot, _), client in users.items() if slot in dims
-        ]
+        users = clients(self._config.proc, pids, parse_client).values()
+        return [DeviceProcess(dims[use.slot], use.pid, use.memory) for use in users if use.slot in dims]
 
     def devices(self) -> Iterable[Device]:
-        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
-        cards = enumerate(self._cards.values())
-        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
+        return self._cards.devices()
 
     def describe(self) -> str:
         return f"{len(self._cards)} GPUs, {self._config.sys}{', xpu-smi' if self._xpu else ''}"

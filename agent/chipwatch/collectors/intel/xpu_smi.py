@@ -67,7 +67,7 @@ class XpuSmi:
     """Runs xpu-smi at intervals."""
 
     def __init__(self, program: str, interval: float, timeout: float) -> None:
-        """Take its path, the seconds between two runs, and the seconds that a run may take."""
+        """`interval`: seconds between two runs; `timeout`: seconds that a run may take."""
         self._program, self._oneshot = program, OneShot(interval, timeout)
         self._slots: dict[int, str] = {}
 

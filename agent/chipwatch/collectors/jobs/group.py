@@ -23,7 +23,7 @@ class JobGroup:
     """Reads the usage of a job's cgroup, from files that stay open."""
 
     def __init__(self, owner: Owner, group: Cgroup, since: int) -> None:
-        """Take when the job was seen first (ns since the epoch), which counts where no process tells its start."""
+        """`since`: when the job was first seen (ns since the epoch), used where no process has its start."""
         self.owner = owner
         self.start_time = owner.since or since
         self._usage, self._group = Usage(group), group

@@ -30,7 +30,7 @@ class SlurmJobs:
     """Finds the jobs, their owners, and the devices that the environment of their steps names."""
 
     def __init__(self, proc: Path, sys: Path, owners: Owners) -> None:
-        """Take where the host's /proc and /sys are."""
+        """`proc` and `sys`: the host's /proc and /sys."""
         self._proc, self._sys, self._owners = proc, sys, owners
         self._folders: list[tuple[Path, str]] = []
         self._due = 0

@@ -116,7 +116,7 @@ class KernelCollector(Collector):
             self._log = None
 
     def _load(self, log: KernelLog) -> None:
-        """Take the counts of an earlier process of this boot; raise OSError, and errors of a malformed file."""
+        """Restore the counts of an earlier process of this boot; raise OSError, and errors of a malformed file."""
         if self.state is None or not self._boot:
             return
         with (self.state / STATE).open("rb") as file:

@@ -36,7 +36,7 @@ class Tcp:
     """The counters of TCP in /proc/net/snmp and /proc/net/netstat; none where the files are absent."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder `net` of a process in the namespace."""
+        """`folder`: `net` of a process in the namespace."""
         self._files = [file for name in ("snmp", "netstat") if (file := open_kept(folder / name))]
 
     def points(self, at: int, start_time: int | None) -> Iterator[Datapoint]:

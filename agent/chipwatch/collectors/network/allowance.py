@@ -39,7 +39,7 @@ DRIVER, STRINGS, STATISTICS = 0x03, 0x1B, 0x1D
 """ETHTOOL_GDRVINFO, ETHTOOL_GSTRINGS, ETHTOOL_GSTATS: include/uapi/linux/ethtool.h."""
 DRIVER_SIZE, COUNT_AT, NAME_SIZE = 196, 180, 32
 MOST: Final = 1 << 14
-"""Counters of an interface; each buffer holds so many, since the kernel may write more than it announced."""
+"""Most counters of an interface, and the size of each buffer: the kernel may write more than it announced."""
 Ethtool = Callable[[str, bytes], bytes]
 
 

@@ -60,7 +60,7 @@ class NeuronCollector(Collector):
         """Where the host's /sys is mounted."""
 
     def __init__(self, config: Config, *, stdin: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the file descriptor of standard input, and a monotonic clock (s)."""
+        """`stdin`: file descriptor of standard input; `clock`: monotonic s."""
         self._config, self._stdin, self._clock = config, stdin, clock
         if config.neuron_runtime_tag:
             self.metrics = metrics.declared(tagged=True)  # the dimensions depend on the Config

@@ -35,7 +35,7 @@ class NeuronMachine:
     """Keeps the state of the machine over records."""
 
     def __init__(self, series: NeuronSeries, reader: RecordReader, *, ecc_per_period: bool, boot: int | None) -> None:
-        """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
+        """`boot`: when the devices' counters were zero (ns since the epoch); None: when they are first seen."""
         self._series, self._reader = series, reader
         self._ecc_per_period, self._boot = ecc_per_period, boot
         self._ecc: dict[tuple[str, ...], Life] = {}

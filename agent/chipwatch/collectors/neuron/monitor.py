@@ -87,7 +87,7 @@ class NeuronMonitor(SupervisedProcess):
     max_read, pipe_size = MAX_READ, PIPE_SIZE
 
     def __init__(self, path: Path, period: int) -> None:
-        """Take the program and its period (whole s)."""
+        """`period` in whole seconds."""
         self._path, self._period = path, period
         self._config: Path | None = None
         super().__init__([path], timeout=MAX_SILENCE * period, environment={"GOMEMLIMIT": MEMORY, **os.environ})
@@ -106,7 +106,7 @@ class NeuronMonitor(SupervisedProcess):
             raise
 
     def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
-        """Take which lines were records; restart the monitor if it has ended or hangs; return the problems."""
+        """Count the `valid` lines; restart the monitor if it has ended or hangs; return the problems."""
         if any(valid):
             self.note_lines(now, sum(valid))
         self.check(now)
@@ -153,7 +153,7 @@ class Input:
             yield rest
 
     def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
-        """Take which lines were records; raise InputEnded if the input has ended; return no problems."""
+        """Count the `valid` lines; raise InputEnded if the input has ended; return no problems."""
         del now
         self._any_record = self._any_record or any(valid)
         ended = self._pipe.ended

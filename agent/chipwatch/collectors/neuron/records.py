@@ -48,7 +48,7 @@ class NeuronRecords:
     """Keeps the values of all records so far: call `take` for each line, then `points`."""
 
     def __init__(self, config: NeuronCollector.Config, level: Level, boot: int | None) -> None:
-        """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
+        """`boot`: when the devices' counters were zero (ns since the epoch); None: when they are first seen."""
         self.reader = RecordReader()
         """Collects the problems of the input."""
         self._interval, self._tagged = max(1.0, config.interval), config.neuron_runtime_tag
@@ -210,9 +210,7 @@ class NeuronRecords:
         runtimes = record.neuron_runtime_data if isinstance(record.neuron_runtime_data, list) else []
         reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, schema.Runtime))]
         groups = [group for report in reports if isinstance(report, dict) for group in report.values()]
-        periods = [
-            self.reader.number(group.period, "period") or 0.0 for group in groups if isinstance(group, RecordGroup)
-        ]
+        periods = [self.reader.number(g.period, "period") or 0.0 for g in groups if isinstance(g, RecordGroup)]
         return min(max(periods, default=0.0), MAX_PERIOD)
 
     def _keep(self, name: str, rows: Iterable[Row]) -> None:

@@ -44,7 +44,7 @@ class NeuronSeries:
             self._known.clear()
 
     def set_cores_per_device(self, count: int) -> None:
-        """Take how many cores each device has; logical cores on Trn2."""
+        """Set the number of cores of each device; logical cores on Trn2."""
         if count != self._cores_per_device:
             self._cores_per_device = count
             self._known.clear()

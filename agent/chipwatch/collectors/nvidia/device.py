@@ -45,7 +45,7 @@ class Part:
     metrics: PartMetrics
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
-        """Take the handle; `dims` has `gpu`, and `mig` for an instance."""
+        """`dims` has `gpu`, and `mig` for an instance."""
         self.handle, self.dims, self.metrics = handle, dims, metrics
         self.query = NvmlQuery(" ".join(f"{key.upper()} {dims[key]}" for key in (GPU, MIG) if key in dims))
         self.detailed = level >= Level.DETAILED
@@ -142,7 +142,7 @@ class Gpu(Part):
     def __init__(
         self, handle: Any, dims: Dimensions, metrics: GpuMetrics, level: Level, *, model: str, fields: DriverFields
     ) -> None:
-        """Take the handle, or None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
+        """`handle`: None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)
         self.model, self.number = model, int(dims[GPU])
         self.health = GpuHealth(dims, metrics)
@@ -156,12 +156,12 @@ class Gpu(Part):
         self.watts: float | None = None
         self._limit: float | None = None
         self._is_failing = False
-        """True if most groups of queries failed, the last time that all were asked."""
+        """True if most groups of queries failed, in the last tick that asked all."""
         self._driver = fields
         self._action: str | None = None
         """The recovery action that the driver asks for; None if not known."""
         self._actions: set[str] = set()
-        """All that it has asked for."""
+        """All requested recovery actions so far."""
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
         self._all_fields: dict[tuple[int, int], str] = {}

@@ -76,7 +76,7 @@ def _fabric(gpu: Any) -> Mapping[str, bool]:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     summary, mask = getattr(fabric, "healthSummary", 0), fabric.healthMask
     bandwidth, recovery, route, timeout, partition = (mask >> shift & 3 for shift in (0, 2, 4, 6, 12))
-    wrong = mask >> 8 & 15  # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION: 0 not told, 1 none, 4 no partition
+    wrong = mask >> 8 & 15  # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION: 0 unknown, 1 none, 4 no partition
     return {
         "fabric_failed": state == 1 or (state == 3 and fabric.status != 0),  # not started; ended by an error
         "fabric_starting": state == 2,

@@ -39,7 +39,7 @@ class NvmlQuery:
         self.answered: set[str] = set()
         """Groups with an answer in this tick."""
         self.broken: set[str] = set()
-        """Groups with a failure in this tick, other than for want of support or permission."""
+        """Groups with a failure in this tick, other than missing support or permission."""
         self.reset = False
         """True if the device reported in this tick that it needs a reset."""
 

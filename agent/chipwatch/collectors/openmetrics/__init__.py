@@ -110,10 +110,8 @@ class OpenmetricsCollector(Collector):
         from chipwatch.collectors.openmetrics.fetch import Scraper  # noqa: PLC0415  # loads http.client
 
         self._readings = SimpleQueue()
-        self._sources = [
-            _Source(name, endpoint, Scraper(endpoint), self._readings)
-            for name, endpoint in self._config.endpoints.items()
-        ]
+        endpoints = self._config.endpoints.items()
+        self._sources = [_Source(name, endpoint, Scraper(endpoint), self._readings) for name, endpoint in endpoints]
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         now = time.monotonic()
@@ -143,10 +141,8 @@ class OpenmetricsCollector(Collector):
             answers[source], source.is_waiting = answer, False
 
     def describe(self) -> str:
-        names = [
-            f"{source.name} ({'no page' if source.series is None else f'{source.series} series'})"
-            for source in self._sources
-        ]
+        series = {source.name: source.series for source in self._sources}
+        names = [f"{name} ({'no page' if count is None else f'{count} series'})" for name, count in series.items()]
         return f"{len(names)} endpoint{'s' * (len(names) != 1)}: {', '.join(names)}" if names else ""
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ WRITABLE: Final = frozenset(
 )
 """File systems of disks; others, such as squashfs, are read-only by design."""
 STATES: Final = frozenset({"FULL", "IDLE"})
-"""An import of Lustre that works; IDLE: disconnected for want of requests (lustre/include/lustre_import.h)."""
+"""An import of Lustre that works; IDLE: disconnected without requests (lustre/include/lustre_import.h)."""
 TARGET: Final = re.compile(r"^\s*(target|state): (\S+)$", re.MULTILINE)
 IMPORTS: Final = ("proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre")
 TIMEOUT: Final = 1.0

@@ -43,7 +43,7 @@ class Sdk(ChildReader[str, Mapping[Any, float]]):
     name = "libtpu"
 
     def __init__(self, folder: Path, keys: Sequence[str], interval: float, clock: Callable[[], float]) -> None:
-        """Take the folder that has the package libtpu, the keys of NAMES to read, the seconds between two ticks."""
+        """`folder` has the package libtpu; `keys` of NAMES are read; `interval`: seconds between two ticks."""
         self._keys = {NAMES[key]: key for key in keys}
         period = str(max(1.0, interval))
         command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), period, *self._keys]

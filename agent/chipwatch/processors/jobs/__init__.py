@@ -219,9 +219,7 @@ class JobsProcessor(Processor):
 
     def _of_jobs(self, ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
         """Yield the families of the jobs that hold a device, and the last values of those that ended."""
-        families: dict[int, tuple[Account, dict[str, float], list[float]]] = {
-            id(past): (past, {}, []) for past in ended
-        }
+        families = {id(past): (past, dict[str, float](), list[float]()) for past in ended}
         for device in self._devices.values():
             shares: dict[Dimensions, float] = {}
             for holder in device.held.values():
@@ -302,14 +300,12 @@ class JobsProcessor(Processor):
     def answer(self) -> Mapping[str, Any]:
         with self._lock:
             charged, allocated = self._sums()
-            devices = {
-                place: (item, self._holding(item)) for place, item in sorted(self._devices.items(), key=by_number)
-            }
+            devices = sorted(self._devices.items(), key=by_number)
             return {
                 "at": self._before / SECOND,
                 "dollars_per_hour": self._config.dollars_per_hour,
                 "jobs": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.holding()],
-                "devices": [of_device(place, device, mine) for place, (device, mine) in devices.items()],
+                "devices": [of_device(place, device, self._holding(device)) for place, device in devices],
                 "missing": self._missing(),
                 "charged_seconds": charged,
                 "allocated_seconds": allocated,

@@ -110,7 +110,7 @@ class JobDevice:
     """Remembers one device from reading to reading."""
 
     def __init__(self, dims: Dimensions, last: DeviceReading | None = None) -> None:
-        """Take its dimensions, and a reading before the first one if the time since then was not read."""
+        """`last`: a reading before the first one, if the time since then was not read."""
         self.dims = dims
         """Another device may take its place: its UUID changes then."""
         self.held: dict[Key, Held] = {}
@@ -135,7 +135,7 @@ class JobDevice:
         self.busy: Counter[str] = Counter()
 
     def resume(self, moment: int, holding: dict[Key, Held]) -> None:
-        """Take the last reading before the agent stopped."""
+        """Continue from the last reading before the agent stopped."""
         holders = {key: holder.holding for key, holder in holding.items()}
         self.held, self.last, self._has_resumed = holding, DeviceReading(moment, holders, paused=True), True
 

@@ -136,9 +136,8 @@ class DevicePoints:
 
 def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
     """Yield the activity of devices whose collector reports none, by the utilization in their points."""
-    named = {place_of(dims) for dims in reading.names.values()} | {
-        place_of(process.dims) for process in reading.processes or ()
-    }
+    used = (process.dims for process in reading.processes or ())
+    named = {place_of(dims) for dims in (*reading.names.values(), *used)}
     for place, figures in values.items():
         percent = next((figures[name] for name in UTILIZATIONS if name in figures), None)
         if percent is not None and (place in named or place[:1] in named):

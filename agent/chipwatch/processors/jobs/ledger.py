@@ -91,7 +91,7 @@ class JobLedger:
         account = self.accounts.get(key) or self.accounts.setdefault(key, Account(owner, owner.since or at, at))
         account.seen = at
         account.since = min(account.since, owner.since or at)
-        if owner.user and not account.owner.user:  # a mapping file tells only the job
+        if owner.user and not account.owner.user:  # a mapping file names only the job
             account.owner = owner
         return account
 
@@ -127,9 +127,8 @@ class JobLedger:
         for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
             totals = {state: account.total(state) for state in {**account.earlier, **account.times}}
             owner = account.owner._replace(cgroup="")  # it is found again
-            kept = Account(
-                owner, account.since, account.seen, totals, account.earlier_energy + account.energy, account.memory
-            )
+            energy = account.earlier_energy + account.energy
+            kept = Account(owner, account.since, account.seen, totals, energy, account.memory)
             kept.held = {**account.held, **holds.get(account.owner.key, {})}
             rows.append(msgspec.json.encode(kept))
             size += len(rows[-1]) + 1
@@ -139,7 +138,7 @@ class JobLedger:
         return b"%b%b]}" % (head, b",".join(rows))
 
     def restore(self, saved: bytes) -> int:
-        """Take the accounts of an earlier life, return the time of its last tick; raise ValueError."""
+        """Restore the accounts of an earlier life; return the time of its last tick; raise ValueError."""
         try:
             state = msgspec.json.decode(saved[: MOST_BYTES + 1], type=SavedLedger)
         except (msgspec.MsgspecError, RecursionError) as problem:
