@@ -22,7 +22,7 @@ from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import NeuronRecords
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
-from chipwatch.collectors.tpu import message
+from chipwatch.collectors.tpu import message, runtime
 from chipwatch.collectors.tpu import readings as tpu_readings
 from chipwatch.commands import health
 from chipwatch.commands.sample import sample_config
@@ -31,6 +31,7 @@ from chipwatch.config.convert import ConfigError
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.host import kubelet
 from chipwatch.host.exposition import ScrapeResponse
+from chipwatch.host.gpu_metrics import plausible
 from chipwatch.host.mounts import mount_of, mounts
 from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.owners import parse as parse_path
@@ -103,7 +104,7 @@ def readings(cards) -> Iterator[object]:
 
 def intel_fdinfo(data: bytes) -> list[object]:
     lines = data.decode(errors="replace").splitlines()
-    return [card.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
+    return [card.parse_client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
 def gc_monitor(data: bytes) -> Iterator[object]:
@@ -120,7 +121,7 @@ def hl_smi(data: bytes) -> Iterator[object]:
         collector._take(line, 1.0, problems)
     assert all(text.isprintable() for text in problems), problems
     for _, _, row in collector._rows.values():
-        yield from gaudi.values(row)
+        yield from plausible(row).items()
 
 
 def kubelet_answer() -> bytes:
@@ -147,9 +148,7 @@ def tpu_message(value: float) -> bytes:
 def tpu(data: bytes) -> Iterator[object]:
     values = message.decode(data)
     problems: list[str] = []
-    from chipwatch.collectors import tpu as collector
-
-    names = (collector.USED, collector.TOTAL, collector.DUTY, collector.CORE)
+    names = (runtime.USED, runtime.TOTAL, runtime.DUTY, runtime.CORE)
     for metric, _, value in tpu_readings(dict.fromkeys(names, values), 1, problems):
         yield metric, value
 
