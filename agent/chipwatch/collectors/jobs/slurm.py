@@ -37,9 +37,9 @@ class SlurmJobs:
         self.devices: dict[str, set[str]] = {}
         """By the path of the job's cgroup."""
 
-    def find(self, now: int, known: Collection[str], room: int) -> dict[str, Owner]:
+    def find(self, now: int, followed: Collection[str], room: int) -> dict[str, Owner]:
         """
-        Return the jobs whose cgroup is not `known`, by its path as in /proc/PID/cgroup; `now`: monotonic ns.
+        Return the jobs whose cgroup is not `followed`, by its path as in /proc/PID/cgroup; `now`: monotonic ns.
 
         The processes of jobs beyond `room` are not read.
         """
@@ -51,7 +51,7 @@ class SlurmJobs:
         for folder, path in jobs:
             name = path.rpartition("/")[2]
             plain = Owner(SLURM, name.removeprefix("job_"), cgroup=path)
-            if path in known:
+            if path in followed:
                 if is_due:
                     self._ask(folder / name, path)
             elif len(jobs_by_path) >= room:

@@ -26,10 +26,10 @@ class Scraper:
     """Scrapes one endpoint, on the caller's thread."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = of = endpoint
-        tls = Tls(of.ca_file, of.cert_file, of.key_file, of.insecure)
-        most, option = of.max_bytes, "max_bytes"
-        self._client = HttpClient(of.url, timeout=of.timeout, max_bytes=most, tls=tls, direct=True, bytes_option=option)
+        self._endpoint = endpoint
+        tls = Tls(endpoint.ca_file, endpoint.cert_file, endpoint.key_file, endpoint.insecure)
+        url, timeout, most = endpoint.url, endpoint.timeout, endpoint.max_bytes
+        self._client = HttpClient(url, timeout=timeout, max_bytes=most, tls=tls, direct=True, bytes_option="max_bytes")
 
     def scrape(self) -> ScrapeResponse:
         """Return the page; raise Failed."""

@@ -63,12 +63,12 @@ class Evidence(NamedTuple):
 
 
 def cause(
-    *, lost: bool, known: bool, processes: int, ran: bool, since_kernel: int, since_work: int, evidence: Evidence
+    *, lost: bool, is_known: bool, processes: int, ran: bool, since_kernel: int, since_work: int, evidence: Evidence
 ) -> str:
     """
     Return why a device was idle: the first that holds.
 
-    `known`: its processes and its utilization are. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
+    `is_known`: its processes and its utilization are. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
     `since_work`: time since the job used a CPU, or since its process came.
     """
     cpu = evidence.cpu
@@ -78,7 +78,7 @@ def cause(
     loads = evidence.cpus and (cpu or 0) >= LOADER_CPU * evidence.cpus and not throttled
     holds = {
         "lost": lost,
-        "unknown": not known,
+        "unknown": not is_known,
         "no_process": not processes,
         "startup": not ran and since_work < STARTUP,
         "held": not ran or (since_kernel >= HELD_AFTER and is_idle),

@@ -166,7 +166,7 @@ class JobDevice:
         self.worked = use.moment if evidence.works else self.worked
         self.cause = causes.cause(
             lost=now.lost,
-            known=now.active is not None and use.processes is not None and self._are_owned(use),
+            is_known=now.active is not None and use.processes is not None and self._are_owned(use),
             processes=len(use.processes or ()),
             ran=self.ran is not None,
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),

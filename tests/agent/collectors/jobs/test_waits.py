@@ -103,7 +103,7 @@ def cause_of(pid, first, last, seconds):
     evidences.take(facts(0, first))
     evidences.take(facts(seconds, last))
     evidence = evidences.of((), (pid,))
-    return cause(lost=False, known=True, processes=1, ran=True, since_kernel=0, since_work=0, evidence=evidence)
+    return cause(lost=False, is_known=True, processes=1, ran=True, since_kernel=0, since_work=0, evidence=evidence)
 
 
 def waited(pid, until, wchan, seconds=0.5):
