@@ -6,9 +6,8 @@ import gc
 
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import Reader
-from chipwatch.host.exposition import Answer
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
+from chipwatch.host.exposition import ScrapeResponse
 
 SERIES = 5000
 BYTES = 1_400_000
@@ -25,9 +24,9 @@ def large_page(effort: Effort) -> list[Figure]:
         from prometheus_client.parser import text_string_to_metric_families
     except ModuleNotFoundError as missing:
         raise CannotMeasure(f"{missing.name} is not installed") from missing
-    reader = Reader("dcgm", Endpoint(max_series=SERIES))
+    reader = PageReader("dcgm", Endpoint(max_series=SERIES))
     pages = [page(tick) for tick in range(4)]
-    bodies = [Answer(text.encode(), openmetrics=False, whole=True) for text in pages]
+    bodies = [ScrapeResponse(text.encode(), openmetrics=False, whole=True) for text in pages]
     turn = found = 0
 
     def tick(at: int) -> None:

@@ -20,10 +20,9 @@ from chipwatch.collectors.apple import registry, source
 from chipwatch.collectors.intel import card, xpu_smi
 from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.collectors.neuron.monitor import RecordSplitter
-from chipwatch.collectors.neuron.records import Records
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import Reader
-from chipwatch.collectors.tpu import message
+from chipwatch.collectors.neuron.records import NeuronRecords
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
+from chipwatch.collectors.tpu import message, runtime
 from chipwatch.collectors.tpu import readings as tpu_readings
 from chipwatch.commands import health
 from chipwatch.commands.sample import sample_config
@@ -31,7 +30,8 @@ from chipwatch.config import load as config
 from chipwatch.config.convert import ConfigError
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.host import kubelet
-from chipwatch.host.exposition import Answer
+from chipwatch.host.exposition import ScrapeResponse
+from chipwatch.host.gpu_metrics import plausible
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import mount_of, mounts
 from chipwatch.host.oneshot import QueryFailed
@@ -92,7 +92,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
 
 
 def neuron(data: bytes) -> Iterator[object]:
-    records = Records(
+    records = NeuronRecords(
         NeuronCollector.Config(neuron_runtime_tag=True), Level.ALL, LastValues(None, "neuron", Path("/nowhere"))
     )
     for line in RecordSplitter(records.reader.report).split(data + b"\n"):
@@ -107,7 +107,7 @@ def readings(cards) -> Iterator[object]:
 
 def intel_fdinfo(data: bytes) -> list[object]:
     lines = data.decode(errors="replace").splitlines()
-    return [card.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
+    return [card.parse_client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
 def gc_monitor(data: bytes) -> Iterator[object]:
@@ -124,7 +124,7 @@ def hl_smi(data: bytes) -> Iterator[object]:
         collector._take(line, 1.0, problems)
     assert all(text.isprintable() for text in problems), problems
     for _, _, row in collector._rows.values():
-        yield from gaudi.values(row)
+        yield from plausible(row).items()
 
 
 def kubelet_answer() -> bytes:
@@ -151,19 +151,17 @@ def tpu_message(value: float) -> bytes:
 def tpu(data: bytes) -> Iterator[object]:
     values = message.decode(data)
     problems: list[str] = []
-    from chipwatch.collectors import tpu as collector
-
-    names = (collector.USED, collector.TOTAL, collector.DUTY, collector.CORE)
+    names = (runtime.USED, runtime.TOTAL, runtime.DUTY, runtime.CORE)
     for metric, _, value in tpu_readings(dict.fromkeys(names, values), 1, problems):
         yield metric, value
 
 
 def openmetrics():
-    reader = Reader("test", Endpoint("http://127.0.0.1/"))
+    reader = PageReader("test", Endpoint("http://127.0.0.1/"))
 
     def read(data: bytes) -> Iterator[object]:
         for is_open in (True, False):
-            points, problems = reader.read(Answer(data, is_open, whole=True), AT)
+            points, problems = reader.read(ScrapeResponse(data, is_open, whole=True), AT)
             assert all(text.isprintable() for text in problems), problems
             yield from (point for point in points if point.metric.unit != "%")
 

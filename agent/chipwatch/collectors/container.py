@@ -14,32 +14,25 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Cgroup, Limits, Usage
+from chipwatch.host.cgroup import Cgroup, CgroupLimits, Usage
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time
 
+# fmt: off
 CPU_UTILIZATION = gauge(
-    "container.cpu.utilization", "%", "CPU used by the container, of the CPUs that it may use (quotas and CPU set)."
-)
+    "container.cpu.utilization", "%", "CPU used by the container, of the CPUs that it may use (quotas and CPU set).")
 CPU_THROTTLED = counter(
-    "container.cpu.throttled", "s", "Time for which the CPU quota held the container's threads back.", Level.DETAILED
-)
+    "container.cpu.throttled", "s", "Time for which the CPU quota held the container's threads back.", Level.DETAILED)
 MEMORY_USED = gauge(
-    "container.memory.used", "By", "Working set of the container: its memory without the inactive page cache."
-)
+    "container.memory.used", "By", "Working set of the container: its memory without the inactive page cache.")
 MEMORY_LIMIT = gauge(
-    "container.memory.limit", "By", "Memory that the container may use: the least limit around it, or the machine's."
-)
+    "container.memory.limit", "By", "Memory that the container may use: the least limit around it, or the machine's.")
 MEMORY_UTILIZATION = gauge(
-    "container.memory.utilization", "%", "Working set of the container, of the memory that it may use."
-)
+    "container.memory.utilization", "%", "Working set of the container, of the memory that it may use.")
 OOM_KILLS = counter(
-    "container.memory.oom_kills",
-    "{kill}",
-    "Processes of the container killed for lack of memory.",
-    Level.DETAILED,
-)
+    "container.memory.oom_kills", "{kill}", "Processes of the container killed for lack of memory.", Level.DETAILED)
+# fmt: on
 
 REFRESH = 60 * 10**9
 """Interval (ns) between readings of the limits and of the process's cgroup, both of which may change."""
@@ -64,7 +57,7 @@ class ContainerCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What to read, and when."""
+        """Paths, and when to read."""
 
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
@@ -73,7 +66,7 @@ class ContainerCollector(Collector):
         """`auto` reads only inside a container; `always` reads the cgroup of this process in any case."""
 
     def __init__(self, config: Config, environ: Mapping[str, str] = os.environ) -> None:
-        """Take the environment too: some runtimes set the variable `container` there."""
+        """`environ`: some runtimes set the variable `container` there."""
         self._config = config
         self._environ = environ
         self._marks = config.root / ".dockerenv", config.root / "run/.containerenv"
@@ -81,13 +74,12 @@ class ContainerCollector(Collector):
         self._usage: Usage | None = None
         self._identity: object = None
         self._where = ""
-        self._limits = Limits(None, None)
+        self._limits = CgroupLimits(None, None)
         self._counters = Counters()
         self._due = 0
         self._last: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Find the container's cgroup; raise Unavailable if there is none."""
         if self._config.when == "never":
             raise Unavailable('collectors.container.when = "never"')
         around = cgroup.find(self._config.proc, self._config.sys)
@@ -105,7 +97,6 @@ class ContainerCollector(Collector):
         self._due, self._last, self._identity = 0, None, None
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the usage of the cgroup; CPU utilization from the second reading on."""
         try:
             self._refresh()
             yield from self._read(at)
@@ -114,12 +105,10 @@ class ContainerCollector(Collector):
             raise PartlyCollected([f"the cgroup {self._where} is gone: {error.strerror}"]) from None
 
     def describe(self) -> str:
-        """Return the cgroup and its limits."""
         cpus, memory = self._limits
         return f"{self._where}, {cpus or 0:g} CPUs, {(memory or 0) / 2**30:.1f} GiB"
 
     def close(self) -> None:
-        """Close the files."""
         if self._usage:
             self._usage.close()
         self._usage = self._identity = None
@@ -146,18 +135,18 @@ class ContainerCollector(Collector):
         now = self._clock()
         if now < self._due:
             return
-        found = self._container(cgroup.find(self._config.proc, self._config.sys))
-        if found:
-            identity = {name: place.chain[0].stat().st_ino for name, place in found.places.items()}
+        container = self._container(cgroup.find(self._config.proc, self._config.sys))
+        if container:
+            identity = {name: place.chain[0].stat().st_ino for name, place in container.places.items()}
             if identity != self._identity:
-                start_time = None if self._identity else self._started(found)
+                start_time = None if self._identity else self._started(container)
                 self.close()
-                self._usage, self._identity, self._last = Usage(found), identity, None
+                self._usage, self._identity, self._last = Usage(container), identity, None
                 self._counters = Counters(start_time)
-                self._where = str(next(iter(found.places.values())).chain[0])
+                self._where = str(next(iter(container.places.values())).chain[0])
             # The agent may be pinned to fewer CPUs than the container: use its affinity only without a CPU set.
-            pinned = found.cpuset() is None
-            self._limits = cgroup.effective(self._config.proc, found, pinned=pinned)
+            pinned = container.cpuset() is None
+            self._limits = cgroup.effective(self._config.proc, container, pinned=pinned)
         self._due = now + REFRESH
 
     def _read(self, at: int) -> Iterator[Datapoint]:
@@ -183,7 +172,7 @@ class ContainerCollector(Collector):
             if (kills := usage.oom_kills()) is not None:
                 yield self._counters.point(OOM_KILLS, at, kills)
 
-    def _started(self, found: Cgroup) -> int | None:
+    def _started(self, container: Cgroup) -> int | None:
         """
         Return when the first process of a container started (ns since the epoch), or None.
 
@@ -192,7 +181,7 @@ class ContainerCollector(Collector):
         """
         proc, sys = self._config.proc, self._config.sys
         first = cgroup.find(proc, sys, 1).places
-        if not all(name in first and place.chain[0] in first[name].chain for name, place in found.places.items()):
+        if not all(name in first and place.chain[0] in first[name].chain for name, place in container.places.items()):
             return None
         boot = boot_time(proc)
         try:

@@ -23,22 +23,21 @@ MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "s
 IDLE: Final = MODES.index("idle")
 IOWAIT: Final = MODES.index("iowait")
 HZ: Final = 100
-"""Clock ticks in a second, as the kernel tells programs: USER_HZ of every architecture that is supported."""
+"""Clock ticks in a second: USER_HZ of every supported architecture."""
 MIN_TICKS: Final = 5
 """Fewest clock ticks (1/100 s) for a share; with fewer, an error of one tick is too large."""
 
+# fmt: off
 UTILIZATION: Final = gauge("cpu.utilization", "%", "Share of the time of all CPUs in which they worked.")
 CORE: Final = gauge("cpu.core.utilization", "%", "Share of time in which a logical CPU worked.", Level.ALL, ("cpu",))
 MODE: Final = gauge(
-    "cpu.mode.utilization", "%", "Share of the time of all CPUs that was spent in a mode.", Level.DETAILED, ("mode",)
-)
+    "cpu.mode.utilization", "%", "Share of the time of all CPUs that was spent in a mode.", Level.DETAILED, ("mode",))
 LOAD: Final = gauge(
-    "cpu.load", "1", "Mean number of tasks that ran, were about to, or waited for a disk.", Level.DETAILED, ("window",)
-)
+    "cpu.load", "1", "Mean number of tasks that ran, were about to, or waited for a disk.", Level.DETAILED, ("window",))
 CORE_TIME: Final = counter(
     "cpu.core.time", "s", "Time that a logical CPU spent in a mode; sent with the option core_times.", Level.ALL,
-    ("cpu", "mode"),
-)  # fmt: skip
+    ("cpu", "mode"))
+# fmt: on
 WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
 
 Times = dict[str, list[int]]
@@ -117,7 +116,7 @@ class CpuCollector(Collector):
 
         proc: Path = Path("/proc")
         core_times: bool = False
-        """Send the seconds of each CPU by mode, eight series for a CPU: what node_exporter's dashboards draw."""
+        """Send the seconds of each CPU by mode, eight series for a CPU, as node_exporter's dashboards need."""
 
     metrics = (UTILIZATION, CORE, MODE, LOAD, CORE_TIME)
     level: Level = Level.ALL
@@ -132,7 +131,6 @@ class CpuCollector(Collector):
         self._lives: dict[Dimensions, Life] = {}
 
     def open(self) -> None:
-        """Open the files and take the first reading; raise Unavailable where there is no /proc/stat."""
         self.close()
         try:
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
@@ -143,7 +141,6 @@ class CpuCollector(Collector):
         self._last = self._source.times(cores=self.level >= Level.ALL)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield shares of the time since the last reading, and the load average."""
         assert self._source is not None
         times = self._source.times(cores=self.level >= Level.ALL)
         if self._config.core_times and self._kept:
@@ -163,7 +160,6 @@ class CpuCollector(Collector):
                 yield LOAD.point(at, load, dims)
 
     def describe(self) -> str:
-        """Return the number of CPUs and the source."""
         count = len(self._source.times(cores=True)) - 1 if self._source else 0
         return f"{count} CPU{'s' * (count != 1)}, {self._source}" if self._source else ""
 

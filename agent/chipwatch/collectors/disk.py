@@ -25,22 +25,21 @@ SECTOR: Final = 512
 TIMEOUT: Final = 0.2
 """Seconds to wait for a file system that may hang."""
 
+# fmt: off
 UTILIZATION: Final = gauge(
-    "disk.utilization", "%", "Share in use of what users can have of a file system, as df shows it.", dims=("path",)
-)
+    "disk.utilization", "%", "Share in use of what users can have of a file system, as df shows it.", dims=("path",))
 USED: Final = gauge("disk.used", "By", "Space in use on a file system.", dims=("path",))
 AVAILABLE: Final = gauge("disk.available", "By", "Space that users can still have on a file system.", dims=("path",))
 INODES: Final = gauge(
-    "disk.inodes.utilization", "%", "Share of the inodes of a file system in use.", Level.DETAILED, ("path",)
-)
+    "disk.inodes.utilization", "%", "Share of the inodes of a file system in use.", Level.DETAILED, ("path",))
 READ: Final = counter("disk.read", "By", "Read from all whole physical disks.")
 WRITTEN: Final = counter("disk.written", "By", "Written to all whole physical disks.")
 DEVICE_READ: Final = counter("disk.device.read", "By", "Read from one disk.", Level.ALL, ("device",))
 DEVICE_WRITTEN: Final = counter("disk.device.written", "By", "Written to one disk.", Level.ALL, ("device",))
+# fmt: on
 _KEYS: Final = ("device", "direction")
 OPERATIONS: Final = counter(
-    "disk.device.operations", "{operation}", "Reads or writes that a disk completed.", Level.ALL, _KEYS
-)
+    "disk.device.operations", "{operation}", "Reads or writes that a disk completed.", Level.ALL, _KEYS)  # fmt: skip
 BUSY: Final = counter(
     "disk.device.busy", "s", "Time in which a disk had at least one request to serve.", Level.ALL, ("device",)
 )
@@ -80,11 +79,11 @@ _Disk = tuple[Counters, Dimensions, Dimensions, Dimensions]
 
 def whole_disks(names: Iterable[str], block: Path) -> set[str]:
     """
-    Return those of `names` that are whole physical disks, so that no byte is counted twice.
+    Return the whole physical disks among `names`, so that no byte is counted twice.
 
     /sys/block lists no partitions, and only hardware has a `device` there: loop, ram, zram, dm and md have none. For
     a multipath NVMe namespace (nvme0n1) the paths (nvme0c0n1 …) are returned: the namespace has no counters before
-    Linux 6.3 and repeats those of the paths since.
+    Linux 6.3 and repeats the paths' counters since.
     """
     if block.is_dir():
         disks = {name for name in names if os.path.lexists(_folder(block, name) / "device")}
@@ -136,9 +135,9 @@ class _Psutil(PsutilSource):
 
 
 def _space(statvfs: Statvfs, target: str) -> _Space:
-    found = statvfs(target)
-    used = (found.f_blocks - found.f_bfree) * found.f_frsize
-    return _Space(used, found.f_bavail * found.f_frsize, found.f_files, found.f_ffree)
+    status = statvfs(target)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return _Space(used, status.f_bavail * status.f_frsize, status.f_files, status.f_ffree)
 
 
 def _psutil_space(target: str) -> _Space:
@@ -186,7 +185,7 @@ class DiskCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What to read, and where the host's file systems are mounted."""
+        """Paths to read, and where the host's file systems are mounted."""
 
         paths: tuple[str, ...] = ("/",)
         """Paths on the file systems to read, as the host names them."""
@@ -201,7 +200,7 @@ class DiskCollector(Collector):
     state: Path | None = None
 
     def __init__(self, config: Config, statvfs: Statvfs | None = STATVFS) -> None:
-        """Take the configuration, and os.statvfs or a fake."""
+        """`statvfs`: os.statvfs or a fake."""
         self._config = config
         space = partial(_space, statvfs) if statvfs is not None and sys.platform == "linux" else _psutil_space
         self._paths = [_Path(path, config.root, space) for path in config.paths]
@@ -212,7 +211,6 @@ class DiskCollector(Collector):
         self._disks: dict[str, _Disk] = {}
 
     def open(self) -> None:
-        """Open the source of the counters; raise Unavailable if there is no disk and no path can be read."""
         self.close()
         problem = ""
         try:
@@ -226,7 +224,6 @@ class DiskCollector(Collector):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the space and the counters; raise PartlyCollected for paths that cannot be read."""
         problems = []
         for path in self._paths:
             space = self._space_of(path)
@@ -248,13 +245,11 @@ class DiskCollector(Collector):
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Return the number of paths and the names of the disks."""
         paths, disks = len(self._paths), list(self._activity())
         named = f" ({', '.join(disks[:8])}{' …' * (len(disks) > 8)})" if disks else ""
         return f"{paths} path{'s' * (paths != 1)}, {len(disks)} disk{'s' * (len(disks) != 1)}{named}"
 
     def close(self) -> None:
-        """Close the file and end the threads of blocking calls."""
         for path in self._paths:
             path.blocking_call.close()
         for part in (self._io, self._kept):

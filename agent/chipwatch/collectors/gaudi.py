@@ -19,30 +19,19 @@ from typing import Final
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.host.gpu_metrics import (
-    MEMORY_TOTAL,
-    MEMORY_USED,
-    MEMORY_UTILIZATION,
-    POWER,
-    POWER_LIMIT,
-    POWER_UTILIZATION,
-    TEMPERATURE,
-    UTILIZATION,
-    add_shares,
-    possible,
-)
+from chipwatch.host import gpu_metrics
 from chipwatch.host.procfs import text
 from chipwatch.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 VENDOR: Final = "0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
 COLUMNS: Final = {
-    "memory.total": ("MiB", MEMORY_TOTAL),
-    "memory.used": ("MiB", MEMORY_USED),
-    "power.draw": ("W", POWER),
-    "temperature.aip": ("C", TEMPERATURE),
-    "utilization.aip": ("%", UTILIZATION),
-    "power.max": ("W", POWER_LIMIT),
+    "memory.total": ("MiB", gpu_metrics.MEMORY_TOTAL),
+    "memory.used": ("MiB", gpu_metrics.MEMORY_USED),
+    "power.draw": ("W", gpu_metrics.POWER),
+    "temperature.aip": ("C", gpu_metrics.TEMPERATURE),
+    "utilization.aip": ("%", gpu_metrics.UTILIZATION),
+    "power.max": ("W", gpu_metrics.POWER_LIMIT),
 }
 """Column -> its unit in the output, and the metric."""
 QUERIES: Final = ["index", *COLUMNS], ["index", *list(COLUMNS)[:-1]]
@@ -72,11 +61,11 @@ class GaudiCollector(Collector):
         """Where the host's /sys is mounted."""
 
     metrics = (
-        UTILIZATION, MEMORY_UTILIZATION, MEMORY_USED, MEMORY_TOTAL, TEMPERATURE, POWER, POWER_UTILIZATION, POWER_LIMIT
+        gpu_metrics.UTILIZATION, gpu_metrics.MEMORY_UTILIZATION, gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL,
+        gpu_metrics.TEMPERATURE, gpu_metrics.POWER, gpu_metrics.POWER_UTILIZATION, gpu_metrics.POWER_LIMIT,
     )  # fmt: skip
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._period = max(1, int(config.interval))
         self._child: SupervisedProcess | None = None
@@ -86,7 +75,6 @@ class GaudiCollector(Collector):
         """Device -> time of its last row, dimensions, values."""
 
     def open(self) -> None:
-        """Start hl-smi; raise Unavailable if there is no device or no hl-smi."""
         self.close()
         folder = self._config.sys / "bus/pci/devices"
         if not any(text(device / "vendor") == VENDOR for device in folder.glob("*")):
@@ -97,7 +85,6 @@ class GaudiCollector(Collector):
         self._child, self._first = child, StartupWait(self._config.interval)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the last row of each device until it is stale; wait a while for the first rows."""
         problems: list[str] = []
         self._first.wait(lambda: not self._read_lines(problems) and bool(self._rows))
         if not self._rows and not problems and self._first.is_over:
@@ -105,17 +92,15 @@ class GaudiCollector(Collector):
         now = self._clock()
         for read_at, dims, row in list(self._rows.values()):
             if now - read_at < STALE * self._period:
-                for metric, value in values(row):
+                for metric, value in gpu_metrics.plausible(row).items():
                     yield metric.point(at, value, dims)
         if problems:
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Return the program, its interval and the number of devices."""
         return f"{self._child.command[0]} every {self._period} s, {len(self._rows)} devices" if self._child else ""
 
     def close(self) -> None:
-        """End hl-smi; may be called while another thread reads."""
         child, self._child = self._child, None
         if child:
             child.close()
@@ -173,10 +158,3 @@ def number(cell: str, unit: str | None, expected: str) -> float:
     if not match or (match[2] or unit) != expected:
         raise ValueError(cell)
     return float(match[1])
-
-
-def values(row: Mapping[Metric, float]) -> Iterator[tuple[Metric, float]]:
-    """Yield the plausible values of a row, and the shares computed from them."""
-    found = {metric: value for metric, value in row.items() if value or metric not in (MEMORY_TOTAL, POWER_LIMIT)}
-    add_shares(found)
-    return ((metric, value) for metric, value in found.items() if possible(metric, value))

@@ -56,13 +56,13 @@ MAX_DEPTH: Final = 8
 Devices = list[Mapping[str, object]]
 
 
-class Library:
+class GcipuinfoLibrary:
     """The module gcipuinfo in this process; a call that hangs blocks only this collector's thread."""
 
     def __init__(self) -> None:
         """Find devices; raise ImportError, RuntimeError, or LookupError if there is none."""
         self._info = importlib.import_module("gcipuinfo").gcipuinfo()
-        self._info.setUpdateMode(True)  # else the first values are returned for ever
+        self._info.setUpdateMode(True)  # else the first values are always returned
         if not self._info.getDevices():
             raise LookupError("it lists no device")
 
@@ -82,7 +82,7 @@ class Library:
         return "gcipuinfo"
 
 
-class Monitor:
+class IpuMonitor:
     """The program gc-monitor, which prints once and ends; it runs periodically, and only the first run is awaited."""
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
@@ -158,14 +158,12 @@ class IpuCollector(Collector):
     metrics = tuple(ATTRIBUTES.values())
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
-        self._source: Library | Monitor | None = None
+        self._source: GcipuinfoLibrary | IpuMonitor | None = None
         self._tree: ProcTree | None = None
         self._dims: dict[str, Dimensions] = {}
 
     def open(self) -> None:
-        """Find the IPUs; raise Unavailable."""
         self.close()
         config = self._config
         if config.watched and config.pid is not None:
@@ -176,7 +174,6 @@ class IpuCollector(Collector):
         self._source = self._find()
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the attributes of each device."""
         assert self._source is not None
         problems: list[str] = []
         devices = self._source.read(problems)
@@ -196,28 +193,26 @@ class IpuCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Return the source and the number of devices so far."""
         return f"{self._source}, {len(self._dims)} devices" if self._source else ""
 
     def close(self) -> None:
-        """Release the source."""
         if self._source:
             self._source.close()
         self._source = self._tree = None
         self._dims = {}
 
-    def _find(self) -> Library | Monitor:
+    def _find(self) -> GcipuinfoLibrary | IpuMonitor:
         config, why = self._config, "not used"
         if config.path is None:
             try:
-                return Library()
+                return GcipuinfoLibrary()
             except (ImportError, LookupError, RuntimeError) as problem:
                 why = str(problem)
         try:
             path = find_program("gc-monitor", config.path)
         except Unavailable as problem:
             raise Unavailable(f"no IPU: gcipuinfo: {why}; {problem}") from None
-        return Monitor(path, config.interval, self._clock)
+        return IpuMonitor(path, config.interval, self._clock)
 
     def _pids(self) -> set[str]:
         """Return the pids of the tree as text, none if no process is left."""

@@ -80,7 +80,6 @@ class MemoryCollector(Collector):
         self._source: _Proc | _Psutil | None = None
 
     def open(self) -> None:
-        """Open the file; raise Unavailable if there is no /proc/meminfo or no MemTotal in it."""
         self.close()
         try:
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
@@ -88,7 +87,6 @@ class MemoryCollector(Collector):
             raise Unavailable(f"no memory in {self._config.proc / 'meminfo'}: {error!r}") from error
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield what is in use now; nothing about swap on a machine without swap."""
         assert self._source is not None
         total, available, swap_total, swap_used = self._source.read()
         # Some containers mix their own numbers with the host's; then more is available than there is.
@@ -104,11 +102,9 @@ class MemoryCollector(Collector):
             yield SWAP_UTILIZATION.point(at, 100 * swap_used / swap_total)
 
     def describe(self) -> str:
-        """Return the total memory and the source."""
         return f"{self._source.read().total / 2**30:.1f} GiB, {self._source}" if self._source else ""
 
     def close(self) -> None:
-        """Close the file."""
         if self._source:
             self._source.close()
             self._source = None

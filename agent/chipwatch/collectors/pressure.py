@@ -17,15 +17,14 @@ from chipwatch.host.procfs import KeptFile
 MIN_ELAPSED: Final = 50_000_000
 """Shortest time between two readings (ns)."""
 
+# fmt: off
 CPU: Final = gauge(
-    "pressure.cpu", "%", "Share of time in which some tasks waited for a CPU.", Level.DETAILED, ("kind",)
-)
+    "pressure.cpu", "%", "Share of time in which some tasks waited for a CPU.", Level.DETAILED, ("kind",))
 MEMORY: Final = gauge(
-    "pressure.memory", "%", "Share of time in which some or all tasks waited for memory.", Level.DETAILED, ("kind",)
-)
+    "pressure.memory", "%", "Share of time in which some or all tasks waited for memory.", Level.DETAILED, ("kind",))
 IO: Final = gauge(
-    "pressure.io", "%", "Share of time in which some or all tasks waited for I/O.", Level.DETAILED, ("kind",)
-)
+    "pressure.io", "%", "Share of time in which some or all tasks waited for I/O.", Level.DETAILED, ("kind",))
+# fmt: on
 
 _TOTAL: Final = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE)
 _KINDS: Final = {b"some": Dimensions(kind="some"), b"full": Dimensions(kind="full")}
@@ -60,10 +59,10 @@ class _Stalls:
     def _read(self) -> tuple[int, dict[bytes, int]]:
         data = self._file.read()
         now = time.monotonic_ns()
-        found = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
+        totals = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
         if self._metric is CPU:  # undefined for a machine: noise, or zero since Linux 5.18 (commit 890d550d7dba)
-            found.pop(b"full", None)
-        return now, found
+            totals.pop(b"full", None)
+        return now, totals
 
 
 class PressureCollector(Collector):
@@ -83,7 +82,6 @@ class PressureCollector(Collector):
         self._stalls: dict[str, _Stalls] = {}
 
     def open(self) -> None:
-        """Open the files; raise Unavailable if the kernel keeps no statistics (too old, or psi=0)."""
         self.close()
         problems = []
         for metric in self.metrics:
@@ -96,17 +94,14 @@ class PressureCollector(Collector):
             raise Unavailable(f"no pressure stall information in {self._folder} ({', '.join(problems)})")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield shares of the time since the last reading."""
         if self.level >= Level.DETAILED:
             for stalls in self._stalls.values():
                 yield from stalls.points(at)
 
     def describe(self) -> str:
-        """Return the names of the files and their folder."""
         return f"{', '.join(self._stalls)} in {self._folder}"
 
     def close(self) -> None:
-        """Close the files."""
         for stalls in self._stalls.values():
             stalls.close()
         self._stalls = {}

@@ -11,30 +11,27 @@ from typing import Final
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Level, Metric, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.host.cgroup import Limits
+from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree
 from chipwatch.host.psutil_tree import tree_of
 
+# fmt: off
 CPU_UTILIZATION: Final = gauge(
-    "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it."
-)
+    "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it.")
 CPU_LIMIT: Final = gauge(
-    "process.cpu.limit", "{cpu}", "CPUs that are available to the process tree (quotas and CPU set).", Level.DETAILED
-)
+    "process.cpu.limit", "{cpu}", "CPUs that are available to the process tree (quotas and CPU set).", Level.DETAILED)
 THREADS: Final = gauge("process.threads", "{thread}", "Threads of the process tree.")
 RSS: Final = gauge(
-    "process.memory.rss", "By", "Resident memory of the process tree; a shared page counts once for each process."
-)
+    "process.memory.rss", "By", "Resident memory of the process tree; a shared page counts once for each process.")
 MEMORY_UTILIZATION: Final = gauge(
-    "process.memory.utilization",
-    "%",
-    "Resident memory of the process tree, of the memory that it may use; pages shared by many may fill it early.",
-)
+    "process.memory.utilization", "%",
+    "Resident memory of the process tree, of the memory that it may use; pages shared by many may fill it early.")
 COUNT: Final = gauge("process.count", "{process}", "Processes of the tree, without zombies.", Level.DETAILED)
 READ: Final = counter("process.io.read", "By", "Bytes the process tree had read from storage.", Level.DETAILED)
 WRITTEN: Final = counter("process.io.written", "By", "Bytes the process tree had written to storage.", Level.DETAILED)
 OPEN_FILES: Final = gauge("process.open_files", "{file}", "File descriptors open in the process tree.", Level.DETAILED)
+# fmt: on
 
 REFRESH: Final = 60 * SECOND
 """Interval between readings of the limits, and between scans of all processes."""
@@ -61,13 +58,12 @@ class ProcessCollector(Collector):
         self._config = config
         self._clock = time.monotonic_ns
         self._tree: ProcTree | None = None
-        self._limits = Limits(None, None)
+        self._limits = CgroupLimits(None, None)
         self._due = self._count = 0
         self._base: tuple[int, int] | None = None
         self._counters = Counters()
 
     def open(self) -> None:
-        """Find the process; raise Unavailable if there is none."""
         pid = self._config.pid
         if pid is None:
             raise Unavailable("no process is watched; set --pid N, or run `agent -- COMMAND`")
@@ -78,7 +74,6 @@ class ProcessCollector(Collector):
         self._due, self._base, self._counters = 0, None, Counters()
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the usage of the tree while a process of it runs; CPU utilization from the second reading on."""
         tree, now = self._tree, self._clock()
         reading = tree.read(rescan=now >= self._due) if tree else None
         if not tree or not reading:
@@ -104,11 +99,9 @@ class ProcessCollector(Collector):
             raise PartlyCollected([DENIED.format(name) for name in sorted(tree.denied)])
 
     def describe(self) -> str:
-        """Return the first process and the size of its tree."""
         return f"process {self._config.pid}, {self._count} in its tree"
 
     def close(self) -> None:
-        """Forget the tree; no file is open."""
         self._tree = None
 
     def _bytes(self, tree: ProcTree, metric: Metric, at: int, value: int) -> Datapoint:

@@ -19,7 +19,7 @@ from typing import Final
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.host.exposition import Answer, Reader
+from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 
 AGE: Final = gauge("textfile.age", "s", "Time since the oldest of these files was written.", dims=("file",))
 UNBOUNDED: Final = ("coll_sn", "comm_hash", "comm_id", "p2p_sn", "pid", "timestamp")
@@ -37,7 +37,7 @@ class _File:
 
     def __init__(self, path: str, config: TextfileCollector.Config) -> None:
         self._path, self._max_bytes, dropped = path, config.max_bytes, {*config.drop_labels}
-        self._reader = Reader(
+        self._reader = ExpositionReader(
             config.max_series, lambda labels: {key: value for key, value in labels.items() if key not in dropped}
         )
         self._stamp: tuple[int, ...] = ()
@@ -55,32 +55,32 @@ class _File:
     def _read(self, at: int) -> None:
         file = os.open(self._path, FLAGS)
         try:
-            found = os.fstat(file)
-            self.written, stamp = found.st_mtime_ns, _stamp(found)
+            status = os.fstat(file)
+            self.written, stamp = status.st_mtime_ns, _stamp(status)
             if stamp == self._stamp:
                 return
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError("not a regular file")
-            if found.st_size > self._max_bytes:
+            if status.st_size > self._max_bytes:
                 raise OSError(f"it has more than {self._max_bytes} bytes (max_bytes)")
             body = b""
-            while part := os.read(file, found.st_size + 1 - len(body)):
+            while part := os.read(file, status.st_size + 1 - len(body)):
                 body += part
-            if _stamp(os.fstat(file)) != stamp or len(body) != found.st_size:
+            if _stamp(os.fstat(file)) != stamp or len(body) != status.st_size:
                 raise _Torn
         finally:
             os.close(file)
         openmetrics = body.rstrip().endswith(b"# EOF")
-        self._points, self.problems = self._reader.read(Answer(body, openmetrics, whole=openmetrics), at)
+        self._points, self.problems = self._reader.read(ScrapeResponse(body, openmetrics, whole=openmetrics), at)
         self._stamp = stamp
 
 
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 class TextfileCollector(Collector):
-    """Reads the files that match globs, and tells how old they are."""
+    """Reads the files that match globs, and their age."""
 
     dynamic = True
     """The files determine the metrics besides those that are declared."""
@@ -116,20 +116,18 @@ class TextfileCollector(Collector):
         self._series = 0
 
     def open(self) -> None:
-        """Raise Unavailable if no file is configured."""
         if not self._config.files:
             raise Unavailable('no file is configured: set files = ["/path/*.prom"] in [collectors.textfile]')
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the points of the files, each series once; raise PartlyCollected for files that cannot be read."""
         problems: list[str] = []
         seen: set[tuple[str, Dimensions]] = set()
         ages: dict[str, float] = {}
-        held, most = 0, self._config.max_series
+        count, most = 0, self._config.max_series
         for path, file in self._found(problems).items():
-            if held >= most:  # the rest is not even read: each of them may hold as many series
-                problems.append(f"{path}: the files before it have {held} series (max_series); the rest is left out")
-                self._files = {known: of for known, of in self._files.items() if known < path}
+            if count >= most:  # the rest is not even read: each of them may hold as many series
+                problems.append(f"{path}: the files before it have {count} series (max_series); the rest is left out")
+                self._files = {earlier: earlier_file for earlier, earlier_file in self._files.items() if earlier < path}
                 break
             try:
                 points = file.read(at)
@@ -140,7 +138,7 @@ class TextfileCollector(Collector):
                 continue
             age = max(0.0, (at - file.written) / 1e9)
             name = os.fsencode(Path(path).name).decode(errors="replace")
-            name = DIGITS.sub("#", name)  # digits may be those of a process
+            name = DIGITS.sub("#", name)  # digits may be a pid
             ages[name] = max(age, ages.get(name, 0.0))
             problems += [f"{path}: {problem}" for problem in file.problems]
             if age > self._config.max_age:
@@ -148,7 +146,7 @@ class TextfileCollector(Collector):
             fresh = {(point.metric.name, point.dims): point for point in points}
             if twice := fresh.keys() & seen:
                 problems.append(f"{path}: {next(iter(twice))[0]} is in another file, too, with the same labels")
-            held += len(fresh)
+            count += len(fresh)
             new = [series for series in fresh if series not in seen]
             if len(seen) + len(new) > most:
                 problems.append(f"{path}: the files have more than {most} series (max_series); the rest is left out")
@@ -161,18 +159,16 @@ class TextfileCollector(Collector):
             raise PartlyCollected(problems)
 
     def _found(self, problems: list[str]) -> dict[str, _File]:
-        """Return the files that are there now, sorted by path."""
+        """Return the existing files, sorted by path."""
         paths = sorted({path for pattern in self._config.files for path in glob.glob(pattern)})  # noqa: PTH207
         if len(paths) > (most := self._config.max_files):
             problems.append(f"{len(paths)} files match, more than {most} (max_files); the rest is left out")
-        known = self._files
-        self._files = {path: known.get(path) or _File(path, self._config) for path in paths[:most]}
+        files = self._files
+        self._files = {path: files.get(path) or _File(path, self._config) for path in paths[:most]}
         return self._files
 
     def describe(self) -> str:
-        """Return the number of files and series."""
         return f"{len(self._files)} file{'s' * (len(self._files) != 1)}, {self._series} series"
 
     def close(self) -> None:
-        """Forget the files."""
         self._files = {}

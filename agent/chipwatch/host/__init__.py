@@ -1,1 +1,5 @@
-"""How to read a host: files, counters, processes, tools."""
+"""
+Readers of the host that several collectors share: files, counters, cgroups, processes, other programs.
+
+No collector lives here, and nothing here imports collectors or the pipeline.
+"""

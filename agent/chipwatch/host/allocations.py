@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from chipwatch.host.kubelet import Device, Kubelet, KubeletFailed
+from chipwatch.host.kubelet import Kubelet, KubeletFailed, PodDevice
 from chipwatch.host.owners import read
 from chipwatch.owner import KUBERNETES, SLURM, Allocation, Owner
 
@@ -47,8 +47,8 @@ RESOURCES: Final = {
 """
 Resources of device plugins and drivers of dynamic resource allocation: their names of devices, and ours.
 
-A name of another form stays as it is; below a prefix with `/` it is no accelerator, but a network card or a resource
-for monitoring. Sources: CanonicalName in NVIDIA/k8s-dra-driver-gpu and ROCm/k8s-gpu-dra-driver,
+A name of another form stays as it is; below a prefix with `/` it names a network card or a resource for monitoring.
+Sources: CanonicalName in NVIDIA/k8s-dra-driver-gpu and ROCm/k8s-gpu-dra-driver,
 DeviceUIDFromPCIinfo in intel/intel-resource-drivers-for-kubernetes, gpu_plugin.go in
 intel/intel-device-plugins-for-kubernetes.
 """
@@ -59,13 +59,13 @@ REPLICA: Final = re.compile(r"::\d+$")
 
 
 class Allocations:
-    """Reads the best source that there is: the mapping folder, then the kubelet."""
+    """Reads the first source that exists: the mapping folder, then the kubelet."""
 
     def __init__(
         self, root: Path, mapping: Path | None, kubelet: Path | None, environ: Mapping[str, str] = os.environ
     ) -> None:
         """
-        Take the host's /, a mapping folder to use instead of the known ones, and the kubelet's socket.
+        `root`: the host's /; `mapping`: a mapping folder to use instead of the known ones; `kubelet`: its socket.
 
         None: the first known mapping folder that exists; the socket below `root`.
         """
@@ -75,27 +75,27 @@ class Allocations:
         self.source = ""
         """Where the allocations of the last reading are from; "" if there is none."""
         self.missing: dict[str, str] = {}
-        """What could not be read, and why."""
+        """Sources that could not be read, and why."""
         self._answer: list[Allocation] = []
         """Of the kubelet."""
         self._answered = -math.inf
         """When that came (monotonic seconds)."""
 
     def read(self) -> list[Allocation]:
-        """Return the devices that are allocated now, none where no source tells."""
+        """Return the devices that are allocated now, none without a source."""
         self.missing.clear()
         self.source = ""
         for folder in self._folders:
             with suppress(OSError):
-                found = list(_mapped(folder))
+                allocations = list(_mapped(folder))
                 self.source = str(folder)
-                if found:
-                    return found
-                break  # no job has a device, or nobody writes there
+                if allocations:
+                    return allocations
+                break  # no job has a device, or nothing writes there
         try:
-            found = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
+            allocations = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
             if self._kubelet.present:
-                self._answer, self._answered = found, time.monotonic()
+                self._answer, self._answered = allocations, time.monotonic()
         except KubeletFailed as failure:
             self.missing["kubelet"] = str(failure)
         if time.monotonic() - self._answered > KEPT:
@@ -119,7 +119,7 @@ def _mapped(folder: Path) -> Iterator[Allocation]:
                 yield Allocation(device, Owner(SLURM, job), "mapping")
 
 
-def _granted(devices: Iterable[Device]) -> Iterator[Allocation]:
+def _granted(devices: Iterable[PodDevice]) -> Iterator[Allocation]:
     """Yield the accelerators among the devices of containers, named as `Collector.names` does."""
     for namespace, pod, container, resource, device in devices:
         prefix = next((prefix for prefix in RESOURCES if resource.startswith(prefix)), None)

@@ -19,7 +19,6 @@ class BlockingCall(Generic[T]):
     """
 
     def __init__(self, call: Callable[[], T], name: str = "blocking-call") -> None:
-        """Take the function and the name of the thread."""
         self._call, self._name = call, name
         self._open = self._stuck = False
         self._requests: SimpleQueue[bool] = SimpleQueue()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chipwatch.host.mounts import parsed
-from chipwatch.host.procfs import KeptFile, open_kept, text
+from chipwatch.host.procfs import KeptFile, count, open_kept, text
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
@@ -58,7 +58,7 @@ class Cgroup(NamedTuple):
 
     def memory_limit(self) -> int | None:
         """Return the lowest memory limit up to the mount in bytes, or None."""
-        limits = map(number, self._texts("memory", "memory.max", "memory.limit_in_bytes"))
+        limits = map(count, self._texts("memory", "memory.max", "memory.limit_in_bytes"))
         return min((limit for limit in limits if limit and limit < NO_LIMIT), default=None)
 
     def _texts(self, controller: str, v2: str, *v1: str) -> Iterator[str]:
@@ -92,14 +92,14 @@ def at(proc: Path, sys: Path, path: str) -> Cgroup:
     return Cgroup({name: Place(not name, path, chain) for name, chain in chains.items() if chain})
 
 
-class Limits(NamedTuple):
+class CgroupLimits(NamedTuple):
     """CPUs and bytes that may be used, above 0; None if unknown."""
 
     cpus: float | None
     memory: int | None
 
 
-def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: bool = True) -> Limits:
+def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: bool = True) -> CgroupLimits:
     """
     Return the limits of `pid`, by default of this process: the lowest of its cgroup, the ancestors and the machine.
 
@@ -110,9 +110,9 @@ def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: boo
     # The list may include possible CPUs that are not online.
     affinity = len(allowed & online) if pinned else None
     cpus = filter(None, (cgroup.cpu_quota(), cgroup.cpuset(), affinity, len(online)))
-    kib = number(field(text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
+    kib = count(field(text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
     memory = filter(None, (cgroup.memory_limit(), kib and kib * 1024))
-    return Limits(min(cpus, default=None), min(memory, default=None))
+    return CgroupLimits(min(cpus, default=None), min(memory, default=None))
 
 
 class CpuUse(NamedTuple):
@@ -149,21 +149,21 @@ class Usage:
         """Return the CPU time used, and the time for which threads were throttled."""
         stat = _read(self._cpu)
         if self._cpuacct:
-            return CpuUse(number(_read(self._cpuacct)), number(field(stat, "throttled_time ")))
-        used, throttled = number(field(stat, "usage_usec ")), number(field(stat, "throttled_usec "))
+            return CpuUse(count(_read(self._cpuacct)), count(field(stat, "throttled_time ")))
+        used, throttled = count(field(stat, "usage_usec ")), count(field(stat, "throttled_usec "))
         return CpuUse(None if used is None else used * 1000, None if throttled is None else throttled * 1000)
 
     def memory(self) -> MemoryUse | None:
         """Return the memory in use."""
-        current, stat = number(_read(self._memory)), _read(self._memory_stat)
-        inactive = number(field(stat, "total_inactive_file ") or field(stat, "inactive_file "))
+        current, stat = count(_read(self._memory)), _read(self._memory_stat)
+        inactive = count(field(stat, "total_inactive_file ") or field(stat, "inactive_file "))
         if current is None or inactive is None:
             return None
         return MemoryUse(current, max(0, current - inactive))  # the two files are not read at the same moment
 
     def oom_kills(self) -> int | None:
         """Return the number of processes that the OOM killer killed."""
-        return number(field(_read(self._events), "oom_kill "))
+        return count(field(_read(self._events), "oom_kill "))
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
@@ -177,7 +177,7 @@ def cpu_list(words: str) -> set[int]:
     cpus: set[int] = set()
     for part in words.strip().split(","):
         first, _, last = part.partition("-")
-        low, high = number(first), number(last or first)
+        low, high = count(first), count(last or first)
         if low is None or high is None or high > MAX_CPUS:
             return set()
         cpus.update(range(low, high + 1))
@@ -222,7 +222,7 @@ def _chain_of(path: str, controller: str, table: Iterable[tuple[str, Path, list[
 
 def _quota(words: str) -> float | None:
     """Return the CPUs of a quota and its period, or None without a quota: `max` in v2, -1 in v1, or no such file."""
-    quota, period = [*map(number, words.split()), None, None][:2]
+    quota, period = [*map(count, words.split()), None, None][:2]
     return quota / period if quota and period else None
 
 
@@ -239,9 +239,3 @@ def _read(file: KeptFile | None) -> str:
 def field(lines: str, key: str) -> str:
     """Return the rest of the line that begins with `key`, or ""."""
     return f"\n{lines}".partition(f"\n{key}")[2].partition("\n")[0].strip()
-
-
-def number(digits: str) -> int | None:
-    """Return a non-negative 64-bit number, which has at most 20 digits, or None for any other text."""
-    digits = digits.strip()
-    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else None

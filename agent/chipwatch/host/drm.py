@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from chipwatch.datapoint import Dimensions
+from chipwatch.extensions import Device
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.procfs import KeptFile, open_kept, text
 
 if TYPE_CHECKING:
-    from chipwatch.host.process_tree import ProcTree
+    from chipwatch.host.process_tree import Where
 
 CARD: Final = re.compile(r"card\d+")
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -43,7 +44,7 @@ class CardFiles:
     """Errors that mean "no such reading now" and are not reported; None: all of them."""
 
     def __init__(self, index: str, device: Path) -> None:
-        """Take the kernel's number of the card and its folder device/."""
+        """`index`: the kernel's number of the card; `device`: its folder device/."""
         self.index, self.device, self.dims = index, device, Dimensions(gpu=index)
         slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
         self.slot = slot[1].lower() if slot else ""
@@ -60,12 +61,12 @@ class CardFiles:
 
     @property
     def lost(self) -> bool:
-        """Whether the kernel said, in the last reading, that the card is gone."""
+        """True if the kernel reported, in the last reading, that the card is gone."""
         return "lost" in self.problems
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file with a reading was found."""
+        """True if no file with a reading was found."""
         return len(self._opened) == self._status_only
 
     def kept(self, path: Path) -> KeptFile | None:
@@ -126,12 +127,17 @@ class Cards(dict[str, C]):
             return
         self._next = now + SEARCH_INTERVAL
         for index, folder in self._find():
-            known = self.get(index)
-            if known is None or known.lost:
+            card = self.get(index)
+            if card is None or card.lost:
                 with suppress(LookupError):  # no readable sensor
                     self[index] = self._make(index, folder)
-                    if known:
-                        known.close()
+                    if card:
+                        card.close()
+
+    def devices(self) -> list[Device]:
+        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
+        cards = enumerate(self.values())
+        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
 
     def close(self) -> None:
         """Close all cards."""
@@ -148,7 +154,7 @@ def size(words: str) -> int:
 
 def fdinfo(proc: Path, pids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
     """
-    Yield pid and fields of each file of a card that the processes have open; root alone sees those of other users.
+    Yield pid and fields of each file of a card that the processes have open; root alone sees other users' files.
 
     https://docs.kernel.org/gpu/drm-usage-stats.html
     """
@@ -171,7 +177,7 @@ class Engine(NamedTuple):
     """Number of engines of this kind."""
 
 
-class Client(NamedTuple):
+class DrmClient(NamedTuple):
     """A DRM client: one use of a card by a process, from fdinfo."""
 
     pid: int
@@ -187,46 +193,50 @@ class Client(NamedTuple):
     """Engines that run kernels, by kind."""
 
 
-Parser = Callable[[int, dict[str, str]], Client]
-"""Takes pid and fields; raises KeyError, ValueError or IndexError for those of another driver."""
+Parser = Callable[[int, dict[str, str]], DrmClient]
+"""Takes pid and fields; raises KeyError, ValueError or IndexError for fields of another driver."""
 
 
-def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, int], Client]:
+def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, int], DrmClient]:
     """Return the clients that the processes have, by PCI address and number: one that several inherited counts once."""
-    found = {}
+    by_number = {}
     for pid, fields in fdinfo(proc, pids):
         with suppress(KeyError, ValueError, IndexError):
             client = parse(pid, fields)
-            found[client.slot, client.number] = client
-    return found
+            by_number[client.slot, client.number] = client
+    return by_number
 
 
 class TreeClients:
     """The DRM clients of a process tree."""
 
-    def __init__(self, proc: Path, tree: ProcTree, parse: Parser) -> None:
-        self._proc, self._tree, self._parse, self.clock = proc, tree, parse, time.monotonic_ns
+    def __init__(self, config: Where, pid: int, parse: Parser) -> None:
+        """`pid`: first process of the tree; raise ProcessLookupError without it."""
+        from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  only where a process tree is watched
+
+        self._proc, self._tree = config.proc, ProcTree(config, pid, detailed=False)
+        self._parse, self.clock = parse, time.monotonic_ns
         self.pids: frozenset[int] = frozenset()
-        self._clients: dict[tuple[str, int], Client] = {}
-        self._before: dict[tuple[str, int], Client] = {}
+        self._clients: dict[tuple[str, int], DrmClient] = {}
+        self._before: dict[tuple[str, int], DrmClient] = {}
         self._read_at = self._passed = 0
 
     def read(self) -> None:
         """Read all clients."""
         self.pids = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
-        found = clients(self._proc, sorted(self.pids), self._parse)
+        current = clients(self._proc, sorted(self.pids), self._parse)
         now = self.clock()
-        self._before, self._clients = self._clients, found
+        self._before, self._clients = self._clients, current
         self._read_at, self._passed = now, now - self._read_at
 
-    def of(self, slot: str) -> list[Client]:
+    def on_card(self, slot: str) -> list[DrmClient]:
         """Return the clients of a card."""
         return [client for client in self._clients.values() if client.slot == slot]
 
     def utilization(self, slot: str) -> float | None:
         """Return the share of time (%) in which the busiest kind of engine worked for the tree, or None if unknown."""
         shares: dict[str, float] = {}
-        for client in self.of(slot):
+        for client in self.on_card(slot):
             before = self._before.get((slot, client.number))
             for name, engine in client.engines.items():
                 then = before.engines.get(name) if before else None

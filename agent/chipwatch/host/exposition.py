@@ -8,6 +8,7 @@ they are unambiguous.
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,59 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, start_after
-from chipwatch.host.exposition_syntax import META, REST, SERIES, labels_of, number_of, sentence_of, unescaped
+
+QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
+SERIES_TEXT: Final = re.compile(r'\s*+([^\s{}"#]*+)[ \t]*+(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?')
+"""Name and labels."""
+SAMPLE_REST: Final = re.compile(r'[ \t]*+([^\s#{}"]++)(?:[ \t]++([^\s#]++))?+[ \t\r]*+(?:#.*)?')
+"""Value, time and an exemplar."""
+LABEL: Final = re.compile(rf"\s*+(?:([a-zA-Z_][a-zA-Z0-9_]*+)|{QUOTED})\s*+(?:=\s*+{QUOTED})?\s*+(?:,|$)\s*+")
+META: Final = re.compile(rf'#[ \t]++(HELP|TYPE|UNIT)[ \t]++(?:([^\s"]++)|{QUOTED})(?:[ \t]++(.*))?')
+NAME: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
+ESCAPE: Final = re.compile(r'\\([\\"n])')
+
+
+def labels_of(name: str, braces: str) -> tuple[str, dict[str, str]]:
+    """Return the name and the labels of a series; raise ValueError."""
+    labels: dict[str, str] = {}
+    braces = braces.strip().removeprefix(",")
+    allowed = bool(NAME.fullmatch(name))
+    end = 0
+    while end < len(braces):
+        match = LABEL.match(braces, end)
+        if not match:
+            raise ValueError(braces)
+        plain, quoted, value = match.groups()
+        key = plain or unescaped(quoted or "")
+        if value is None and quoted and not name:
+            name, allowed = key, True  # a UTF-8 name stands in the braces
+        elif value is None or not key or key in labels:
+            raise ValueError(braces)
+        else:
+            labels[key] = unescaped(value)
+        end = match.end()
+    if not allowed:
+        raise ValueError(name)
+    return name, labels
+
+
+def number_of(text: str) -> float:
+    """Return a number; raise ValueError, also for underscores, which Python allows."""
+    if "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
+def unescaped(text: str) -> str:
+    """Return a text without the escapes of its form."""
+    return ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+
+
+def sentence_of(text: str) -> str:
+    """Return a HELP as a sentence."""
+    text = " ".join(unescaped(text).split()).rstrip(" .")
+    return f"{text[0].upper()}{text[1:]}." if text else "Scraped."
+
 
 STALE: Final = 300 * 10**9
 """Nanoseconds after which a sample with a timestamp is stale: Prometheus' lookback delta."""
@@ -42,14 +95,14 @@ _make: Final = Datapoint._make
 """Half the cost of a call with keywords and defaults; a page has thousands of points."""
 
 
-class Answer(NamedTuple):
+class ScrapeResponse(NamedTuple):
     """A page of metrics."""
 
     body: bytes
     openmetrics: bool
     """OpenMetrics (times in seconds, ends with # EOF), else text 0.0.4 (times in milliseconds)."""
     whole: bool
-    """Whether the end of the body is known; else its last line may be cut."""
+    """True if the end of the body is known; else its last line may be cut."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +128,7 @@ class _Series:
     read_at: int = 0
 
 
-class Reader:
+class ExpositionReader:
     """Reads the pages of one source; the text of each series is parsed once."""
 
     def __init__(
@@ -84,7 +137,7 @@ class Reader:
         dims: Callable[[dict[str, str]], Mapping[str, str]],
         takes: Callable[[str, Mapping[str, str]], bool] = lambda _name, _labels: True,
     ) -> None:
-        """Take how many series a page may have, what makes dimensions of labels, and what selects series."""
+        """`dims` makes dimensions of labels; `takes` selects series by name and labels."""
         self._most, self._dims, self._takes = max_series, dims, takes
         self._comments: Sequence[str] = ()
         self._meta: dict[str, dict[str, str]] = {}
@@ -99,7 +152,7 @@ class Reader:
         """The first malformed line, kept while pages have malformed lines, so that the message stays the same."""
         self._page = 0
 
-    def read(self, answer: Answer, at: int) -> tuple[list[Datapoint], list[str]]:
+    def read(self, answer: ScrapeResponse, at: int) -> tuple[list[Datapoint], list[str]]:
         """Return the points of a page, stamped `at`, and a message for each kind of problem in it."""
         problems: list[str] = []
         lines = self._lines(answer, problems)
@@ -129,7 +182,7 @@ class Reader:
         self._forget(2 * len(samples) + 1000)
         return points, problems
 
-    def _lines(self, answer: Answer, problems: list[str]) -> list[str]:
+    def _lines(self, answer: ScrapeResponse, problems: list[str]) -> list[str]:
         most = LINES_PER_SERIES * self._most
         lines = answer.body.removeprefix(BOM_UTF8).decode(errors="replace").split("\n", most)
         if len(lines) > most:
@@ -143,7 +196,7 @@ class Reader:
         """Return the selected series of the page, each once, with their new values, all finite."""
         self._page += 1
         page, texts, most, bad, is_twice = self._page, self._texts, self._most, "", False
-        found: list[_Series] = []
+        selected: list[_Series] = []
         for line in lines:
             head, _, number = line.rpartition(" ")
             try:
@@ -160,22 +213,22 @@ class Reader:
             if series.seen == page:
                 is_twice = True
             elif isfinite(value):
-                if len(found) == most:
+                if len(selected) == most:
                     problems.append(f"the page has more than {most} series (max_series); the rest is left out")
                     break
                 series.seen, series.value = page, value
-                found.append(series)
+                selected.append(series)
         self._bad = bad and (self._bad or bad)
         if bad:
             problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
         if is_twice:
             problems.append("the page has a series twice; the first is used")
-        return found
+        return selected
 
     def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
         """Return the series of a line, None if not selected, and its value as text; raise ValueError if malformed."""
-        named = SERIES.match(line)
-        rest = named and REST.fullmatch(line, named.end())
+        named = SERIES_TEXT.match(line)
+        rest = named and SAMPLE_REST.fullmatch(line, named.end())
         if not named or not rest:
             if line.isspace():
                 return None, ""

@@ -19,7 +19,7 @@ MAX_BYTES: Final = 4 << 20
 MISSING: Final = "grpcio is not installed: install chipwatch with the extra 'kubernetes'"
 
 
-class Device(NamedTuple):
+class PodDevice(NamedTuple):
     """A device of a container."""
 
     namespace: str
@@ -32,20 +32,19 @@ class Device(NamedTuple):
 
 
 class KubeletFailed(Exception):
-    """The socket is there and its answer could not be had; the message says why."""
+    """The socket exists and gave no usable answer; the message says why."""
 
 
 class Kubelet:
     """The service; grpcio (22 MB) is loaded only where the socket exists."""
 
     def __init__(self, socket: Path) -> None:
-        """Take the path of the socket."""
         self._socket = socket
         self._channel: Any = None
         self.present = False
-        """Whether the socket existed at the last call."""
+        """True if the socket existed at the last call."""
 
-    def devices(self) -> Iterator[Device]:
+    def devices(self) -> Iterator[PodDevice]:
         """Yield the devices of all containers, none without a socket; raise KubeletFailed."""
         self.present = os.path.exists(self._socket)  # noqa: PTH110  # a Path raises PermissionError
         if not self.present:
@@ -82,14 +81,14 @@ class Kubelet:
         return str(self._socket)
 
 
-def decode(answer: bytes) -> Iterator[Device]:
+def decode(answer: bytes) -> Iterator[PodDevice]:
     """Yield the devices in a ListPodResourcesResponse; raise ValueError if it is malformed."""
     for pod in messages(answer, 1):
         for container in messages(pod, 3):
             names = text_of(pod, 2), text_of(pod, 1), text_of(container, 1)
             for devices in messages(container, 2):
                 for device in messages(devices, 2):
-                    yield Device(*names, text_of(devices, 1), device.decode("utf-8"))
+                    yield PodDevice(*names, text_of(devices, 1), device.decode("utf-8"))
             for claim in messages(container, 5):  # dynamic resource allocation
                 for resource in messages(claim, 4):
-                    yield Device(*names, text_of(resource, 2), text_of(resource, 4))
+                    yield PodDevice(*names, text_of(resource, 2), text_of(resource, 4))

@@ -31,7 +31,7 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
 
 
-class Line(NamedTuple):
+class MountLine(NamedTuple):
     """A line of a mountinfo file; each kind of options is separated by commas."""
 
     mount: Mount
@@ -40,16 +40,16 @@ class Line(NamedTuple):
     """Major and minor number of the file system."""
     options: str
     super_options: str
-    """Those of the file system, whichever way it is mounted."""
+    """Options of the file system, the same for all of its mounts."""
 
 
-def parsed(table: bytes) -> Iterator[Line]:
+def parsed(table: bytes) -> Iterator[MountLine]:
     """Yield the lines of a mountinfo file; malformed ones are skipped."""
     for line in os.fsdecode(table).split("\n"):
         left, _, right = (part.split(" ") for part in line.partition(" - "))
         if len(left) > 4 and len(right) > 1:
             mount = Mount(_unescaped(left[4]), *right[:2])
-            yield Line(mount, _unescaped(left[3]), left[2], "".join(left[5:6]), "".join(right[2:3]))
+            yield MountLine(mount, _unescaped(left[3]), left[2], "".join(left[5:6]), "".join(right[2:3]))
 
 
 def mounts(table: bytes) -> list[Mount]:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chipwatch.host.pipe import CHUNK, MAX_READ
-from chipwatch.host.supervised_process import GRACE, Process, exit_text
+from chipwatch.host.supervised_process import GRACE, ChildProcess, exit_text
 
 
 class QueryFailed(Exception):
     """A program or a library gave no usable answer."""
 
 
-class Answer(NamedTuple):
+class ProgramOutput(NamedTuple):
     """The output of a run."""
 
     data: bytes
@@ -33,14 +33,14 @@ class OneShot:
     """
 
     def __init__(self, interval: float, timeout: float) -> None:
-        """Take the seconds from one start to the next, and the most seconds of a run."""
+        """`interval`: seconds from one start to the next; `timeout`: most seconds of a run."""
         self._interval, self._timeout = interval, timeout
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self._data = b""
         self._due = self._deadline = 0.0
         self._cancelled = False
 
-    def poll(self, command: Sequence[str | Path], now: float, *, start: bool = True) -> Answer | None:
+    def poll(self, command: Sequence[str | Path], now: float, *, start: bool = True) -> ProgramOutput | None:
         """
         Return the output of a run once it has ended, else None; raise QueryFailed, once a run.
 
@@ -58,7 +58,7 @@ class OneShot:
         if code is not None:
             self.close()
             how = f" ({exit_text(code)})" if code else ""
-            return None if self._cancelled else Answer(self._data, how + process.last_error())
+            return None if self._cancelled else ProgramOutput(self._data, how + process.last_error())
         if self._cancelled:
             if now > self._deadline:
                 process.send(signal.SIGKILL)
@@ -86,6 +86,6 @@ class OneShot:
         self._data, self._cancelled = b"", False
         self._due, self._deadline = now + self._interval, now + self._timeout
         try:
-            self._process = Process(command)
+            self._process = ChildProcess(command)
         except OSError as error:
             raise QueryFailed(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Which processes have device files open, for accelerators whose drivers list no processes."""
+"""Finds the processes that have device files open, for accelerators whose drivers list no processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OpenDevices:
         self._due = float("-inf")
 
     def by_process(self) -> dict[int, set[str]] | None:
-        """Return the device files of each process that has one, None without the right to see those of others."""
+        """Return the device files of each process that has one, None without the right to see other users' files."""
         try:
             os.listdir(self._proc / "1/fd")  # noqa: PTH208  # faster than a Path for each
             listed = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}  # noqa: PTH208  # the same
@@ -36,16 +36,16 @@ class OpenDevices:
         now = time.monotonic()
         if now >= self._due:
             self._due, self._seen = now + REFRESH, set()
-        found = self._read(self._known & listed | listed - self._seen)
-        self._known, self._seen = set(found), listed
-        return found
+        files_of = self._read(self._known & listed | listed - self._seen)
+        self._known, self._seen = set(files_of), listed
+        return files_of
 
     def _read(self, pids: Collection[int]) -> dict[int, set[str]]:
-        found: dict[int, set[str]] = {}
+        files_of: dict[int, set[str]] = {}
         for pid in pids:
             if files := {file for _, file in open_files(self._proc, pid) if self._pattern.fullmatch(file)}:
-                found[pid] = files
-        return found
+                files_of[pid] = files
+        return files_of
 
 
 def open_files(proc: Path | str, pid: int) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ KTHREADD: Final = b"2 (kthreadd) "
 """Process 2 of the initial PID namespace, and of no other one."""
 UID: Final = r"(?P<job>[0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})"
 ID: Final = r"(?P<container>[0-9a-f]{64}|[0-9a-f]{32}-\d+)"
-"""Of a container; the second form is that of ECS on Fargate."""
+"""Of a container; ECS on Fargate uses the second form."""
 SLURMD: Final = r"(?:[^/]*slurmstepd\.scope|slurm[^/]*/uid_(?P<uid>\d+))"
 """The folder of all jobs: cgroup v2, cgroup v1."""
 PATHS: Final = (
@@ -59,14 +59,14 @@ SCHEDULED: Final = frozenset({SLURM, KUBERNETES, DOCKER})
 """Kinds whose processes may have such variables."""
 DEVICE: Final = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F/-]+|\d{1,4}")
 DELETED: Final = re.compile(rb" \(deleted\)$", re.MULTILINE)
-"""What the kernel adds to the path of a cgroup that is gone, of a process that cannot end."""
+"""The kernel's suffix of a removed cgroup, of a process that cannot end."""
 RANGE: Final = re.compile(r"(\d{1,4})-(\d{1,4})")
 PARTITION_NAME: Final = re.compile(r"[\w.+-]{1,64}")
 """A partition: the processes of a job may write anything into their environment."""
 PERMISSION: Final = "run the agent as root or with CAP_SYS_PTRACE"
 
 
-class Process(NamedTuple):
+class OwnedProcess(NamedTuple):
     """A process as it was first seen in its cgroup."""
 
     identity: tuple[int, int]
@@ -79,21 +79,21 @@ class Process(NamedTuple):
 
 
 def parse(path: str) -> Owner | None:
-    """Return what a cgroup path tells: the innermost job of the most important kind, or None."""
+    """Return the owner in a cgroup path: the innermost job of the most important kind, or None."""
     path = OF_USERS.split(path, 1)[0]
     for kind, pattern in PATHS:
         if not (match := pattern.match(path)):
             continue
-        found = {key: _plain(value or "") for key, value in match.groupdict().items()}
-        container, job = found.get("container", ""), found.get("job", "")
+        words = {key: _plain(value or "") for key, value in match.groupdict().items()}
+        container, job = words.get("container", ""), words.get("job", "")
         if kind == KUBERNETES:
             job = job.replace("_", "-")
         end = path.find("/", match.end("job") if job else match.end("container"))
         return Owner(
             kind,
             job or container[:12],
-            step=found.get("step", ""),
-            user=found.get("uid", ""),
+            step=words.get("step", ""),
+            user=words.get("uid", ""),
             container=container,
             cgroup=path if end < 0 else path[:end],
         )
@@ -104,23 +104,23 @@ def parse(path: str) -> Owner | None:
 
 
 class Owners:
-    """Finds owners of processes, and remembers those of processes that still run."""
+    """Finds owners of processes, and remembers them while the processes run."""
 
     def __init__(self, proc: Path, root: Path, logs: Path) -> None:
-        """Take the host's /proc, / (of which only etc/passwd is read) and /var/log, which has the names of pods."""
+        """`proc`, `root` and `logs`: the host's /proc, / (for etc/passwd), /var/log (for names of pods)."""
         self._proc, self._root, self._logs, self._folder = proc, root, logs, str(proc)
-        self._known: dict[int, Process] = {}
-        """By pid, the one that was asked for last at the end."""
+        self._known: dict[int, OwnedProcess] = {}
+        """By pid, least recently used first."""
         self._users: dict[str, str] = {}
         self._version: tuple[int, int] | None = None
         self._names: dict[str, tuple[str, str, str]] = {}
         """Namespace, pod and container ("": of the pod) by uid of the pod or id of the container."""
         self._unnamed: set[str] = set()
-        """Uids and ids that were asked for and not found there."""
+        """Uids and ids that have no name there."""
         self.missing: dict[str, str] = {}
-        """What could not be known, and why."""
+        """Unknown things, and why."""
 
-    def of_drivers(self, pids: Collection[int]) -> dict[int, Process]:
+    def of_drivers(self, pids: Collection[int]) -> dict[int, OwnedProcess]:
         """Return the processes that drivers named, none where /proc does not have the machine's pids."""
         if not self.has_host_pids:
             self.missing["pids"] = (
@@ -128,14 +128,14 @@ class Owners:
                 " (hostPID: true in Kubernetes, --pid=host in Docker)"
             )
             return {}
-        found = {pid: process for pid in pids if (process := self.process(pid))}
-        if len(found) < len(pids) and not (self._proc / "1").exists():
+        processes = {pid: process for pid in pids if (process := self.process(pid))}
+        if len(processes) < len(pids) and not (self._proc / "1").exists():
             self.missing["processes"] = (
                 f"{self._proc} hides the processes of other users (hidepid): run the agent as root"
             )
-        return found
+        return processes
 
-    def process(self, pid: int) -> Process | None:
+    def process(self, pid: int) -> OwnedProcess | None:
         """Return a process of this /proc with its owner, or None if it has ended."""
         try:
             status = os.stat(f"{self._folder}/{pid}")  # noqa: PTH116  # faster than a Path
@@ -161,7 +161,7 @@ class Owners:
 
     @cached_property
     def has_host_pids(self) -> bool:
-        """Whether /proc is that of the machine's initial PID namespace."""
+        """True if /proc belongs to the machine's initial PID namespace."""
         if read(self._proc / "2/stat").startswith(KTHREADD):
             return True
         try:  # a /proc that hides the processes of others (hidepid) has no process 2
@@ -170,7 +170,7 @@ class Owners:
             return False
         return first and len(_field(read(self._proc / "self/status"), b"NSpid:").split()) < 2
 
-    def _read(self, pid: int, identity: tuple[int, int], cgroup: bytes) -> Process | None:
+    def _read(self, pid: int, identity: tuple[int, int], cgroup: bytes) -> OwnedProcess | None:
         folder = self._proc / str(pid)
         try:
             began = int(parse_stat(read(folder / "stat")).began)
@@ -180,8 +180,8 @@ class Owners:
         lines = os.fsdecode(cgroup).splitlines()
         if not uid or not lines:
             return None  # it has ended meanwhile
-        found = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
-        owner = min(found, key=lambda one: KINDS.index(one.kind), default=Owner(USER, self._user(uid)))
+        owners = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
+        owner = min(owners, key=lambda candidate: KINDS.index(candidate.kind), default=Owner(USER, self._user(uid)))
         boot = boot_time(self._proc)
         owner = owner._replace(since=boot and boot + began * SECOND // ProcTree.second)
         variables: Mapping[str, str] = {}
@@ -196,7 +196,7 @@ class Owners:
             owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
         elif owner.kind in {UNIT, USER} or (owner.kind == DOCKER and uid != "0"):  # which is anybody's in a container
             owner = owner._replace(user=self._user(uid))
-        return Process(identity, owner, _devices(owner, variables), cgroup)
+        return OwnedProcess(identity, owner, _devices(owner, variables), cgroup)
 
     def _environment(self, file: Path) -> dict[str, str]:
         """Return the variables of a process that are used here; the processes of others need a permission."""
@@ -208,11 +208,11 @@ class Owners:
             return {}
         except OSError:
             return {}
-        found = (os.fsdecode(pair).partition("=") for pair in pairs)
-        return {name: value[:MAX_VALUE] for name, _, value in found if name in VARIABLES}
+        variables = (os.fsdecode(pair).partition("=") for pair in pairs)
+        return {name: value[:MAX_VALUE] for name, _, value in variables if name in VARIABLES}
 
     def _user(self, uid: str) -> str:
-        """Return the name of a user, or the number itself: a directory service is not asked."""
+        """Return the name of a user, or the number itself: no directory service is queried."""
         file = self._root / "etc/passwd"
         try:
             status = file.stat()
@@ -237,7 +237,7 @@ class Owners:
         return owner._replace(job=pod, pod=pod, namespace=namespace, container=container or owner.container[:12])
 
     def _list_names(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
-        """Yield uid or id, then namespace, pod and container of what the host's log folder names."""
+        """Yield uid or id, then namespace, pod and container of each pod and container in the host's log folder."""
         for folder, pattern in ("pods", POD), ("containers", LOG):
             with suppress(OSError), os.scandir(self._logs / folder) as entries:
                 for entry in islice(entries, MAX_ENTRIES):

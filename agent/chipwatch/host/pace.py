@@ -1,4 +1,4 @@
-"""When to read what costs more than other readings, and when to ask again what did not answer."""
+"""Intervals of expensive readings, and delays after failures."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Clock = Callable[[], float]
 
 
 class Pace:
-    """Tells whether a reading that is wanted every `interval` seconds is due at this tick."""
+    """Decides at each tick whether a reading that is wanted every `interval` seconds is due."""
 
     def __init__(self, interval: float, clock: Clock = time.monotonic) -> None:
-        """Take the interval, and a monotonic clock (s); the first two ticks are due: an increase needs two readings."""
+        """`clock`: monotonic s. The first two ticks are due: an increase needs two readings."""
         self._interval, self._clock = interval, clock
         self._due, self._readings = 0.0, 0
 
@@ -35,7 +35,7 @@ class Pace:
 
 
 class Backoff:
-    """Delays the next question to something that failed: a minute, then twice as long each time, at most an hour."""
+    """Delays the next attempt after a failure: a minute, then twice as long each time, at most an hour."""
 
     __slots__ = ("_failures", "_until")
 
@@ -43,7 +43,7 @@ class Backoff:
         self._failures, self._until = 0, float("-inf")
 
     def allows(self, now: float) -> bool:
-        """Return whether to ask at `now` (monotonic s)."""
+        """Return whether to try at `now` (monotonic s)."""
         return now >= self._until
 
     def fail(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""Reads a pipe without waiting and splits what was read into lines."""
+"""Reads a pipe without waiting and splits the data into lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LineSplitter:
     """Splits bytes into lines; skips blank lines and lines that are too long."""
 
     what = "a line"
-    """What a message calls the skipped data."""
+    """The name of the skipped data in messages."""
 
     def __init__(self, report: Callable[[str], None], max_size: int = MAX_LINE) -> None:
         """Report lines longer than `max_size` bytes."""
@@ -40,7 +40,7 @@ class LineSplitter:
 
     @property
     def is_within(self) -> bool:
-        """Whether a line has begun and not ended."""
+        """True if a line has begun and not ended."""
         return bool(self._line or self._skipping)
 
     def wait_ms(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Limits
+from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.procfs import boot_time
 from chipwatch.host.reaped import ReapedTotal
 
@@ -74,7 +74,7 @@ def parse_stat(data: bytes) -> Stat:
     )
 
 
-class Reading(NamedTuple):
+class TreeReading(NamedTuple):
     """Sums over the tree; None if unknown."""
 
     cpu: int
@@ -116,7 +116,7 @@ class ProcTree:
     """Bytes of a page."""
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
-        """Raise ProcessLookupError if there is no process `pid`."""
+        """Raise ProcessLookupError without a process `pid`."""
         self._config, self._proc, self._detailed = config, str(config.proc), detailed
         if not (stat := self._stat(pid)):
             raise ProcessLookupError(pid)
@@ -131,9 +131,9 @@ class ProcTree:
         self.start_time = self._epoch(stat)
         """When the first process started (ns since the epoch), or None."""
         self.is_whole = stat.began >= self._own_start()
-        """Whether the first process started after this one, which then misses nothing of the tree."""
+        """True if the first process started after this one, which then misses nothing of the tree."""
 
-    def read(self, *, rescan: bool) -> Reading | None:
+    def read(self, *, rescan: bool) -> TreeReading | None:
         """Return the current sums, or None once no member runs; `rescan` reads all pids to find missed ones."""
         if not self._members:
             return None
@@ -153,7 +153,7 @@ class ProcTree:
         if not running:
             return None
         has_io = self._has_io and IO not in self.denied
-        return Reading(
+        return TreeReading(
             cpu=self._own + self._reaped.total,
             processes=len(running),
             threads=sum(stat.threads for stat in running),
@@ -167,7 +167,7 @@ class ProcTree:
         """Return the members at the last reading, including zombies."""
         return frozenset(self._members)
 
-    def limits(self) -> Limits:
+    def limits(self) -> CgroupLimits:
         """Return the limits of the first running member; call it after a reading that found one."""
         pid = next(pid for pid, member in self._members.items() if member.runs())
         return cgroup.effective(self._config.proc, cgroup.find(self._config.proc, self._config.sys, pid), pid)
@@ -191,21 +191,21 @@ class ProcTree:
 
         A descendant that was listed before and is recognised only now is counted from this reading on.
         """
-        first, known = self._listed is None, (self._listed or frozenset()) - ended
+        first, listed_before = self._listed is None, (self._listed or frozenset()) - ended
         self._listed = listed
-        candidates = listed - self._members.keys() if rescan else listed - known
-        found = {pid: stat for pid in sorted(candidates) if (stat := self._stat(pid))}
-        while joined := [pid for pid, stat in found.items() if stat.parent in self._members]:
+        candidates = listed - self._members.keys() if rescan else listed - listed_before
+        stats = {pid: stat for pid in sorted(candidates) if (stat := self._stat(pid))}
+        while joined := [pid for pid, stat in stats.items() if stat.parent in self._members]:
             for pid in joined:
-                member = self._members[pid] = Member(found.pop(pid))
-                started = not first and pid not in known
+                member = self._members[pid] = Member(stats.pop(pid))
+                started = not first and pid not in listed_before
                 if started:
                     self._own += member.stat.own + member.stat.reaped
                 if self._detailed:
                     self._read_detail(pid, member, count=started or first)
 
     def _read_detail(self, pid: int, member: Member, *, count: bool) -> None:
-        """Read what may need permission; `count`: add the I/O since the last reading to the totals."""
+        """Read values that may need permission; `count`: add the I/O since the last reading to the totals."""
         if (files := self._try(FILES, self._open_files, pid)) is not None:
             self._files = (self._files or 0) + files
         if io := self._try(IO, self._io, pid):
@@ -225,7 +225,7 @@ class ProcTree:
         return None
 
     def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
-        """Update the totals, which include those of reaped children, for the members that `ended`."""
+        """Update the totals, which include reaped children's, for the members that `ended`."""
         self._reaped.update([(one.stat.parent, one.stat.own + one.stat.reaped) for one in ended], parents, reapers)
         self._read.update([(one.stat.parent, one.read) for one in ended], parents, reapers)
         self._written.update([(one.stat.parent, one.written) for one in ended], parents, reapers)

@@ -102,10 +102,10 @@ def number(path: str | Path) -> int | None:
         return None
 
 
-def count(data: bytes) -> int | None:
+def count(data: str | bytes) -> int | None:
     """Return `data` as a count that fits into 64 bits, or None."""
     data = data.strip()
-    return int(data) if data.isdigit() and len(data) <= LONGEST else None
+    return int(data) if data.isascii() and data.isdigit() and len(data) <= LONGEST else None
 
 
 def text(path: Path) -> str:

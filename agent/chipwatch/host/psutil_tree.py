@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from chipwatch.host.cgroup import Limits
+from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.process_tree import SECOND, ZOMBIE, Member, ProcTree, Stat, Where
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ class PsutilTree(ProcTree):
     page = 1
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
-        """Raise ProcessLookupError if there is no process `pid`."""
+        """Raise ProcessLookupError without a process `pid`."""
         import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
 
         self._psutil = psutil
         self._kept: dict[int, psutil.Process] = {}
         super().__init__(config, pid, detailed=detailed)
 
-    def limits(self) -> Limits:
+    def limits(self) -> CgroupLimits:
         """Return the CPUs and the memory of the machine."""
-        return Limits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
+        return CgroupLimits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
 
     def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
-        del ended  # no parent's totals include those of its children
+        del ended  # no parent's totals include its children's
         super()._update_totals((), parents, reapers)
 
     def _epoch(self, stat: Stat) -> int | None:
@@ -81,5 +81,5 @@ class PsutilTree(ProcTree):
 
 
 def tree_of(config: Where, pid: int, *, detailed: bool = False) -> ProcTree:
-    """Return the tree of `pid` as this system can read it; raise ProcessLookupError if there is no such process."""
+    """Return the tree of `pid` as this system can read it; raise ProcessLookupError without such a process."""
     return (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=detailed)

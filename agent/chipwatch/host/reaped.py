@@ -1,4 +1,4 @@
-"""Totals that include those of reaped children."""
+"""Totals that include reaped children's totals."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 MAX_READINGS: Final = 3
-"""Readings after which an amount is no longer expected in a parent's total; usually it is there after one."""
+"""Readings for which an amount is expected in a parent's total; usually it is there after one."""
 
 
 class ReapedTotal:
     """
-    Sum over a process tree of totals to which the kernel adds those of each reaped child.
+    Sum over a process tree of totals to which the kernel adds each reaped child's total.
 
     It is the sum of the members' gains minus what was already counted for children since reaped, because their
     parents' totals include that now. A parent that was read just before it reaped shows the amount one reading later,

@@ -25,7 +25,7 @@ def own_program(module: str) -> tuple[str, ...]:
 
 
 class RecordSource(Generic[Key, Value]):
-    """Runs a program that prints records; its values are those of the last record."""
+    """Runs a program that prints records; its values come from the last record."""
 
     name = ""
     """Of the program, for messages."""
@@ -36,7 +36,7 @@ class RecordSource(Generic[Key, Value]):
     def __init__(
         self, command: Sequence[str | Path], interval: float, clock: Callable[[], float], *, timeout: float = 0
     ) -> None:
-        """Take the command, the seconds between two ticks, a clock (s), and the least seconds a record may take."""
+        """`interval`: seconds between two ticks; `clock`: monotonic s; `timeout`: least seconds for a record."""
         self.period, self._clock = max(1.0, interval), clock
         self._processes = [SupervisedProcess(command, timeout=max(timeout, MAX_AGE * self.period), name=self.name)]
         self._values: dict[Key, Value] = {}
@@ -100,7 +100,7 @@ class ChildReader(RecordSource[Key, Value]):
         self._startup = StartupWait(self.period)
 
     def read(self, problems: list[str]) -> dict[Key, Value]:
-        """Return the same; the first call also adds the problems of records that came before it."""
+        """Return the values; the first call also adds the problems of earlier records."""
         problems += self._early
         self._early = ()
         return super().read(problems)

@@ -27,7 +27,7 @@ GRACE: Final = 1.0
 """Seconds to wait for the end of a process after each signal."""
 STARTUP_WAIT: Final = 2.5
 """Seconds after the start in which readings wait for the first output, so that a single reading has values."""
-_running: Final[set[Process]] = set()
+_running: Final[set[ChildProcess]] = set()
 
 
 def find_program(name: str, path: Path | None, *places: Path) -> Path:
@@ -49,8 +49,8 @@ def quoted(text: bytes | str, limit: int = 120) -> str:
     return re.sub(r"\d+", "N", " ".join(shown.split()))[:limit]
 
 
-class Process:
-    """A running program in a process group of its own; reading its output never waits."""
+class ChildProcess:
+    """A running program in a separate process group; reading its output never waits."""
 
     def __init__(
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, *, pipe_size: int = 0
@@ -140,14 +140,14 @@ class SupervisedProcess:
         environment: Mapping[str, str] | None = None,
         name: str = "",
     ) -> None:
-        """Take the command, the seconds without a line after which it hangs, and the seconds between two clean runs."""
+        """`timeout`: seconds without a line after which it hangs; `interval`: seconds between two clean runs."""
         self.command, self._name = command, name or Path(command[0]).name
         self.finished = False
-        """Whether the last lines ended a clean run."""
+        """True if the last lines ended a clean run."""
         self.failures = 0
         """Failed starts in a row."""
         self._timeout, self._interval, self._environment = timeout, interval, environment
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self._splitter = self._new_splitter()
         self._count = 0
         self._started = self._deadline = self._start_at = 0.0
@@ -165,7 +165,7 @@ class SupervisedProcess:
         """Start it at `now` (monotonic s); raise OSError."""
         self._splitter.take_rest()
         self._count, self._started, self._deadline = 0, now, now + self._timeout + STARTUP
-        self._process = Process(self.command, self._environment, pipe_size=self.pipe_size)
+        self._process = ChildProcess(self.command, self._environment, pipe_size=self.pipe_size)
 
     def lines(self, now: float) -> list[bytes]:
         """Return the lines that are available, none of them blank; restart the program if that is due."""
@@ -227,7 +227,7 @@ class SupervisedProcess:
             return False
         return True
 
-    def _ended(self, process: Process, now: float) -> list[bytes]:
+    def _ended(self, process: ChildProcess, now: float) -> list[bytes]:
         process.wait()  # a program closes its output a moment before it ends
         process.read_stderr()
         code, rest = process.child.poll(), self._splitter.take_rest()
@@ -257,7 +257,7 @@ class StartupWait:
     """Lets readings wait for the first output of a program: in all STARTUP_WAIT, each at most 80 % of an interval."""
 
     def __init__(self, interval: float) -> None:
-        """Start the clock; take the seconds between two ticks."""
+        """Start the clock; `interval`: seconds between two ticks."""
         self._interval, self._until = interval, time.monotonic() + STARTUP_WAIT
 
     def wait(self, ready: Callable[[], bool]) -> None:
@@ -268,7 +268,7 @@ class StartupWait:
 
     @property
     def is_over(self) -> bool:
-        """Whether readings no longer wait."""
+        """True if readings do not wait any more."""
         return time.monotonic() >= self._until
 
 

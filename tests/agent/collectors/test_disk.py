@@ -270,7 +270,7 @@ def test_only_hardware_counts_as_a_disk(tmp_path):
     assert whole_disks(names, tmp_path) == {"sda", "rbd0", "cciss/c0d0", "nvme0c0n1"}
 
 
-def test_the_counters_of_a_multipath_disk_are_those_of_its_paths(host, opened):
+def test_the_counters_of_a_multipath_disk_come_from_its_paths(host, opened):
     write(host, nvme0c0n1=(4815165730, 6989322264), nvme0n1=(0, 0))
     points = opened(host, level=Level.ALL).collect(at=7)
     assert [p.value for p in points if p.metric in (DEVICE_READ, DEVICE_WRITTEN)] == [

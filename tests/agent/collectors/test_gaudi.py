@@ -11,7 +11,7 @@ from chipwatch.collectors import gaudi
 from chipwatch.collectors.gaudi import GaudiCollector, header, number
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host import supervised_process
-from chipwatch.host.gpu_metrics import FAMILY
+from chipwatch.host.gpu_metrics import FAMILY, plausible
 from chipwatch.testing import check_collector
 
 CAPTURE = Path(__file__).parents[2] / "fixtures/gaudi/hl_smi_query_gaudi3.csv"
@@ -103,7 +103,7 @@ class Bench:
         for line in lines:
             collector._take(line if isinstance(line, bytes) else line.encode(), 0.0, problems)
         rows = {
-            index: sorted((metric.name, value) for metric, value in gaudi.values(row))
+            index: sorted((metric.name, value) for metric, value in plausible(row).items())
             for index, (_, _, row) in collector._rows.items()
         }
         return rows, problems

@@ -80,7 +80,7 @@ def test_what_programs_write_into_the_log_is_not_counted(pipe, proc):
     assert counts(opened(pipe.path, proc)) == dict.fromkeys(KINDS, 0) | {"oom_kill": 1}
 
 
-def test_an_event_before_the_start_is_no_increase_and_the_first_of_its_kind_after_it_is(pipe, proc):
+def test_an_event_before_the_start_is_not_an_increase_and_the_first_of_its_kind_after_it_is(pipe, proc):
     pipe.write(record(0, OOM, age=100))
     collector, window = opened(pipe.path, proc), Window(0, born=AT)
 
@@ -250,7 +250,7 @@ def test_what_was_overwritten_while_no_agent_ran_is_lost_and_the_counts_stay(rea
     assert reader().counts() == {"oom_kill": 2, "xid_restart": 1, "lost": 5}
 
 
-def test_after_a_reboot_everything_is_counted_anew(reader):
+def test_after_a_reboot_everything_is_counted_again(reader):
     reader.ring.write(record(0, OOM), record(1, XID))
     first = reader()
     first.ask()
@@ -269,7 +269,7 @@ def test_a_rotten_state_is_as_none(reader, rot):
     assert reader().counts() == {"oom_kill": 1}
 
 
-def test_the_state_is_for_its_owner_alone_and_in_a_folder_of_its_own_user(reader):
+def test_only_its_owner_can_read_the_state_in_a_folder_of_the_same_user(reader):
     reader.ring.write(record(0, OOM))
     one = reader()
     one.ask()

@@ -1,4 +1,4 @@
-"""What TCP and the cloud's network cards tell, beside the traffic of test_network.py."""
+"""Counters of TCP and of the cloud's network cards; the traffic is in test_network.py."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_cpu_utilization_is_at_most_100(machine, watch):
     assert watch()[CPU_UTILIZATION] == 100.0
 
 
-def test_the_limits_are_those_of_the_processs_cgroup_and_read_again_after_a_minute(machine, watch):
+def test_the_limits_come_from_the_processs_cgroup_and_are_read_again_after_a_minute(machine, watch):
     machine.process(10, 1, pages=256)
     (machine.proc / "10/cgroup").write_text("0::/box\n")
     (machine.proc / "self/mountinfo").write_text("30 23 0:26 / /sys/cg rw - cgroup2 cgroup2 rw\n")

@@ -139,13 +139,13 @@ def test_counters_of_the_device_alone_have_the_port_all(rdma, folder):
     assert whole == [("rdma.errors.detail", 3)]
 
 
-def test_what_is_not_available_is_absent_and_costs_nothing_else(rdma):
+def test_a_value_that_is_not_available_is_absent_and_the_others_are_read(rdma):
     collector = rdma("rdma_i40iw_mlx4")
     points = [point for point in collector.collect(7) if point.dims.get("device") == "i40iw0"]
     assert [(point.metric.name, point.value) for point in points] == [("rdma.state", 1), ("rdma.rate", 10.0)]
 
 
-def test_a_file_that_refuses_costs_itself(rdma):
+def test_a_file_that_refuses_loses_only_its_value(rdma):
     values, problems = read(rdma("rdma_hfi1"))
     assert "rdma.errors.detail port_rcv_switch_relay_errors" not in values
     assert values["rdma.errors.detail port_xmit_discards"] == 4
@@ -256,7 +256,7 @@ def test_a_host_without_the_fabric_is_unavailable(tmp_path):
         RdmaCollector(RdmaCollector.Config(sys=tmp_path)).open()
 
 
-def test_a_reset_of_the_counters_starts_them_anew(rdma, folder):
+def test_a_reset_of_the_counters_starts_them_again(rdma, folder):
     collector = rdma("rdma_mlx5", every=0.0)
     port = Dimensions(device="mlx5_bond_0", port="1")
     first = {point.metric.name: point for point in collector.collect(7) if point.dims is port}

@@ -214,7 +214,7 @@ def test_the_contract_is_kept_on_this_machine():
     try:
         points = check_collector(collector)
     except Unavailable as reason:
-        assert "no disk" in str(reason)  # noqa: PT017  # a container without a disk of its own
+        assert "no disk" in str(reason)  # noqa: PT017  # a container without a disk
     else:
         assert {"disk.read_only", "disk.nvme.state", "nfs.unanswered"} & {point.metric.name for point in points}
 

@@ -105,7 +105,7 @@ def test_labels_of_processes_and_calls_of_nccl_are_left_out(write, collector):
     )[0]
 
 
-def test_a_series_in_two_files_is_told_and_the_first_is_used(write, collector):
+def test_a_series_in_two_files_is_reported_and_the_first_is_used(write, collector):
     write("a.prom", "x 1\n")
     write("b.prom", "x 2\ny 3\n")
     found, (problem,) = read(collector())
@@ -157,7 +157,7 @@ def test_a_file_that_is_renamed_all_the_time_is_always_whole(write, collector):
         writer.join()
 
 
-def test_files_that_cannot_be_read_are_told_and_the_others_are_read(write, collector, tmp_path):
+def test_files_that_cannot_be_read_are_reported_and_the_others_are_read(write, collector, tmp_path):
     write("good.prom", "x 1\n")
     write("large.prom", "y 1\n" * 100)
     write("odd.prom", "{{{\nz 1\n")

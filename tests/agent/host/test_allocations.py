@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chipwatch.host import kubelet
 from chipwatch.host.allocations import KEPT, MAX_JOBS, Allocations
-from chipwatch.host.kubelet import Device, Kubelet, KubeletFailed
+from chipwatch.host.kubelet import Kubelet, KubeletFailed, PodDevice
 
 
 def field(number: int, *parts: bytes | str) -> bytes:
@@ -58,7 +58,7 @@ def test_a_mapping_file_names_the_jobs_of_a_gpu_and_of_an_instance(tmp_path, map
     assert {(one.source, one.owner.kind) for one in allocations.read()} == {("mapping", "slurm")}
 
 
-def test_what_is_no_mapping_file_is_left_out(tmp_path, mapping):
+def test_a_file_that_is_not_a_mapping_is_left_out(tmp_path, mapping):
     for name in ("0.lock", "README", ".0.swp", "99999"):
         (mapping / name).write_text("41337\n")
     (mapping / "1").mkdir()
@@ -71,7 +71,7 @@ def test_what_is_no_mapping_file_is_left_out(tmp_path, mapping):
     assert devices == ["2"] + ["3"] * MAX_JOBS
 
 
-def test_a_mapping_that_changes_is_read_anew(tmp_path, mapping):
+def test_a_mapping_that_changes_is_read_again(tmp_path, mapping):
     allocations = Allocations(tmp_path, None, None, {})
     assert found(allocations) == []
     (mapping / "0").write_text("7\n")
@@ -176,7 +176,7 @@ def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
     claim = field(2, "my-claim") + field(4, field(2, "gpu.nvidia.com") + field(3, "node-1") + field(4, "gpu-2"))
     serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
     source = Kubelet(tmp_path / "kubelet.sock")
-    assert list(source.devices()) == [Device("team", "train", "main", "gpu.nvidia.com", "gpu-2")]
+    assert list(source.devices()) == [PodDevice("team", "train", "main", "gpu.nvidia.com", "gpu-2")]
     source.close()
 
 
@@ -217,7 +217,7 @@ def test_a_device_of_a_plugin_has_the_name_that_collectors_give_it(tmp_path, ser
     allocations.close()
 
 
-def test_other_resources_of_the_makers_are_no_accelerators(tmp_path, serve):
+def test_other_resources_of_the_makers_are_not_accelerators(tmp_path, serve):
     serve(
         pod("team", "net", "main", "nvidia.com/hostdev", "0000:3b:00.2")
         + pod("team", "monitor", "main", "gpu.intel.com/i915_monitoring", "all")
@@ -263,13 +263,13 @@ def test_a_kubelet_that_restarts_is_asked_again(tmp_path, serve):
 @given(st.binary(max_size=200))
 def test_any_answer_is_read_or_refused(data):
     with suppress(ValueError):
-        assert all(isinstance(device, Device) for device in kubelet.decode(data))
+        assert all(isinstance(device, PodDevice) for device in kubelet.decode(data))
 
 
 @pytest.mark.parametrize(
     "answer", [b"\x0a\x05abc", b"\x0a\x02\xff\xff", field(1, field(3, field(1, b"\xff\xfe"))), b"\x08" + b"\xff" * 12]
 )
-def test_an_answer_that_is_malformed_is_told(tmp_path, serve, answer):
+def test_an_answer_that_is_malformed_is_reported(tmp_path, serve, answer):
     serve(answer)
     source = Kubelet(tmp_path / "kubelet.sock")
     with pytest.raises(KubeletFailed, match=r"kubelet\.sock"):
@@ -286,7 +286,7 @@ def test_an_answer_above_the_limit_is_refused(tmp_path, serve, monkeypatch):
     source.close()
 
 
-def test_a_socket_that_nobody_serves_is_told(tmp_path):
+def test_a_socket_that_nobody_serves_is_reported(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "kubelet.sock"))  # and closed at the end, as a killed kubelet leaves it
     source = Kubelet(tmp_path / "kubelet.sock")

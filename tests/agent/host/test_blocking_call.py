@@ -14,7 +14,7 @@ LONG = 30.0
 
 
 class Blocking:
-    """A call that returns when it is told to, and counts how often it was begun."""
+    """A call that returns on command, and counts its starts."""
 
     def __init__(self):
         self.begun = 0

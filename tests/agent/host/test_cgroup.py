@@ -77,7 +77,7 @@ def test_v2_the_lowest_limit_of_all_ancestors_applies(machine):
     assert machine.effective() == (1.5, 512 * MIB)
 
 
-def test_v2_max_is_no_limit_and_leaves_the_machine(machine):
+def test_v2_max_is_not_a_limit_and_leaves_the_machine(machine):
     machine.process("0::/box\n", V2_MOUNT.format(root="/"))
     machine.group("box", cpu__max="max 100000\n", memory__max="max\n")
 
@@ -119,7 +119,7 @@ def test_v1_the_root_of_the_mount_is_removed_from_the_path(machine):
     }
 
 
-def test_v1_limits_of_ancestors_apply_and_its_largest_number_is_no_limit(machine):
+def test_v1_limits_of_ancestors_apply_and_its_largest_number_is_not_a_limit(machine):
     machine.process("5:memory:/a/b\n4:cpu:/a/b\n", v1_mounts("/", "memory", "cpu"))
     machine.group("memory/a/b", memory__limit_in_bytes="9223372036854771712\n")
     machine.group("cpu/a/b", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
@@ -291,14 +291,14 @@ def test_the_affinity_of_a_process_agrees_with_the_system_call():
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "-1", "1e3", "\u0663"])
-def test_a_text_that_is_no_number_is_no_limit(tmp_path, text):
+def test_a_text_that_is_not_a_number_is_not_a_limit(tmp_path, text):
     for name, content in (("cpu.max", f"{text} 100000"), ("cpuset.cpus.effective", text), ("memory.max", text)):
         (tmp_path / name).write_text(content)
     own = Cgroup({"": Place(v2=True, path="/", chain=(tmp_path,))})
     assert (own.cpu_quota(), own.cpuset(), own.memory_limit()) == (None, None, None)
 
 
-def test_a_path_that_is_too_long_for_a_folder_is_no_place(tmp_path):
+def test_a_path_that_is_too_long_for_a_folder_has_no_place(tmp_path):
     (tmp_path / "self").mkdir()
     (tmp_path / "self/cgroup").write_text(f"0::/{'a' * 5000}\n")
     (tmp_path / "self/mountinfo").write_text("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n")

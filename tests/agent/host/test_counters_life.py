@@ -27,7 +27,7 @@ def test_a_first_reading_of_zero_is_to_be_trusted():
     assert (life.start_time, life.value) == (START + S, 3.0)
 
 
-def test_an_equal_value_is_no_fall():
+def test_an_equal_value_is_not_a_fall():
     life = Life()
     assert taken(life, 5.0, 5.0, 5.0) == [True, True, True]
     assert life.start_time == START + S

@@ -35,7 +35,7 @@ def test_sizes_have_units(words, value):
 
 
 @pytest.mark.parametrize("words", ["", "x", "1 kB", "N/A"])
-def test_a_text_that_is_no_size_is_an_error(words):
+def test_a_text_that_is_not_a_size_is_an_error(words):
     with pytest.raises((ValueError, KeyError)):
         size(words)
 

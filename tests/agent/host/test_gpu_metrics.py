@@ -1,4 +1,4 @@
-"""One name is one thing, whoever made the chip."""
+"""A metric has the same meaning for the chips of every maker."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from tests.load import seconds_since
 
 from chipwatch.host import pipe as limits
-from chipwatch.host.oneshot import Answer, OneShot, QueryFailed
+from chipwatch.host.oneshot import OneShot, ProgramOutput, QueryFailed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 
@@ -54,7 +54,7 @@ def gone(pid):
 
 def test_the_output_is_complete_and_returned_once(tool, until):
     tool.make("seq 3; echo; printf end")
-    assert until(tool.poll) == Answer(b"1\n2\n3\n\nend", "")
+    assert until(tool.poll) == ProgramOutput(b"1\n2\n3\n\nend", "")
     assert tool.poll() is None
     assert tool.starts() == 1
 
@@ -82,7 +82,7 @@ def test_without_leave_to_start_a_run_is_read_but_none_is_started(tool, until):
 
 def test_the_answer_has_the_exit_code_and_the_last_line_of_standard_error(tool, until):
     tool.make("echo half; echo 'no device 7' >&2; exit 3")
-    assert until(tool.poll) == Answer(b"half\n", " (ended with 3) (it said: no device N)")
+    assert until(tool.poll) == ProgramOutput(b"half\n", " (ended with 3) (it said: no device N)")
 
 
 def test_poll_never_waits_and_a_run_that_hangs_is_ended_and_reported_once(tool, until):

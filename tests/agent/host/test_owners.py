@@ -204,7 +204,7 @@ def test_pids_of_drivers_have_no_owner_where_proc_is_not_the_machines(host):
     assert found.process(41).owner.job == "7", "a process of this /proc itself is known"
 
 
-def test_a_proc_that_hides_the_processes_of_others_is_told(host):
+def test_a_proc_that_hides_the_processes_of_others_is_reported(host):
     host.process(41, SLURM_JOB)
     found = host.owners()
     assert set(found.of_drivers([41, 42])) == {41}
@@ -353,7 +353,7 @@ def test_a_cgroup_that_a_user_may_make_names_nobody_else(host, made):
     assert owner_of(host.owners(), 43).job == CONTAINER[:12]
 
 
-def test_names_that_are_no_text_are_told_with_escapes(host):
+def test_names_that_are_not_text_are_shown_with_escapes(host):
     raw = b"0::/system.slice/\xff.service\n"
     host.process(41, "/")
     (host.proc / "41/cgroup").write_bytes(raw)
@@ -365,7 +365,7 @@ def test_names_that_are_no_text_are_told_with_escapes(host):
 
 
 @pytest.mark.parametrize("partition", [b"a\nb", b"\xff", b"p" * 65, b"x=1,y", b"../..", b""])
-def test_what_a_process_writes_into_its_environment_is_no_partition_unless_it_looks_like_one(host, partition):
+def test_a_variable_of_a_process_is_a_partition_only_if_it_looks_like_one(host, partition):
     host.process(41, SLURM_JOB)
     (host.proc / "41/environ").write_bytes(b"SLURM_JOB_PARTITION=" + partition + b"\0")
     assert owner_of(host.owners(), 41).partition == ""

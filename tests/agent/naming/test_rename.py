@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.advisor.catalogue import catalogue as installed
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
-from chipwatch.host.exposition import Answer
+from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.naming import rename as names
 from chipwatch.naming.profiles import PROFILES, profile
 from chipwatch.naming.rename import Renamer, copier, renamer
@@ -284,9 +283,9 @@ def test_what_was_scraped_is_not_taken_for_one_of_ours_of_the_same_name(profile)
 
 
 def test_every_metric_of_a_page_has_a_tag_and_nothing_else_has_one():
-    reader = Reader("dcgm", Endpoint("http://h/metrics"))
+    reader = PageReader("dcgm", Endpoint("http://h/metrics"))
     page = b'# TYPE a counter\na_total 5\n# TYPE h histogram\nh_sum 2\nh_count 1\nb{gpu="0"} 1\nb{gpu="1"} 1\n'
-    points, problems = reader.read(Answer(page, openmetrics=False, whole=True), 7)
+    points, problems = reader.read(ScrapeResponse(page, openmetrics=False, whole=True), 7)
     assert not problems
     rename = renamer("wandb")
     names = ["a_total.0", "h_sum.0", "h_count.0", "b.0", "b.1"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.amd.card import Card, find
+from chipwatch.collectors.amd.card import AmdCard, find
 from chipwatch.collectors.amd.metrics import METRICS, CardPoints, Readings
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
@@ -21,8 +21,8 @@ from chipwatch.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:
     from chipwatch.collectors.amd.gaps import Gaps
-    from chipwatch.collectors.amd.library import Library
-    from chipwatch.collectors.amd.share import Share
+    from chipwatch.collectors.amd.library import AmdSmiLibrary
+    from chipwatch.collectors.amd.share import AmdShare
     from chipwatch.collectors.amd.tools import CardReadings, Program
 
 
@@ -60,34 +60,30 @@ class AmdCollector(Collector):
     level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
-        self._cards = Cards(lambda: find(config.sys), lambda index, device: Card(index, device, self.level))
+        self._cards = Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level))
         self._slow = Pace(SLOW)
-        self._tool: Library | Program | None = None
-        self._library: Library | None = None
+        self._tool: AmdSmiLibrary | Program | None = None
+        self._library: AmdSmiLibrary | None = None
         self._gaps: Gaps | None = None
         self._points: dict[str, CardPoints] = {}
         self._slots: dict[str, str] = {}
         self._answer: CardReadings | None = None
-        self._share: Share | None = None
+        self._share: AmdShare | None = None
 
     def open(self) -> None:
-        """Find the cards; raise Unavailable if there is none."""
         self.close()
         config, self._slow = self._config, Pace(SLOW)
         self._cards.search(self._clock(), force=True)
         if not self._cards:
             self._find_tool()
         elif config.pid is not None:
-            from chipwatch.collectors.amd.share import Share  # noqa: PLC0415  only where a process tree is watched
-            from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  the same
+            from chipwatch.collectors.amd.share import AmdShare  # noqa: PLC0415  only where a process tree is watched
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
-                self._share = Share(config.sys, config.proc, ProcTree(config, config.pid, detailed=False))
+                self._share = AmdShare(config, config.pid)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the current values; the tree's share, errors and energy every ten seconds."""
         return self._from_tool(at) if self._tool else self._from_sysfs(at)
 
     def processes(self) -> Iterable[DeviceProcess] | None:
@@ -95,20 +91,17 @@ class AmdCollector(Collector):
         sys = self._config.sys
         if not self._cards or not (sys / "class/kfd/kfd/proc").is_dir():
             return None
-        from chipwatch.collectors.amd.share import computing, find_slots  # noqa: PLC0415  only where it is asked for
+        from chipwatch.collectors.amd.share import computing, find_slots  # noqa: PLC0415  only where it is needed
 
         self._slots = self._slots or find_slots(sys)
-        found = computing(sys, self._slots)
-        used_on = ((card.dims, found.get(card.slot, {})) for card in self._cards.values())
+        sizes_on = computing(sys, self._slots)
+        used_on = ((card.dims, sizes_on.get(card.slot, {})) for card in self._cards.values())
         return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
     def devices(self) -> Iterable[Device]:
-        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
-        cards = enumerate(self._cards.values())
-        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
+        return self._cards.devices()
 
     def describe(self) -> str:
-        """Return the number of cards, and the tools in use."""
         if self._tool:
             return f"{len(self._points)} GPUs, {self._tool}"
         asleep = sum(card.suspended for card in self._cards.values())
@@ -116,7 +109,6 @@ class AmdCollector(Collector):
         return f"{len(self._cards)} GPUs, {self._config.sys}{tools}{f', {asleep} asleep' if asleep else ''}"
 
     def close(self) -> None:
-        """Close the files, and end the tools."""
         self._cards.close()
         for tool in (self._tool, self._gaps):
             if tool:
@@ -129,7 +121,7 @@ class AmdCollector(Collector):
         self._cards.search(now)
         slow = self._slow.is_due(now / SECOND)
         problems: list[str] = []
-        awake: list[tuple[Card, Readings]] = []
+        awake: list[tuple[AmdCard, Readings]] = []
         for card in self._cards.values():
             readings = card.read(slow=slow)
             if readings is not None:
@@ -159,11 +151,11 @@ class AmdCollector(Collector):
             self._gaps = Gaps(self._config, self._get_library())
         return self._gaps.fill(missing, now)
 
-    def _get_library(self) -> Library:
+    def _get_library(self) -> AmdSmiLibrary:
         """Return the one instance of the library: a call that hangs costs one thread, not one per `open`."""
-        from chipwatch.collectors.amd.library import Library  # noqa: PLC0415  only where it is needed
+        from chipwatch.collectors.amd.library import AmdSmiLibrary  # noqa: PLC0415  only where it is needed
 
-        self._library = self._library or Library(self._config)
+        self._library = self._library or AmdSmiLibrary(self._config)
         return self._library
 
     def _find_tool(self) -> None:
@@ -175,7 +167,7 @@ class AmdCollector(Collector):
             raise Unavailable(f"{where}; {', '.join(map(str, signs))} are absent")
         from chipwatch.collectors.amd.tools import find_programs  # noqa: PLC0415  only where they are needed
 
-        tools: list[Library | Program] = [self._get_library(), *find_programs(config)]
+        tools: list[AmdSmiLibrary | Program] = [self._get_library(), *find_programs(config)]
         errors = []
         for tool in tools:
             try:

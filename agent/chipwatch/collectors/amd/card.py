@@ -27,7 +27,7 @@ CURRENT: Final = re.compile(rb"^\w+:\s*(\d+)\s*mhz\s*\*", re.IGNORECASE | re.MUL
 ERRORS: Final = re.compile(rb"^(ue|ce):\s*(\d{1,19})\s*$", re.MULTILINE)
 """The RAS counts of the memory: `ue: 0` and `ce: 0`."""
 NORTH_BRIDGE: Final = "vddnb"
-"""The label of in1: APUs alone have it, but not MI300A, with VRAM of its own: hwmon_attributes_visible of Linux."""
+"""The label of in1: only APUs have it, but not MI300A, which has separate VRAM: hwmon_attributes_visible of Linux."""
 APU_FORMATS: Final = (b"\2", b"\3")
 """Of gpu_metrics: kgd_pp_interface.h."""
 FILES: Final = (
@@ -70,7 +70,7 @@ def find(sys: Path) -> Iterator[tuple[str, Path]]:
             yield index, folder / "device"
 
 
-class Card(CardFiles):
+class AmdCard(CardFiles):
     """One card."""
 
     expected = EXPECTED
@@ -98,7 +98,7 @@ class Card(CardFiles):
         self.suspended = not self.begin()
         form = self.data(table) if table and not self.suspended else None
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
-        """Whether its VRAM is cut from the machine's memory, of which it uses more (GTT)."""
+        """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
         self._gtt: list[tuple[KeptFile, Metric]] = []
         if self.is_apu:
             self._wanted -= VRAM  # a tool would return only the part that is VRAM
@@ -129,7 +129,7 @@ class Card(CardFiles):
         return readings
 
     def complete(self, readings: Readings, from_tool: Readings) -> None:
-        """Fill gaps of the readings with those of a tool; keep the total memory once it is known."""
+        """Fill gaps with the readings of a tool; keep the total memory once it is known."""
         readings |= {metric: value for metric, value in from_tool.items() if metric in self.gaps}
         self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
         if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.collectors.amd.library import Library
+from chipwatch.collectors.amd.library import AmdSmiLibrary
 from chipwatch.collectors.amd.metrics import Readings, possible
 from chipwatch.collectors.amd.tools import CardReadings, Program, find_programs
 from chipwatch.datapoint import Metric
@@ -23,16 +23,16 @@ Gap = tuple[str, Metric]
 """PCI address of a card, and a metric that sysfs lacks."""
 
 
-class Source:
+class GapSource:
     """One tool, and the metrics that it lacks."""
 
-    def __init__(self, tool: Library | Program, interval: float) -> None:
-        """Take the tool, and the seconds between two runs."""
+    def __init__(self, tool: AmdSmiLibrary | Program, interval: float) -> None:
+        """`interval`: seconds between two runs of the tool."""
         self.tool, self._interval = tool, interval
         self._lacks: dict[Gap, float] = {}
         self._failures, self._retry_at = 0, 0.0
         self.useful = False
-        """Whether it has ever filled a gap."""
+        """True once it has filled a gap."""
 
     def fillable(self, gaps: Iterable[Gap], now: float) -> set[Gap]:
         """Return the gaps that the tool may be able to fill."""
@@ -49,8 +49,8 @@ class Source:
         if cards is None:
             return {}
         self._failures = 0
-        found = _by_slot(cards, self.tool.slots)
-        filled = {(slot, metric): found[slot][metric] for slot, metric in gaps if metric in found.get(slot, ())}
+        by_slot = _by_slot(cards, self.tool.slots)
+        filled = {(slot, metric): by_slot[slot][metric] for slot, metric in gaps if metric in by_slot.get(slot, ())}
         self.useful = self.useful or bool(filled)
         self._lacks |= dict.fromkeys(gaps - filled.keys(), now + HOUR)
         return filled
@@ -64,10 +64,9 @@ class Gaps:
     hour, and a tool that fails is retried with back-off: a card that has no such sensor costs little.
     """
 
-    def __init__(self, config: AmdCollector.Config, library: Library) -> None:
-        """Take the configuration, and the library."""
+    def __init__(self, config: AmdCollector.Config, library: AmdSmiLibrary) -> None:
         self._config, self._library = config, library
-        self._sources: list[Source] | None = None
+        self._sources: list[GapSource] | None = None
         self.problems: list[str] = []
         """Errors of the last call."""
 
@@ -78,9 +77,9 @@ class Gaps:
         if self._sources is None:
             if not gaps:
                 return {}
-            tools: list[Library | Program] = [self._library] if self._library.present() else []
+            tools: list[AmdSmiLibrary | Program] = [self._library] if self._library.present() else []
             tools += find_programs(self._config, listed=True)
-            self._sources = [Source(tool, self._config.tool_interval) for tool in tools]
+            self._sources = [GapSource(tool, self._config.tool_interval) for tool in tools]
         readings: dict[str, Readings] = {}
         for source in self._sources:
             fillable = source.fillable(gaps, now)
@@ -99,16 +98,15 @@ class Gaps:
         self._sources = None
 
     def __str__(self) -> str:
-        """Return the names of tools that filled a gap."""
         return ", ".join(str(source.tool) for source in self._sources or () if source.useful)
 
 
 def _by_slot(cards: CardReadings, slots: Mapping[str, str]) -> Mapping[str, Readings]:
-    """Return the possible readings by PCI address; of a card that is divided, those of the first part."""
-    found: dict[str, Readings] = {}
+    """Return the possible readings by PCI address; a divided card has the readings of its first part."""
+    by_slot: dict[str, Readings] = {}
     for index, readings in cards.items():
         if slot := slots.get(index):
-            found.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in NOT_ZERO)})
-    for readings in found.values():
+            by_slot.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in NOT_ZERO)})
+    for readings in by_slot.values():
         gpu_metrics.add_shares(readings)
-    return found
+    return by_slot

@@ -49,11 +49,10 @@ The later line of a metric wins; the key "" is the answer itself. Keys differ by
 """
 
 
-class Library:
+class AmdSmiLibrary:
     """The Python binding amdsmi of the installed ROCm; its calls may hang, so they run on a thread."""
 
     def __init__(self, config: AmdCollector.Config) -> None:
-        """Take the configuration."""
         self._interval, self._timeout = config.tool_interval, config.tool_timeout
         self._folder = config.root / "opt/rocm/share/amd_smi"
         self._due = self._deadline = 0.0
@@ -90,7 +89,6 @@ class Library:
         self._late, self._due = True, 0.0
 
     def __str__(self) -> str:
-        """Return its name."""
         return "amdsmi"
 
     def _run(self, answer: Future[CardReadings]) -> None:

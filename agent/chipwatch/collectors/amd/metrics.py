@@ -18,7 +18,7 @@ HOTSPOT: Final = gauge(
 METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT)
 COUNTERS: Final = frozenset({gpu_metrics.ENERGY, gpu_metrics.ECC_CORRECTED, gpu_metrics.ECC_UNCORRECTED})
 Readings = dict[Metric, float]
-"""What was read of one card, in the metrics' units."""
+"""Values of one card, in the metrics' units."""
 
 
 def number(value: object, unit: str | None = None) -> float | None:
@@ -41,7 +41,6 @@ class CardPoints:
     """Makes datapoints of a card's readings; leaves out impossible values."""
 
     def __init__(self, dims: Dimensions) -> None:
-        """Take the dimension `gpu`."""
         self._dims = dims
         self._lives = {metric: Life() for metric in COUNTERS}
 
@@ -64,7 +63,7 @@ class CardPoints:
 
 
 def _remove_contradictions(readings: Readings) -> None:
-    """Remove limits of 0, and what cannot be beside another reading."""
+    """Remove limits of 0, and readings that contradict another one."""
     if not readings.get(gpu_metrics.POWER_LIMIT):  # the second die of a package has no limit, and 0 as its power
         readings.pop(gpu_metrics.POWER_LIMIT, None)
         if not readings.get(gpu_metrics.POWER):

@@ -8,11 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collectors.amd.card import Card
+from chipwatch.collectors.amd.card import AmdCard
 from chipwatch.datapoint import Datapoint
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import Client, Engine, TreeClients, size
-from chipwatch.host.process_tree import ProcTree
+from chipwatch.host.drm import DrmClient, Engine, TreeClients, size
+from chipwatch.host.process_tree import Where
 from chipwatch.host.procfs import text
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
@@ -23,33 +23,32 @@ MAX_PROCESSES: Final = 4096
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
 
-def client(pid: int, fields: dict[str, str]) -> Client:
+def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
     """Parse an fdinfo; raise KeyError, ValueError if it is not one of amdgpu."""
     if fields["drm-driver"] != "amdgpu":
         raise KeyError("drm-driver")
     vram, gtt = (next((size(fields[name]) for name in names if name in fields), None) for names in (VRAM, GTT))
     engines = {name: Engine(int(fields[name].split()[0])) for name in ENGINES if name in fields}
-    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt or 0, engines)
+    return DrmClient(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt or 0, engines)
 
 
-class Share(TreeClients):
+class AmdShare(TreeClients):
     """The tree's share of each card."""
 
-    def __init__(self, sys: Path, proc: Path, tree: ProcTree) -> None:
-        """Take where the host's /sys and /proc are, and the tree."""
-        super().__init__(proc, tree, client)
-        self._sys, self._slots = sys, find_slots(sys)
+    def __init__(self, config: Where, pid: int) -> None:
+        super().__init__(config, pid, parse_client)
+        self._sys, self._slots = config.sys, find_slots(config.sys)
 
-    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+    def points(self, at: int, cards: Iterable[AmdCard]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
         used_by = computing(self._sys, self._slots, self.pids)
         for card in cards:
             queues = used_by.get(card.slot, {})
             used: dict[int, int] = dict.fromkeys(queues, 0)
-            for one in self.of(card.slot):
-                if one.memory is not None:
-                    used[one.pid] = used.get(one.pid, 0) + one.memory + (one.gtt if card.is_apu else 0)
+            for client in self.on_card(card.slot):
+                if client.memory is not None:
+                    used[client.pid] = used.get(client.pid, 0) + client.memory + (client.gtt if card.is_apu else 0)
             # fdinfo and KFD may count the same memory: take the larger number of each process.
             total = sum(max(value, queues.get(pid, 0)) for pid, value in used.items())
             if used and (card.total is None or total <= card.total):
@@ -63,7 +62,7 @@ class Share(TreeClients):
 
 def computing(sys: Path, slots: Mapping[str, str], pids: Iterable[int] | None = None) -> dict[str, dict[int, int]]:
     """Return the bytes that KFD counts for each process, by PCI address and the host's pid; None: of all processes."""
-    found: dict[str, dict[int, int]] = {}
+    sizes: dict[str, dict[int, int]] = {}
     processes = sys / "class/kfd/kfd/proc"
     if pids is None:
         pids = [int(path.name) for path in islice(processes.glob("[0-9]*"), MAX_PROCESSES) if path.name.isdecimal()]
@@ -72,18 +71,18 @@ def computing(sys: Path, slots: Mapping[str, str], pids: Iterable[int] | None = 
         for number, slot in slots.items() if folder.is_dir() else ():
             value = text(folder / f"vram_{number}")
             if value.isdecimal():
-                found.setdefault(slot, {})[pid] = found.get(slot, {}).get(pid, 0) + int(value)
-    return {slot: used for slot, used in found.items() if any(used.values())}
+                sizes.setdefault(slot, {})[pid] = sizes.get(slot, {}).get(pid, 0) + int(value)
+    return {slot: used for slot, used in sizes.items() if any(used.values())}
 
 
 def find_slots(sys: Path) -> dict[str, str]:
     """Return the PCI address of each of KFD's devices, by its number."""
-    found = {}
+    slots = {}
     for node in (sys / "class/kfd/kfd/topology/nodes").glob("*"):
         number = text(node / "gpu_id")
         facts = dict(re.findall(r"^(\w+) (\d+)$", text(node / "properties"), re.MULTILINE))
         if number not in ("", "0") and "location_id" in facts:
             location = int(facts["location_id"])
             bus, device, function = location >> 8 & 255, location >> 3 & 31, location & 7
-            found[number] = f"{int(facts.get('domain', 0)):04x}:{bus:02x}:{device:02x}.{function}"
-    return found
+            slots[number] = f"{int(facts.get('domain', 0)):04x}:{bus:02x}:{device:02x}.{function}"
+    return slots

@@ -147,7 +147,7 @@ class Program:
         parse: Callable[[bytes], CardReadings],
         listing: Sequence[str] = (),
     ) -> None:
-        """Take the command, its parser, and a command that lists PCI addresses if the output lacks them."""
+        """`parse` reads the output; `listing`: a command that lists PCI addresses if the output lacks them."""
         self._command, self._parse, self._listing = command, parse, listing
         self._oneshot = OneShot(config.tool_interval, config.tool_timeout)
         self.slots: Mapping[str, str] = {}
@@ -177,7 +177,6 @@ class Program:
         self._oneshot.close()
 
     def __str__(self) -> str:
-        """Return the command."""
         return " ".join(self._command)
 
     def _readings(self, data: bytes) -> CardReadings:

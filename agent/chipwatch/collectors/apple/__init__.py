@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.apple.source import METRICS, READER, Macmon, Reader
+from chipwatch.collectors.apple.source import METRICS, READER, HardwareReader, Macmon
 from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.supervised_process import find_program
@@ -27,7 +27,7 @@ MACMON: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
 
 
 class AppleCollector(Collector):
-    """Reads the GPU of Apple silicon; no power limit is known of any chip, so there is no gpu.power.utilization."""
+    """Reads the GPU of Apple silicon; its power limit is unknown, so gpu.power.utilization is absent."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -43,12 +43,11 @@ class AppleCollector(Collector):
     def __init__(
         self, config: Config, *, clock: Callable[[], float] = time.monotonic, reader: Sequence[str | Path] | None = None
     ) -> None:
-        """Take the configuration, a monotonic clock (s), and a command that replaces the hardware reader."""
+        """`clock`: monotonic s; `reader`: a command that replaces the hardware reader."""
         self._config, self._clock, self._reader = config, clock, reader
-        self._source: Macmon | Reader | None = None
+        self._source: Macmon | HardwareReader | None = None
 
     def open(self) -> None:
-        """Start macmon or the reader; raise Unavailable if neither can be used."""
         self.close()
         if sys.platform != "darwin" and self._config.path is None and self._reader is None:
             raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")
@@ -60,7 +59,6 @@ class AppleCollector(Collector):
             raise
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values of the last record."""
         assert self._source is not None
         problems: list[str] = []
         for metric, value in self._source.read(problems).items():
@@ -69,16 +67,14 @@ class AppleCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Return macmon and its interval, or the sources of the reader."""
         return self._source.description if self._source else ""
 
     def close(self) -> None:
-        """End the program."""
         source, self._source = self._source, None
         if source:
             source.close()
 
-    def _find(self) -> Macmon | Reader:
+    def _find(self) -> Macmon | HardwareReader:
         config = self._config
         try:
             return Macmon(find_program("macmon", config.path, *MACMON), config.interval, self._clock)
@@ -88,4 +84,4 @@ class AppleCollector(Collector):
             if self._reader is None and platform.machine() != "arm64":
                 raise Unavailable(f"{absent}; and no Apple silicon: this is {platform.machine()}") from None
         command = [*(self._reader or READER), str(max(1.0, config.interval))]
-        return Reader(command, config.interval, self._clock)
+        return HardwareReader(command, config.interval, self._clock)

@@ -63,12 +63,12 @@ def bind(path: str, functions: Functions) -> Any:
     """Return the typed functions of a library; raise Unavailable if it or one of them is absent."""
     try:
         library = ctypes.CDLL(path)
-        found = {name: library[name] for name in functions}
+        bound = {name: library[name] for name in functions}
     except (OSError, AttributeError) as problem:
         raise Unavailable(f"{path} cannot be used: {problem}") from problem
     for name, (returned, *taken) in functions.items():
-        found[name].restype, found[name].argtypes = returned, taken
-    return SimpleNamespace(**found, library=library)
+        bound[name].restype, bound[name].argtypes = returned, taken
+    return SimpleNamespace(**bound, library=library)
 
 
 class Foundation:
@@ -176,5 +176,5 @@ class Foundation:
             return copy
 
     def _is(self, ref: int | None, kind: str) -> bool:
-        """Tell whether it is there, and a CF`kind`."""
+        """Return whether `ref` is an object of the type CF`kind`."""
         return bool(ref) and self._cf.CFGetTypeID(ref) == getattr(self._cf, f"CF{kind}GetTypeID")()

@@ -1,7 +1,7 @@
 """
 A program that reads the GPU of Apple silicon from IOReport, the registry of devices and the SMC, and prints records.
 
-It is a process of its own, since a wrong call into these libraries ends the process. Apple documents none of the
+It runs as a separate process, since a wrong call into these libraries ends the process. Apple documents none of the
 three, and this has never run on a Mac: it follows other open programs, and is tested with a fake of the functions
 that it calls.
 """
@@ -27,11 +27,11 @@ from chipwatch.host.gpu_metrics import MEMORY_USED, TEMPERATURE, UTILIZATION
 STATISTICS: Final = "Device Utilization %", "In use system memory"
 
 
-class Hardware:
+class AppleHardware:
     """Reads the three sources; a value that none of them has is absent."""
 
     def __init__(self, libraries: Libraries, clock: Callable[[], float]) -> None:
-        """Take the paths of macOS's libraries and a monotonic clock (s); raise Unavailable if there is no GPU."""
+        """Open macOS's libraries; `clock`: monotonic s. Raise Unavailable without a GPU."""
         self._report: Report | None = None
         self._smc: Smc | None = None
         with ExitStack() as undo:
@@ -46,7 +46,7 @@ class Hardware:
             except Unavailable as problem:
                 if self._registry.statistics(*STATISTICS) == [None, None]:
                     raise Unavailable(f"no Apple GPU: {problem}, and no IOAccelerator has statistics") from problem
-            with suppress(Unavailable):  # there is no temperature
+            with suppress(Unavailable):  # then the temperature is absent
                 self._smc = Smc(self._registry)
                 undo.callback(self._smc.close)
             self._undo = undo.pop_all()
@@ -69,7 +69,6 @@ class Hardware:
         self._undo.close()
 
     def __str__(self) -> str:
-        """Return which sources there are."""
         return f"{'IOReport, ' if self._report else ''}IOAccelerator{f', {self._smc}' if self._smc else ''}"
 
 
@@ -84,7 +83,7 @@ def main(*paths: str) -> None:
 def records(libraries: Libraries, period: float) -> Iterator[dict[str, object]]:
     """Yield a record now, one after half a second, and then one each period (s)."""
     try:
-        hardware = Hardware(libraries, time.monotonic)
+        hardware = AppleHardware(libraries, time.monotonic)
     except Unavailable as error:
         yield {"unavailable": str(error)}
         return

@@ -75,14 +75,14 @@ class Registry:
         return self.first("AppleARMIODevice", read, "pmgr") or []
 
     def first(self, kind: str, read: Callable[[int], T | None], name: str = "") -> T | None:
-        """Return the first result that is not None of `read` on the services of a class, or on those of a name."""
+        """Return the first result that is not None of `read` on the services of a class and, if given, of a name."""
         io, matching, iterator = self.io, self.io.IOServiceMatching(kind.encode()), PORT(0)
         # The call takes ownership of the dictionary, even if it fails.
         if not matching or io.IOServiceGetMatchingServices(0, matching, ctypes.byref(iterator)) or not iterator.value:
             return None
-        found, result = ctypes.create_string_buffer(MAX_NAME), None
+        entry_name, result = ctypes.create_string_buffer(MAX_NAME), None
         for entry in islice(iter(lambda: io.IOIteratorNext(iterator.value), 0), MAX_ENTRIES):
-            if not name or (io.IORegistryEntryGetName(entry, found) == 0 and found.value == name.encode()):
+            if not name or (io.IORegistryEntryGetName(entry, entry_name) == 0 and entry_name.value == name.encode()):
                 result = read(entry)
             io.IOObjectRelease(entry)
             if result is not None:

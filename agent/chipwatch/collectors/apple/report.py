@@ -46,7 +46,7 @@ class Report:
     def __init__(
         self, foundation: Foundation, libraries: Libraries, clocks: Sequence[int], clock: Callable[[], float]
     ) -> None:
-        """Take the clocks (Hz) of the GPU's states, and a monotonic clock (s); raise Unavailable."""
+        """`clocks`: Hz of the GPU's states; `clock`: monotonic s. Raise Unavailable."""
         self._foundation, self._clocks, self._clock = foundation, clocks, clock
         self._io = bind(libraries.report, REPORT)
         self._subscription = self._sample = None
@@ -125,9 +125,9 @@ class Report:
             group = foundation.text(io.IOReportChannelGetGroup(ref))
             if (group, name) == ENERGY[::2]:
                 unit = foundation.text(io.IOReportChannelGetUnitLabel(ref))
-                count = io.IOReportSimpleGetIntegerValue(ref, None)  # far below 0 where it is no such channel
+                count = io.IOReportSimpleGetIntegerValue(ref, None)  # far below 0 for another kind of channel
                 if unit in JOULES:
-                    values[POWER] = count * JOULES[unit] / seconds  # below 0 where the count fell: that is no reading
+                    values[POWER] = count * JOULES[unit] / seconds  # below 0 where the count fell: `valid` drops it
                 else:
                     problems.append(f"IOReport counts the energy in {unit or 'nothing'}")
             elif (group, name) == STATES[::2]:

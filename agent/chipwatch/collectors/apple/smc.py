@@ -29,7 +29,7 @@ MIN_CELSIUS, MAX_CELSIUS = 10.0, 150.0
 """A sensor that is off reads 0, and some read 5 at times: github.com/vladkens/macmon issue 68."""
 
 
-class Answer(NamedTuple):
+class SmcAnswer(NamedTuple):
     """The SMC's answer about a key."""
 
     key: int
@@ -69,7 +69,6 @@ class Smc:
             self._io.IOServiceClose(connection)
 
     def __str__(self) -> str:
-        """Return the number of sensors."""
         return f"{len(self._sensors)} sensors of the SMC"
 
     def _find_sensors(self) -> list[int]:
@@ -90,7 +89,7 @@ class Smc:
         value: float = struct.unpack_from("<f", answer.content)[0] if answer else 0.0
         return value if MIN_CELSIUS <= value <= MAX_CELSIUS else None
 
-    def _ask(self, command: int, key: int, size_and_kind: tuple[int, int] = (0, 0), index: int = 0) -> Answer | None:
+    def _ask(self, command: int, key: int, size_and_kind: tuple[int, int] = (0, 0), index: int = 0) -> SmcAnswer | None:
         """Return an answer; None if it is refused or the key is absent."""
         question = MESSAGE.pack(key, *size_and_kind, 0, 0, 0, command, index, b"")
         data, size = ctypes.create_string_buffer(MESSAGE.size), SIZE(MESSAGE.size)
@@ -99,4 +98,4 @@ class Smc:
         if code or size.value != length:
             return None
         key, width, kind, _, result, _, _, _, content = MESSAGE.unpack(data.raw)
-        return None if result else Answer(key, width, kind, content)
+        return None if result else SmcAnswer(key, width, kind, content)

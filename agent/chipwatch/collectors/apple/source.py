@@ -29,7 +29,6 @@ class Macmon(RecordSource[Metric, float]):
     name = "macmon"
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
-        """Take the path of the program."""
         super().__init__(self._command(path, max(1.0, interval)), interval, clock)
         self.description = f"{path} every {self.period:g} s"
         if self.period > 2 * FIRST_PERIOD:
@@ -53,7 +52,7 @@ class Macmon(RecordSource[Metric, float]):
         return ready
 
 
-class Reader(ChildReader[Metric, float]):
+class HardwareReader(ChildReader[Metric, float]):
     """Runs our own reader (hardware.py) as a child, so that a crash in Apple's libraries does not end the agent."""
 
     name = "the reader of Apple's GPU"
@@ -65,7 +64,7 @@ class Reader(ChildReader[Metric, float]):
 
 def parse(line: bytes) -> Values:
     """
-    Return the values in a record of macmon; raise ValueError if it is none, or there is no GPU to read.
+    Return the values in a record of macmon; raise ValueError if it is not one, or has no GPU.
 
     The share of time (gpu_active_ratio) is there since 0.8.0; older versions have only the share of the maximum
     clock. gpu_usage is [MHz, ratio]; 0.8.0 lacks it, 0.8.1 has it again. The memory in a record is the machine's.

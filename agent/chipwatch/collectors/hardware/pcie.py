@@ -13,18 +13,17 @@ from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import number, text
 
 DEVICE: Final = ("device",)
+# fmt: off
 ERRORS: Final = counter("pcie.errors", "{error}", "Errors that the devices reported, all devices.", dims=("kind",))
 OF_DEVICE: Final = counter(
-    "pcie.device.errors", "{error}", "Errors that one device reported.", Level.DETAILED, ("device", "kind")
-)
+    "pcie.device.errors", "{error}", "Errors that one device reported.", Level.DETAILED, ("device", "kind"))
 DEGRADED: Final = gauge("pcie.links.degraded", "{link}", "Links that are narrower than both of their ends can be.")
 WIDTH: Final = gauge("pcie.link.width", "{lane}", "Lanes of the link.", Level.DETAILED, DEVICE)
 EXPECTED: Final = gauge(
-    "pcie.link.width.expected", "{lane}", "Lanes that both ends of the link can use.", Level.DETAILED, DEVICE
-)
+    "pcie.link.width.expected", "{lane}", "Lanes that both ends of the link can use.", Level.DETAILED, DEVICE)
 SPEED: Final = gauge(
-    "pcie.link.speed", "GT/s", "Speed of the link; many devices lower it when idle.", Level.DETAILED, DEVICE
-)
+    "pcie.link.speed", "GT/s", "Speed of the link; many devices lower it when idle.", Level.DETAILED, DEVICE)
+# fmt: on
 METRICS: Final = (ERRORS, OF_DEVICE, DEGRADED, WIDTH, EXPECTED, SPEED)
 CLASSES: Final = ("0x0108", "0x02", "0x03", "0x12")
 """NVMe, network, display, processing accelerator (PCI Code and ID Assignment Specification)."""
@@ -50,18 +49,18 @@ class _Device:
 
     def errors(self) -> dict[str, int]:
         """Return the errors by kind; none where the kernel does not count them."""
-        found = {kind: TOTAL.search(text(self._folder / f"aer_dev_{kind}")) for kind in KINDS}
-        return {kind: int(total[1]) for kind, total in found.items() if total}
+        totals = {kind: TOTAL.search(text(self._folder / f"aer_dev_{kind}")) for kind in KINDS}
+        return {kind: int(total[1]) for kind, total in totals.items() if total}
 
     def link(self) -> tuple[int, int] | None:
-        """Return the lanes in use and those that both ends can use, None if there is no link."""
+        """Return the lanes in use and the lanes that both ends can use, None without a link."""
         width = number(self._folder / "current_link_width")
         return (width, self._expected) if width in WIDTHS and self._expected else None
 
     def speed(self) -> float | None:
-        """Return the speed in GT/s, None if there is no link."""
-        found = RATE.match(text(self._folder / "current_link_speed"))
-        return float(found[1]) if found else None
+        """Return the speed in GT/s, None without a link."""
+        rate = RATE.match(text(self._folder / "current_link_speed"))
+        return float(rate[1]) if rate else None
 
 
 class Pcie:
@@ -83,8 +82,8 @@ class Pcie:
         devices = {name: device for name, device in self._devices.items() if device}
         errors = {name: device.errors() for name, device in devices.items()}
         for kind in KINDS:
-            if known := {name: counts[kind] for name, counts in errors.items() if kind in counts}:
-                yield self._counters.total(ERRORS, at, known, Dimensions(kind=kind))
+            if members := {name: counts[kind] for name, counts in errors.items() if kind in counts}:
+                yield self._counters.total(ERRORS, at, members, Dimensions(kind=kind))
         links = {name: link for name, device in devices.items() if (link := device.link())}
         if links:
             yield DEGRADED.point(at, sum(width < expected for width, expected in links.values()))
@@ -104,9 +103,9 @@ class Pcie:
             folders = {folder.name: folder for folder in sorted(self._folder.iterdir())}
         except OSError:
             folders = {}
-        known = self._devices
+        devices = self._devices
         self._devices = {
-            name: known[name] if name in known else self._watched(folder) for name, folder in folders.items()
+            name: devices[name] if name in devices else self._watched(folder) for name, folder in folders.items()
         }
 
     def _watched(self, folder: Path) -> _Device | None:

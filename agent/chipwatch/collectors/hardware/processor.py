@@ -12,13 +12,13 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import number, text
 
+# fmt: off
 EVENTS: Final = counter(
-    "cpu.throttle.events", "{event}", "How often a CPU package was throttled for its temperature.", dims=("package",)
-)
+    "cpu.throttle.events", "{event}", "How often a CPU package was throttled for its temperature.", dims=("package",))
 THROTTLED: Final = counter(
-    "cpu.throttled", "s", "Time for which a package was throttled for its temperature.", Level.DETAILED, ("package",)
-)
+    "cpu.throttled", "s", "Time for which a package was throttled for its temperature.", Level.DETAILED, ("package",))
 ENERGY: Final = counter("cpu.energy", "J", "Energy that a part of the CPUs took.", Level.DETAILED, ("domain",))
+# fmt: on
 METRICS: Final = (EVENTS, THROTTLED, ENERGY)
 DOMAIN: Final = re.compile(r"intel-rapl:\d+(:\d+)?")
 """Of CPUs of AMD too; intel-rapl-mmio repeats some of them."""

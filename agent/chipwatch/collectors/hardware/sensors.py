@@ -32,7 +32,7 @@ class _Sensor(NamedTuple):
 
 
 class Sensors:
-    """All temperatures and fans; at Level.BASIC those of the CPUs."""
+    """All temperatures and fans; at Level.BASIC only the CPUs'."""
 
     def __init__(self, sys: Path, level: Level) -> None:
         """Find the sensors under `sys`."""
@@ -40,8 +40,8 @@ class Sensors:
         names = {chip: _chip_name(chip) for chip in chips}
         often = {name for name, count in Counter(names.values()).items() if count > 1}
         names |= {chip: f"{name}_{text(chip / 'name')}" for chip, name in names.items() if name in often}
-        found = [sensor for chip in chips for sensor in _sensors(chip, names[chip])]
-        self._sensors = [sensor for sensor in found if level >= Level.DETAILED or sensor.is_cpu]
+        sensors = [sensor for chip in chips for sensor in _sensors(chip, names[chip])]
+        self._sensors = [sensor for sensor in sensors if level >= Level.DETAILED or sensor.is_cpu]
         self._level = level
 
     def __len__(self) -> int:
@@ -67,10 +67,10 @@ def _sensors(chip: Path, name: str) -> Iterator[_Sensor]:
     is_cpu = text(chip / "name") in CPU_CHIPS
     folder = chip if any(chip.glob("*_input")) else chip / "device"  # where drivers had the files before Linux 3.15
     for path in sorted(folder.glob("*_input")):
-        if found := INPUT.fullmatch(path.name):
-            label = text(folder / f"{found[1]}_label") or found[1]
-            dims = Dimensions(chip=name, sensor=found[1], label=label)
-            metric, factor = (TEMPERATURE, 1000) if found[2] == "temp" else (FAN, 1)
+        if match := INPUT.fullmatch(path.name):
+            label = text(folder / f"{match[1]}_label") or match[1]
+            dims = Dimensions(chip=name, sensor=match[1], label=label)
+            metric, factor = (TEMPERATURE, 1000) if match[2] == "temp" else (FAN, 1)
             yield _Sensor(path, metric, factor, dims, is_cpu)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.intel.card import INTEL, Card, Readings, Share, client
+from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, Readings, parse_client
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
@@ -50,32 +50,22 @@ class IntelCollector(Collector):
         """Where the host's /sys is mounted; filled from --sys."""
 
     metrics = (
-        gpu_metrics.UTILIZATION,
-        gpu_metrics.MEMORY_UTILIZATION,
-        gpu_metrics.MEMORY_USED,
-        gpu_metrics.TEMPERATURE,
-        gpu_metrics.MEMORY_TEMPERATURE,
-        gpu_metrics.POWER,
-        gpu_metrics.POWER_UTILIZATION,
-        gpu_metrics.POWER_LIMIT,
-        gpu_metrics.ENERGY,
-        gpu_metrics.CLOCK_GRAPHICS,
-        gpu_metrics.PROCESS_MEMORY_USED,
+        gpu_metrics.UTILIZATION, gpu_metrics.MEMORY_UTILIZATION, gpu_metrics.MEMORY_USED, gpu_metrics.TEMPERATURE,
+        gpu_metrics.MEMORY_TEMPERATURE, gpu_metrics.POWER, gpu_metrics.POWER_UTILIZATION, gpu_metrics.POWER_LIMIT,
+        gpu_metrics.ENERGY, gpu_metrics.CLOCK_GRAPHICS, gpu_metrics.PROCESS_MEMORY_USED,
         gpu_metrics.PROCESS_UTILIZATION,
-    )
+    )  # fmt: skip
     level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
-        self._cards = Cards(lambda: cards(config.sys, INTEL), Card)
+        self._cards = Cards(lambda: cards(config.sys, INTEL), IntelCard)
         self._xpu: XpuSmi | None = None
-        self._share: Share | None = None
+        self._share: IntelShare | None = None
         self._slow = Pace(SLOW)
         self._open: OpenDevices | None = None
 
     def open(self) -> None:
-        """Find the cards; raise Unavailable if there is none."""
         self.close()
         config, self._slow = self._config, Pace(SLOW)
         self._cards.search(self._clock(), force=True)
@@ -88,13 +78,10 @@ class IntelCollector(Collector):
 
             self._xpu = XpuSmi(program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:
-            from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  only if a process tree is watched
-
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
-                self._share = Share(config.proc, ProcTree(config, config.pid, detailed=False), client)
+                self._share = IntelShare(config, config.pid, parse_client)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the current values; rates from the second reading on, the share of the tree every ten seconds."""
         now = self._clock()
         self._cards.search(now)
         awake = [card for card in self._cards.values() if card.begin()]
@@ -121,20 +108,16 @@ class IntelCollector(Collector):
         if not self._cards or (pids := self._open.by_process()) is None:
             return None
         dims = {card.slot: card.dims for card in self._cards.values()}
-        found = clients(self._config.proc, pids, client)
-        return [DeviceProcess(dims[slot], one.pid, one.memory) for (slot, _), one in found.items() if slot in dims]
+        users = clients(self._config.proc, pids, parse_client).values()
+        return [DeviceProcess(dims[use.slot], use.pid, use.memory) for use in users if use.slot in dims]
 
     def devices(self) -> Iterable[Device]:
-        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
-        cards = enumerate(self._cards.values())
-        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
+        return self._cards.devices()
 
     def describe(self) -> str:
-        """Return the number of cards, and the tool in use."""
         return f"{len(self._cards)} GPUs, {self._config.sys}{', xpu-smi' if self._xpu else ''}"
 
     def close(self) -> None:
-        """Close the files, and end xpu-smi."""
         self._cards.close()
         if self._xpu:
             self._xpu.close()

@@ -10,7 +10,7 @@ from typing import Final
 from chipwatch.datapoint import Datapoint, Metric
 from chipwatch.host import gpu_metrics
 from chipwatch.host.counters import Counters
-from chipwatch.host.drm import SECOND, CardFiles, Client, Engine, TreeClients, size
+from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, TreeClients, size
 from chipwatch.host.procfs import KeptFile, text
 
 INTEL: Final = "0x8086"
@@ -24,10 +24,10 @@ ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
 RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
 
 Readings = dict[Metric, float]
-"""What was read of one card, in the metrics' units."""
+"""Values of one card, in the metrics' units."""
 
 
-class Card(CardFiles):
+class IntelCard(CardFiles):
     """One card."""
 
     def __init__(self, index: str, folder: Path) -> None:
@@ -68,17 +68,14 @@ class Card(CardFiles):
         return readings
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        """Return the readings, and those of a tool for which sysfs has no file."""
+        """Return the readings, completed by a tool's where sysfs has no file."""
         own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._energy else set()
         own |= {gpu_metrics.UTILIZATION} if self._idle else set()
         return {metric: value for metric, value in from_tool.items() if metric not in own} | readings
 
     def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
         """Yield the possible readings, and the share of the power limit."""
-        gpu_metrics.add_shares(readings)
-        for metric, value in readings.items():
-            if not gpu_metrics.possible(metric, value):
-                continue
+        for metric, value in gpu_metrics.plausible(readings).items():
             if metric is gpu_metrics.ENERGY:
                 yield self._counters.point(metric, at, value, self.dims)
             else:
@@ -97,7 +94,7 @@ class Card(CardFiles):
         return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
 
 
-def client(pid: int, fields: dict[str, str]) -> Client:
+def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
     """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError if it is neither."""
     if fields["drm-driver"] not in {"i915", "xe"}:
         raise KeyError("drm-driver")
@@ -111,17 +108,17 @@ def client(pid: int, fields: dict[str, str]) -> Client:
                 int(value.split()[0]), total, int(fields.get(f"drm-engine-capacity-{engine}", "1"))
             )
     memory = sum(sizes) if sizes else None
-    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
+    return DrmClient(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
 
 
-class Share(TreeClients):
+class IntelShare(TreeClients):
     """The watched process tree's share of each card: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 
-    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+    def points(self, at: int, cards: Iterable[IntelCard]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
         for card in cards:
-            memory = [one.memory for one in self.of(card.slot) if one.memory is not None]
+            memory = [one.memory for one in self.on_card(card.slot) if one.memory is not None]
             if memory:
                 yield gpu_metrics.PROCESS_MEMORY_USED.point(at, sum(memory), card.dims)
             if (share := self.utilization(card.slot)) is not None:

@@ -42,16 +42,16 @@ def parse_dump(data: bytes) -> dict[int, Readings]:
     except csv.Error:  # a cell above 128 KiB
         rows = []
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
-    found: dict[int, Readings] = {}
+    readings_by_id: dict[int, Readings] = {}
     for row in rows[1:]:
         cells = {name: cell.strip() for name, cell in zip(header, row, strict=False)}
         if re.fullmatch(r"\d{1,9}", cells.get("deviceid", "")):
-            readings = found[int(cells["deviceid"])] = {}
+            readings = readings_by_id[int(cells["deviceid"])] = {}
             for pattern, metric, factor in COLUMNS:
                 for name, cell in cells.items():
                     if re.fullmatch(pattern, name) and re.fullmatch(r"\d+(\.\d+)?", cell):
                         readings[metric] = float(cell) * factor
-    return found
+    return readings_by_id
 
 
 def parse_discovery(data: bytes) -> dict[int, str]:
@@ -67,7 +67,7 @@ class XpuSmi:
     """Runs xpu-smi at intervals."""
 
     def __init__(self, program: str, interval: float, timeout: float) -> None:
-        """Take its path, the seconds between two runs, and the seconds that a run may take."""
+        """`interval`: seconds between two runs; `timeout`: seconds that a run may take."""
         self._program, self._oneshot = program, OneShot(interval, timeout)
         self._slots: dict[int, str] = {}
 
@@ -81,16 +81,16 @@ class XpuSmi:
         answer = self._oneshot.poll([self._program, *arguments], now, start=start)
         if answer is None:
             return {}
-        found: dict[int, Readings] = {}
+        dump: dict[int, Readings] = {}
         if self._slots:
-            found = parse_dump(answer.data)
+            dump = parse_dump(answer.data)
         elif slots := parse_discovery(answer.data):
             self._slots = slots
             self._oneshot.run_now()
             return {}
-        if not found:
+        if not dump:
             raise QueryFailed(f"xpu-smi reported no GPU: {quoted(answer.data, 80)!r}{answer.how}")
-        return {self._slots[number]: readings for number, readings in found.items() if number in self._slots}
+        return {self._slots[number]: readings for number, readings in dump.items() if number in self._slots}
 
     def close(self) -> None:
         """End it."""

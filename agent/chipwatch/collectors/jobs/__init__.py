@@ -1,4 +1,4 @@
-"""Who uses this machine: the jobs of Slurm and the owners of processes on accelerators; docs/jobs.md."""
+"""The users of this machine: the jobs of Slurm and the owners of processes on accelerators; docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -10,29 +10,27 @@ from pathlib import Path
 from typing import Final, Literal
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.jobs.group import Group
+from chipwatch.collectors.jobs.group import JobGroup
 from chipwatch.collectors.jobs.slurm import SlurmJobs
 from chipwatch.collectors.jobs.waits import Waits
 from chipwatch.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.errors import Unavailable
 from chipwatch.host import cgroup
 from chipwatch.host.allocations import Allocations
-from chipwatch.host.owners import Owners, Process, read
+from chipwatch.host.owners import OwnedProcess, Owners, read
 from chipwatch.host.process_tree import ProcTree, parse_stat
 from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
 
 CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
 MEMORY_MAX: Final = gauge(
-    "job.memory.max", "By", "The most memory that the job had on this machine.", Level.DETAILED, ("job",)
-)
+    "job.memory.max", "By", "The most memory that the job had on this machine.", Level.DETAILED, ("job",))  # fmt: skip
 OOM_KILLS: Final = counter(
-    "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",)
-)
+    "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",))  # fmt: skip
 
 PROCESSES: Final = 4
 """Processes of a job whose state is read in each tick."""
 MAX_OTHERS: Final = 256
-"""Processes without a cgroup of their own whose CPU time is read in each tick."""
+"""Processes without a job's cgroup whose CPU time is read in each tick."""
 BLOCKED: Final = "D"
 """State of a process in an uninterruptible wait."""
 
@@ -56,7 +54,7 @@ class JobsCollector(Collector):
         max_jobs: int = 64
         """The most jobs that are read."""
         mapping: Path | None = None
-        """Folder in which Slurm's prolog writes who has which GPU; those that are known from others unless set."""
+        """Folder in which Slurm's prolog writes the job of each GPU; the usual folders unless set."""
         kubelet: Path | None = None
         """The kubelet's socket; var/lib/kubelet/pod-resources/kubelet.sock below `root` unless set."""
         logs: Path | None = None
@@ -69,12 +67,11 @@ class JobsCollector(Collector):
         """Where the host's / is mounted; filled from --root."""
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
         self._pids: tuple[int, ...] = ()
         self._idle: frozenset[int] = frozenset()
         self._waits: Waits | None = None
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, JobGroup] = {}
         """By the cgroup's path."""
         self._left_out = 0
         self._owners: Owners | None = None
@@ -83,7 +80,6 @@ class JobsCollector(Collector):
         self._facts: JobFacts | None = None
 
     def open(self) -> None:
-        """Find what names jobs; raise Unavailable on systems without /proc."""
         self.close()
         config = self._config
         if not (config.proc / "self/cgroup").exists():
@@ -94,43 +90,40 @@ class JobsCollector(Collector):
         self._waits = Waits(config.proc)
 
     def follow(self, pids: Collection[int]) -> None:
-        """Take the pids that accelerators' drivers list."""
         self._pids = tuple(pids)
 
     def follow_idle(self, pids: Collection[int]) -> None:
-        """Take the pids on devices that had time without work."""
         self._idle = frozenset(pids)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the usage of each job's cgroup."""
         owners, allocations = self._owners, self._allocations
         assert owners is not None
         assert allocations is not None
         processes = owners.of_drivers(self._pids)
-        found = {pid: process.owner for pid, process in processes.items()}
-        self._find_groups(found.values(), at)
+        owners_of = {pid: process.owner for pid, process in processes.items()}
+        self._find_groups(owners_of.values(), at)
         granted = allocations.read()
         if not granted and not allocations.source:
             granted = self._by_environment(processes.values())
         missing = owners.missing | allocations.missing
-        plain = [one for one in granted if one.source == "kubelet" or not one.device.isdecimal()]
+        plain = [grant for grant in granted if grant.source == "kubelet" or not grant.device.isdecimal()]
         if len(plain) < len(granted) and self._is_sliced():
             granted = plain
-            missing["numbers"] = "with MIG, Slurm's numbers are not those of the GPUs: jobs have what they use"
-        known = {group.owner.key: group.owner for group in self._groups.values()}
+            missing["numbers"] = "with MIG, Slurm numbers the GPUs differently: jobs have what they use"
+        named = {group.owner.key: group.owner for group in self._groups.values()}
         granted = [
-            one._replace(owner=known[key]._replace(container=one.owner.container or known[key].container))
-            if (key := one.owner.key) in known else one
-            for one in granted
+            grant._replace(owner=named[key]._replace(container=grant.owner.container or named[key].container))
+            if (key := grant.owner.key) in named else grant
+            for grant in granted
         ]  # fmt: skip
-        cpu, blocked, waiting = self._states(found)
+        cpu, blocked, waiting = self._states(owners_of)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         if self._left_out:
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         assert self._waits is not None
         moment = self._clock()
-        used = self._waits.read(self._idle & found.keys(), self._pids, moment / 1e9)
-        self._facts = JobFacts(moment, found, granted, uses, cpu, blocked, missing, used)
+        used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
+        self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used)
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
             dims = use.owner.dims(user="user" in self._config.dimensions)
             if use.cpu is not None:
@@ -141,19 +134,16 @@ class JobsCollector(Collector):
                 yield OOM_KILLS.point(at, use.oom_kills, dims, start_time=use.since)
 
     def facts(self) -> Iterable[JobFacts]:
-        """Return what the last reading found."""
         return (self._facts,) if self._facts else ()
 
     def describe(self) -> str:
-        """Return how many jobs there are, who says which devices they have, and what could not be known."""
         if not self._facts or not self._allocations:
             return ""
         by_environment = "their environment" if self._facts.allocations else "processes only"
-        found = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
-        return "; ".join((found, *self._facts.missing.values()))
+        count = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
+        return "; ".join((count, *self._facts.missing.values()))
 
     def close(self) -> None:
-        """Close the files."""
         for group in self._groups.values():
             group.close()
         if self._allocations:
@@ -170,10 +160,10 @@ class JobsCollector(Collector):
         for path, owner in new.items():
             if len(self._groups) >= self._config.max_jobs:
                 self._left_out += 1
-            elif (found := cgroup.at(self._config.proc, self._config.sys, path)).places:
-                self._groups[path] = Group(owner, found, at)
+            elif (group := cgroup.at(self._config.proc, self._config.sys, path)).places:
+                self._groups[path] = JobGroup(owner, group, at)
 
-    def _by_environment(self, processes: Iterable[Process]) -> list[Allocation]:
+    def _by_environment(self, processes: Iterable[OwnedProcess]) -> list[Allocation]:
         """Return the devices that the environment of jobs' processes names."""
         assert self._slurm is not None
         of_steps = self._slurm.devices
@@ -185,14 +175,14 @@ class JobsCollector(Collector):
         return [Allocation(device, owner, "environment") for device, owner in named]
 
     def _is_sliced(self) -> bool:
-        """Return whether a GPU is cut into instances: Slurm numbers those of all GPUs of the machine."""
+        """Return whether a GPU is cut into instances: Slurm numbers the instances of all GPUs together."""
         return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
-    def _states(self, found: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str]]:
+    def _states(self, owners: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str]]:
         """Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits."""
         proc, cpu = str(self._config.proc), dict[int, float]()
         blocked, waiting, count = set[int](), set[str](), Counter[str]()
-        for pid, owner in found.items():
+        for pid, owner in owners.items():
             own = owner.cgroup if owner.cgroup in self._groups else ""
             count[own] += 1
             if count[own] > (PROCESSES if own else MAX_OTHERS):

@@ -7,7 +7,7 @@ from typing import Final
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, Usage
-from chipwatch.host.procfs import KeptFile
+from chipwatch.host.procfs import KeptFile, count
 from chipwatch.owner import GroupUse, Owner
 
 REFRESH: Final = 60 * 10**9
@@ -19,11 +19,11 @@ SWAPPED: Final = re.compile(rb"^(?:total_)?swap (\d{1,19})$", re.MULTILINE)
 """Bytes of memory.stat of v1."""
 
 
-class Group:
+class JobGroup:
     """Reads the usage of a job's cgroup, from files that stay open."""
 
     def __init__(self, owner: Owner, group: Cgroup, since: int) -> None:
-        """Take when the job was seen first (ns since the epoch), which counts where no process tells its start."""
+        """`since`: when the job was first seen (ns since the epoch), used where no process has its start."""
         self.owner = owner
         self.start_time = owner.since or since
         self._usage, self._group = Usage(group), group
@@ -45,7 +45,7 @@ class Group:
             self._due, self._cores = now + REFRESH, self._group.cpu_quota() or self._group.cpuset()
         cpu, memory = self._usage.cpu().used, self._usage.memory()
         self._most = max(self._most, memory.current if memory else 0)
-        peak = _only_number(self._peak)  # since Linux 5.19
+        peak = count(self._peak.read()) if self._peak else None  # since Linux 5.19
         periods = dict(PERIODS.findall(self._cpu.read() if self._cpu else b""))
         swap = self._swap.read() if self._swap else b""
         swapped = SWAPPED.search(swap)
@@ -53,13 +53,13 @@ class Group:
             self.owner,
             cpu=None if cpu is None else cpu / 1e9,
             cores=self._cores,
-            periods=_integer(periods.get(b"periods")),
-            throttled=_integer(periods.get(b"throttled")),
+            periods=count(periods.get(b"periods", b"")),
+            throttled=count(periods.get(b"throttled", b"")),
             io_some=_stalled(self._io, b"some"),
             cpu_some=_stalled(self._queue, b"some"),
             memory_full=_stalled(self._pressure, b"full"),
             memory_max=self._most or None if peak is None else peak,
-            swapped=_integer(swapped[1] if swapped else swap),
+            swapped=count(swapped[1] if swapped else swap),
             oom_kills=self._usage.oom_kills(),
             blocked=blocked,
             since=self.start_time,
@@ -73,18 +73,10 @@ class Group:
                 file.close()
 
 
-def _integer(digits: bytes | None) -> int | None:
-    return None if digits is None else cgroup.number(digits.decode("ascii", "replace"))
-
-
-def _only_number(file: KeptFile | None) -> int | None:
-    return _integer(file.read()) if file else None
-
-
 def _stalled(file: KeptFile | None, kind: bytes) -> float | None:
     """Return the seconds of stall in a pressure file, None where the kernel keeps no statistics (psi=0)."""
     try:
-        found = dict(STALL.findall(file.read())) if file else {}
+        totals = dict(STALL.findall(file.read())) if file else {}
     except OSError:
         return None
-    return int(found[kind]) / 1e6 if kind in found else None
+    return int(totals[kind]) / 1e6 if kind in totals else None

@@ -14,12 +14,12 @@ from chipwatch.host.owners import Owners, read
 from chipwatch.owner import SLURM, Owner
 
 REFRESH: Final = 60 * 10**9
-"""Interval (ns) between searches for the folders of slurmd, and between questions to jobs that are known."""
+"""Interval (ns) between searches for the folders of slurmd, and between readings of known jobs."""
 MAX_FOLDERS: Final = 64
 MAX_ENTRIES: Final = 4096
 """Entries that are read of a folder of jobs."""
 MAX_TASKS: Final = 16
-"""Tasks of a job that are asked what they know of it."""
+"""Tasks of a job whose processes are read."""
 FOLDERS: Final = "system.slice/*slurmstepd.scope", "slurm*/uid_*"
 """Where Slurm has its jobs in cgroup v2 (slurm.schedmd.com/cgroup_v2.html), and in v1."""
 TASKS: Final = "step_*/user/task_*", "step_*/task_*", "step_*"
@@ -30,45 +30,45 @@ class SlurmJobs:
     """Finds the jobs, their owners, and the devices that the environment of their steps names."""
 
     def __init__(self, proc: Path, sys: Path, owners: Owners) -> None:
-        """Take where the host's /proc and /sys are."""
+        """`proc` and `sys`: the host's /proc and /sys."""
         self._proc, self._sys, self._owners = proc, sys, owners
         self._folders: list[tuple[Path, str]] = []
         self._due = 0
         self.devices: dict[str, set[str]] = {}
         """By the path of the job's cgroup."""
 
-    def find(self, now: int, known: Collection[str], room: int) -> dict[str, Owner]:
+    def find(self, now: int, followed: Collection[str], room: int) -> dict[str, Owner]:
         """
-        Return the jobs whose cgroup is not `known`, by its path as in /proc/PID/cgroup; `now`: monotonic ns.
+        Return the jobs whose cgroup is not `followed`, by its path as in /proc/PID/cgroup; `now`: monotonic ns.
 
-        Of those beyond `room` no process is asked.
+        The processes of jobs beyond `room` are not read.
         """
         is_due = now >= self._due
         if is_due:
             self._due, self._folders = now + REFRESH, self._find_folders()
-        found: dict[str, Owner] = {}
+        jobs_by_path: dict[str, Owner] = {}
         jobs = [*self._list()]
         for folder, path in jobs:
             name = path.rpartition("/")[2]
             plain = Owner(SLURM, name.removeprefix("job_"), cgroup=path)
-            if path in known:
+            if path in followed:
                 if is_due:
                     self._ask(folder / name, path)
-            elif len(found) >= room:
-                found[path] = plain
+            elif len(jobs_by_path) >= room:
+                jobs_by_path[path] = plain
             elif (owner := self._ask(folder / name, path)) or not self._owners.has_host_pids:
-                found[path] = owner or plain  # else it has no process yet
+                jobs_by_path[path] = owner or plain  # else it has no process yet
         if is_due:
             paths = {path for _, path in jobs}
             self.devices = {path: devices for path, devices in self.devices.items() if path in paths}
-        return found
+        return jobs_by_path
 
     def _find_folders(self) -> list[tuple[Path, str]]:
-        found: dict[str, Path] = {}
+        folder_by_path: dict[str, Path] = {}
         for root, point, _ in cgroup.mounts(self._proc, self._sys):
-            for folder in islice((one for name in FOLDERS for one in point.glob(name)), MAX_FOLDERS):
-                found.setdefault(f"{root.rstrip('/')}/{folder.relative_to(point)}", folder)
-        return [(folder, path) for path, folder in found.items()]
+            for folder in islice((match for name in FOLDERS for match in point.glob(name)), MAX_FOLDERS):
+                folder_by_path.setdefault(f"{root.rstrip('/')}/{folder.relative_to(point)}", folder)
+        return [(folder, path) for path, folder in folder_by_path.items()]
 
     def _list(self) -> Iterator[tuple[Path, str]]:
         """Yield the folder of slurmd and the path of each job."""
@@ -78,12 +78,12 @@ class SlurmJobs:
                 yield from ((folder, f"{path}/{name}") for name in names)
 
     def _ask(self, folder: Path, path: str) -> Owner | None:
-        """Return what the processes of a job tell of its owner, and note the devices of each step."""
-        found: list[Owner] = []
-        for task in islice((one for tasks in TASKS for one in sorted(folder.glob(tasks))), MAX_TASKS):
+        """Return the owner of a job by its processes, and note the devices of each step."""
+        owners: list[Owner] = []
+        for task in islice((match for tasks in TASKS for match in sorted(folder.glob(tasks))), MAX_TASKS):
             pids = read(task / "cgroup.procs").split(maxsplit=1)
             process = self._owners.process(int(pids[0])) if pids and pids[0].isdigit() else None
             if process and process.owner.cgroup == path:
-                found.append(process.owner)
+                owners.append(process.owner)
                 self.devices.setdefault(path, set()).update(process.devices)
-        return max(found, key=lambda owner: (owner.partition, owner.user), default=None)
+        return max(owners, key=lambda owner: (owner.partition, owner.user), default=None)

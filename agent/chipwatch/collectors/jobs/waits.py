@@ -1,4 +1,4 @@
-"""What processes on an idle accelerator wait for: loaders that compute, and sockets."""
+"""Finds the cause of the wait of processes on an idle accelerator: loaders that compute, and sockets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Waits:
     """
 
     def __init__(self, proc: Path, unanswered: Callable[[float], set[int]] | None = None) -> None:
-        """Take where /proc is, and what returns the sockets that wait for an answer since some seconds."""
+        """`unanswered` returns the sockets that have waited for an answer for so many seconds."""
         self._proc = proc
         self._unanswered = unanswered or unanswered_sockets
         self._before: dict[int, _Wait] = {}
@@ -72,18 +72,18 @@ class Waits:
         before, seconds = self._before, 0.0 if self._moment is None else now - self._moment
         self._before, self._moment = {}, now
         tables: dict[str, set[int]] = {}
-        found = {}
+        uses = {}
         for pid in sorted(pids)[:MAX_PROCESSES]:
             if stat := self._stat(pid):
-                children = {one: known for one in self._children(pid, others) if (known := self._stat(one))}
-                for one, known in {pid: stat, **children}.items():
+                children = {task: state for task in self._children(pid, others) if (state := self._stat(task))}
+                for task, state in {pid: stat, **children}.items():
                     with suppress(ValueError):  # a file has an unknown form
-                        if wait := self._wait(one, known, seconds, tables):
-                            self._before[one] = wait
-                waits = any(_lasted(before.get(one), self._before.get(one), seconds) for one in (pid, *children))
-                cpu = {(one, known.began): known.own / ProcTree.second for one, known in children.items()}
-                found[pid] = ProcessUse(stat.own / ProcTree.second, cpu, waits=waits)
-        return found
+                        if wait := self._wait(task, state, seconds, tables):
+                            self._before[task] = wait
+                waits = any(_lasted(before.get(task), self._before.get(task), seconds) for task in (pid, *children))
+                cpu = {(task, state.began): state.own / ProcTree.second for task, state in children.items()}
+                uses[pid] = ProcessUse(stat.own / ProcTree.second, cpu, waits=waits)
+        return uses
 
     def _stat(self, pid: int) -> Stat | None:
         with suppress(ValueError):  # it has ended
@@ -99,7 +99,7 @@ class Waits:
         return [int(word) for word in words if int(word) not in others][:MAX_CHILDREN]
 
     def _wait(self, pid: int, stat: Stat, seconds: float, tables: dict[str, set[int]]) -> _Wait | None:
-        """Return what the main thread of a process waits for, None if that is no socket, or not known."""
+        """Return the sockets for which the main thread of a process waits; None without one, or if unknown."""
         where = read(f"{self._proc}/{pid}/wchan").decode("ascii", "replace")
         sockets: set[int] = set()
         if RECEIVES.match(where):
@@ -112,14 +112,14 @@ class Waits:
                 tables["diag"] = self._unanswered(seconds)
             if tables["diag"]:
                 sockets = {_inode(target) for _, target in open_files(self._proc, pid)} & tables["diag"]
-        sockets.discard(0)  # files that are no sockets, and connections that nobody has accepted
+        sockets.discard(0)  # other files, and connections that nobody has accepted
         switches = SWITCHES.search(read(f"{self._proc}/{pid}/status"))
         return _Wait(stat.began, frozenset(sockets), int(switches[1])) if sockets and switches else None
 
     def _link(self, pid: int, name: str) -> str:
         """Return the target of a link in a process's folder, "" without the right to read it."""
         try:
-            return os.readlink(f"{self._proc}/{pid}/{name}")  # noqa: PTH115  # the target is no path
+            return os.readlink(f"{self._proc}/{pid}/{name}")  # noqa: PTH115  # the target may be another thing than a path
         except OSError:
             return ""
 
@@ -163,11 +163,11 @@ def unanswered_sockets(seconds: float) -> set[int]:
 
     Asks the kernel (sock_diag(7)), for the network of this process; empty where it does not answer.
     """
-    found: set[int] = set()
+    inodes: set[int] = set()
     for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(OSError, AttributeError, struct.error):
-            found |= {*_dump(family, 1000 * seconds)}
-    return found
+            inodes |= {*_dump(family, 1000 * seconds)}
+    return inodes
 
 
 def _dump(family: int, least: float) -> Iterator[int]:

@@ -33,7 +33,7 @@ STATE: Final = "kernel.json"
 MAX_STATE: Final = 1 << 16
 """Bytes of that file."""
 SAVE: Final = 60.0
-"""Most seconds until what was read is saved, where nothing was counted; else it is saved at once."""
+"""Most seconds until a reading without a new count is saved; a new count is saved at once."""
 MAX_MESSAGE: Final = 300
 """Characters of a message that is shown as evidence."""
 
@@ -68,7 +68,6 @@ class KernelCollector(Collector):
         self._dims = {kind: Dimensions(kind=kind) for kind in KINDS}
 
     def open(self) -> None:
-        """Open the log; raise Unavailable."""
         path = self._config.path
         try:
             log = KernelLog(path)
@@ -105,22 +104,19 @@ class KernelCollector(Collector):
             self._save(log)
 
     def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
-        """Return time and text of the last message of each kind."""
         return self._evidence.copy()
 
     def describe(self) -> str:
-        """Return how much was read."""
         return f"{self._log.next or 0} messages since the boot, {self._lost + self._log.lost} lost" if self._log else ""
 
     def close(self) -> None:
-        """Close the log; keep the counts."""
         if self._log:
             self._save(self._log)
             self._log.close()
             self._log = None
 
     def _load(self, log: KernelLog) -> None:
-        """Take the counts of an earlier process of this boot; raise OSError and what a wrong file may raise."""
+        """Restore the counts of an earlier process of this boot; raise OSError, and errors of a malformed file."""
         if self.state is None or not self._boot:
             return
         kept = json.loads(read_state(self.state / STATE, MAX_STATE))
@@ -132,12 +128,12 @@ class KernelCollector(Collector):
             self._evidence = shown | self._evidence
 
     def _save(self, log: KernelLog) -> None:
-        """Keep the counts in the state folder, if that is there and this user's, as it is where a spool is kept."""
+        """Keep the counts in the state folder, if it exists and belongs to this user."""
         self._saved = time.monotonic()
         folder = self.state
         if folder is None or log.next is None or not self._since:
             return
-        shown = {dims["kind"]: of for dims, of in self._evidence.items()}
+        shown = {dims["kind"]: last for dims, last in self._evidence.items()}
         kept = {"boot": self._boot, "next": log.next, "lost": self._lost + log.lost, "since": self._since}
         with suppress(OSError):
             write_state(folder / STATE, json.dumps({**kept, "counts": self._counts, "evidence": shown}).encode())

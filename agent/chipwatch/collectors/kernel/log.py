@@ -31,14 +31,14 @@ class KernelLog(OpenFile):
         self.lost = 0
         """Records that were overwritten before they were read."""
         self.is_drained = False
-        """Whether the last reading took all that was there."""
+        """True if the last reading took all records."""
 
     def read(self) -> Iterator[tuple[int, bytes]]:
         """
         Yield time and text of the kernel's messages since the last reading, at most MAX_RECORDS; raise OSError.
 
         The time is in microseconds since the boot, on a clock that stops during suspend. The lines after the
-        first one of a text tell of the device.
+        first one of a text name the device.
         """
         for _ in range(MAX_RECORDS):
             try:

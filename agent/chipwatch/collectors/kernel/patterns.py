@@ -1,4 +1,4 @@
-"""Which messages of the kernel's log are counted, and as what."""
+"""The messages of the kernel's log that are counted, by kind."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ PATTERNS: Final = {
 }
 """Kind -> how a message begins; the sources of each are in tests/fixtures/SOURCES.kernel.txt."""
 APPLICATIONS_XID: Final = "xid_app"
-"""The kind of an Xid that asks nothing of who runs the machine; a program makes these by itself."""
+"""The kind of an Xid that needs no action of an administrator; a program causes these by itself."""
 XIDS: Final = {"reset_gpu": "xid_reset", "restart_machine": "xid_restart", "check_hardware": "xid_check"}
-"""Immediate action of NVIDIA's catalogue -> kind; the others that are no application's remain `xid`."""
+"""Immediate action of NVIDIA's catalogue -> kind; the others that do not belong to an application remain `xid`."""
 KINDS: Final = (*PATTERNS, *XIDS.values(), APPLICATIONS_XID)
 ANY: Final = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items()).encode())
 
 
 def kind_of(message: bytes) -> str | None:
     """Return the kind of a message, or None if it is not counted; a program's text in it must not pass for another."""
-    if not (found := ANY.match(message)):
+    if not (match := ANY.match(message)):
         return None
-    if not found["code"]:
-        return found.lastgroup
-    code = int(found["code"][:9])
+    if not match["code"]:
+        return match.lastgroup
+    code = int(match["code"][:9])
     return APPLICATIONS_XID if is_applications_own(code) else XIDS.get(action_of(code), "xid")

@@ -1,9 +1,9 @@
 """
-What the cloud's network cards held back, from the counters that `ethtool -S` shows; no right is needed.
+Packets that the cloud's network cards held back, from the counters that `ethtool -S` shows; needs no permission.
 
 ENA counts each allowance of the instance that was exceeded:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-network-performance-ena.html
-gVNIC knows of no allowance, but counts the packets that its receive queues dropped (gve_ethtool.c of Linux).
+gVNIC has no allowance, but counts the packets that its receive queues dropped (gve_ethtool.c of Linux).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ DRIVER, STRINGS, STATISTICS = 0x03, 0x1B, 0x1D
 """ETHTOOL_GDRVINFO, ETHTOOL_GSTRINGS, ETHTOOL_GSTATS: include/uapi/linux/ethtool.h."""
 DRIVER_SIZE, COUNT_AT, NAME_SIZE = 196, 180, 32
 MOST: Final = 1 << 14
-"""Counters of an interface; each buffer holds so many, since the kernel may write more than it announced."""
+"""Most counters of an interface, and the size of each buffer: the kernel may write more than it announced."""
 Ethtool = Callable[[str, bytes], bytes]
 
 
 def ethtool(interface: str, request: bytes) -> bytes:
-    """Return what the kernel makes of a request of ethtool; raise OSError."""
+    """Return the kernel's answer to a request of ethtool; raise OSError."""
     import fcntl  # noqa: PLC0415  # not on Windows
 
     data = array("B", request)
@@ -57,7 +57,6 @@ class Allowances:
     """The counters of the interfaces that have some."""
 
     def __init__(self, call: Ethtool = ethtool) -> None:
-        """Take what asks the kernel."""
         self._call = call
         self._names: dict[str, list[str]] = {}
         self._counters = Counters()

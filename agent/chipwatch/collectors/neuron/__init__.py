@@ -18,8 +18,8 @@ from chipwatch.host.last_values import LastValues
 from chipwatch.host.supervised_process import find_program
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.neuron.monitor import Input, Monitor
-    from chipwatch.collectors.neuron.records import Records
+    from chipwatch.collectors.neuron.monitor import Input, NeuronMonitor
+    from chipwatch.collectors.neuron.records import NeuronRecords
     from chipwatch.collectors.neuron.sysfs import Devices
 
 MOMENT: Final = 1000
@@ -48,7 +48,7 @@ class NeuronCollector(Collector):
         path: Path | None = None
         """The program neuron-monitor; unless set, the first one in PATH and /opt/aws/neuron/bin."""
         ecc: Literal["cumulative", "per_period"] = "cumulative"
-        """Whether the monitor's ECC counts are cumulative since the driver was loaded, as in sysfs, or per period."""
+        """The monitor's ECC counts are cumulative since the driver was loaded, as in sysfs, or per period."""
         neuron_runtime_tag: bool = False
         """Separate series of runtimes by tag (NEURON_PROCESS_TAG); filled from --common-dims."""
         interval: float = 5.0
@@ -61,35 +61,34 @@ class NeuronCollector(Collector):
         """Where the host's /sys is mounted."""
 
     def __init__(self, config: Config, *, stdin: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the file descriptor of standard input, and a monotonic clock (s)."""
+        """`stdin`: file descriptor of standard input; `clock`: monotonic s."""
         self._config, self._stdin, self._clock = config, stdin, clock
         if config.neuron_runtime_tag:
             self.metrics = metrics.declared(tagged=True)  # the dimensions depend on the Config
-        self._source: Monitor | Input | None = None
-        self._records: Records | None = None
+        self._source: NeuronMonitor | Input | None = None
+        self._records: NeuronRecords | None = None
         self._devices: Devices | None = None
         self._last: int | None = None
         self._end: InputEnded | None = None
         self._kept: LastValues | None = None
 
     def open(self) -> None:
-        """Start the monitor, or take standard input; raise Unavailable."""
         self.close()
         if sys.platform == "win32":
             raise Unavailable("neuron-monitor runs on Linux only")
         config, clock = self._config, self._clock
         path = None if config.stdin else _find(config.path)
-        from chipwatch.collectors.neuron.monitor import Input, Monitor  # noqa: PLC0415  # 0.5 MB, only where there is Neuron
-        from chipwatch.collectors.neuron.records import Records  # noqa: PLC0415
+        from chipwatch.collectors.neuron.monitor import Input, NeuronMonitor  # noqa: PLC0415  # 0.5 MB, only where there is Neuron
+        from chipwatch.collectors.neuron.records import NeuronRecords  # noqa: PLC0415
         from chipwatch.collectors.neuron.sysfs import Devices  # noqa: PLC0415
 
         kept = self._kept = LastValues(self.state, "neuron", config.proc)
-        self._records, self._last, self._end = Records(config, self.level, kept), None, None
+        self._records, self._last, self._end = NeuronRecords(config, self.level, kept), None, None
         report = self._records.reader.report
         if path is None:
             self._source = Input(self._stdin, report)
         else:
-            self._source = Monitor(path, max(1, int(config.interval)))
+            self._source = NeuronMonitor(path, max(1, int(config.interval)))
             self._source.open(clock())
         self._devices = Devices(config.sys, kept, report) if self.level >= Level.DETAILED else None
 
@@ -118,7 +117,6 @@ class NeuronCollector(Collector):
             raise PartlyCollected(problems)
 
     def identity(self) -> Mapping[str, str]:
-        """Return this instance's dimensions from the records; later records may add some."""
         return self._records.machine.identity if self._records else {}
 
     def processes(self) -> Iterable[DeviceProcess] | None:
@@ -126,17 +124,14 @@ class NeuronCollector(Collector):
         return self._records.processes(self._clock()) if self._records else None
 
     def devices(self) -> Iterable[Device]:
-        """Return the cores that a runtime uses."""
-        return [Device(one.dims, ids=(f"core{one.dims['neuron_core']}",)) for one in self.processes() or ()]
+        return [Device(process.dims, ids=(f"core{process.dims['neuron_core']}",)) for process in self.processes() or ()]
 
     def describe(self) -> str:
-        """Return where the records come from, and the number of devices."""
         devices = self._records.machine.devices if self._records else None
         source = self._source.describe() if self._source else ""
         return f"{source}, {'no record yet' if devices is None else f'{devices} devices'}"
 
     def close(self) -> None:
-        """End the monitor and close the files."""
         if self._source:
             self._source.close()
         if self._devices:

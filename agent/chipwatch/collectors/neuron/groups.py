@@ -2,7 +2,7 @@
 Turns the metric groups of a record into rows, merged over runtimes.
 
 Each runtime lists every core of the machine, with 0 for cores of other runtimes. So utilization is the maximum over
-runtimes, bytes and rates are sums, and a latency is that of the slowest runtime.
+runtimes, bytes and rates are sums, and a latency is the slowest runtime's.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from chipwatch.collectors.neuron import metrics
-from chipwatch.collectors.neuron.schema import INDEX, Core, Group, Reader
-from chipwatch.collectors.neuron.series import Row, Series, Values
+from chipwatch.collectors.neuron.schema import INDEX, Core, RecordGroup, RecordReader
+from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
 from chipwatch.datapoint import Level
 
 PERCENTILE: Final = re.compile(r"p\d{1,3}")
 BASIC_PERCENTILES: Final = ("p50", "p99")
 MAX_PERCENT: Final = 100
 
-Entry = tuple[str, Group]
+Entry = tuple[str, RecordGroup]
 """A runtime's tag ("" without tags), and its group."""
 
 
 class Groups:
     """Turns the groups of one record into rows."""
 
-    def __init__(self, series: Series, reader: Reader, level: Level) -> None:
-        """Read what metrics up to `level` need."""
+    def __init__(self, series: NeuronSeries, reader: RecordReader, level: Level) -> None:
+        """Read the values of metrics up to `level`."""
         self._rows, self._reader = series.rows, reader
         self._detailed, self._all = level >= Level.DETAILED, level >= Level.ALL
 

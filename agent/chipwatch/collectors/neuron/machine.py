@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from chipwatch.collectors.neuron import metrics
-from chipwatch.collectors.neuron.schema import LARGEST_TOTAL, Reader, Record
-from chipwatch.collectors.neuron.series import Row, Series
+from chipwatch.collectors.neuron.schema import LARGEST_TOTAL, Record, RecordReader
+from chipwatch.collectors.neuron.series import NeuronSeries, Row
 from chipwatch.host.counters import Life
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.supervised_process import quoted
@@ -32,10 +32,10 @@ IDENTITY: Final = {
 MAX_DEVICES: Final = 1024
 
 
-class Machine:
+class NeuronMachine:
     """Keeps the state of the machine over records."""
 
-    def __init__(self, series: Series, reader: Reader, *, ecc_per_period: bool, kept: LastValues) -> None:
+    def __init__(self, series: NeuronSeries, reader: RecordReader, *, ecc_per_period: bool, kept: LastValues) -> None:
         """Take what an earlier run `kept` of the devices' counters."""
         self._series, self._reader = series, reader
         self._ecc_per_period, self._kept = ecc_per_period, kept
@@ -87,21 +87,21 @@ class Machine:
 
     def _devices(self, listed: Any) -> dict[str, Mapping[str, Any]]:
         """Return the devices of a list by index."""
-        found: dict[str, Mapping[str, Any]] = {}
+        devices: dict[str, Mapping[str, Any]] = {}
         for device in self._reader.expect(listed, list, "neuron_devices") or []:
             index = device.get("neuron_device_index") if isinstance(device, dict) else None
             if type(index) is int and 0 <= index < MAX_DEVICES:
-                found[str(index)] = device
+                devices[str(index)] = device
             else:
                 self._reader.report("neuron_devices: a device has no index")
-        return found
+        return devices
 
     def _take_instance(self, info: Any) -> None:
         info = self._reader.mapping(info, "instance_info")
         self._reader.failed("instance_info", info.get("error"))
-        known = {word: self._reader.text(info.get(key), key) for key, word in IDENTITY.items()}
+        words = {word: self._reader.text(info.get(key), key) for key, word in IDENTITY.items()}
         # A new mapping, since another thread may be reading the old one.
-        self.identity = {**self.identity, **{word: text for word, text in known.items() if text}}
+        self.identity = {**self.identity, **{word: text for word, text in words.items() if text}}
 
     def _take_pods(self, info: Any, now: float, until: float) -> None:
         if info is None:

@@ -63,5 +63,5 @@ def shaped(metric: Metric, keys: Iterable[str]) -> Metric:
 
 
 def declared(*, tagged: bool) -> tuple[Metric, ...]:
-    """Return all metrics; if `tagged`, those of runtimes have the tag as a dimension."""
+    """Return all metrics; if `tagged`, runtimes' metrics have the tag as a dimension."""
     return tuple(shaped(m, (*m.dims, TAG)) if tagged and m not in OF_MACHINE else m for m in METRICS)

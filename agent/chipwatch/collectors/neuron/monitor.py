@@ -1,4 +1,4 @@
-"""Where records of neuron-monitor come from: a process of ours, or standard input."""
+"""The sources of neuron-monitor's records: a process of ours, or standard input."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ WAIT_MS: Final = 20
 
 
 class RecordSplitter(LineSplitter):
-    """Splits bytes into records: one on a line, or pretty-printed with `{` and `}` on lines of their own."""
+    """Splits bytes into records: one on a line, or pretty-printed with `{` and `}` on separate lines."""
 
     what = "a record"
 
     def __init__(self, report: Callable[[str], None], max_size: int = MAX_RECORD) -> None:
-        """Report what is longer than `max_size` bytes."""
+        """Report records longer than `max_size` bytes."""
         super().__init__(report, max_size)
         self._lines: list[bytes] = []
 
@@ -81,13 +81,13 @@ class RecordSplitter(LineSplitter):
         self._lines = []
 
 
-class Monitor(SupervisedProcess):
+class NeuronMonitor(SupervisedProcess):
     """Runs neuron-monitor; its period is the interval, so that the pipe has one record at each tick."""
 
     max_read, pipe_size = MAX_READ, PIPE_SIZE
 
     def __init__(self, path: Path, period: int) -> None:
-        """Take the program and its period (whole s)."""
+        """`period` in whole seconds."""
         self._path, self._period = path, period
         self._config: Path | None = None
         super().__init__([path], timeout=MAX_SILENCE * period, environment={"GOMEMLIMIT": MEMORY, **os.environ})
@@ -106,7 +106,7 @@ class Monitor(SupervisedProcess):
             raise
 
     def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
-        """Take which lines were records; restart the monitor if it has ended or hangs; return the problems."""
+        """Count the `valid` lines; restart the monitor if it has ended or hangs; return the problems."""
         if any(valid):
             self.note_lines(now, sum(valid))
         self.check(now)
@@ -153,7 +153,7 @@ class Input:
             yield rest
 
     def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
-        """Take which lines were records; raise InputEnded if the input has ended; return no problems."""
+        """Count the `valid` lines; raise InputEnded if the input has ended; return no problems."""
         del now
         self._any_record = self._any_record or any(valid)
         ended = self._pipe.ended
@@ -171,5 +171,4 @@ class Input:
         """Do nothing: the input belongs to the caller."""
 
     def describe(self) -> str:
-        """Return what is read."""
         return "standard input"

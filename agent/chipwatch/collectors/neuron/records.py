@@ -7,19 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from chipwatch.collectors.neuron import metrics, schema
 from chipwatch.collectors.neuron.groups import Entry, Groups
-from chipwatch.collectors.neuron.machine import Machine
-from chipwatch.collectors.neuron.schema import (
-    INDEX,
-    LARGEST,
-    LARGEST_TOTAL,
-    MAX_NAMES,
-    Core,
-    Group,
-    Reader,
-    Record,
-    Runtime,
-)
-from chipwatch.collectors.neuron.series import Row, Series, Values
+from chipwatch.collectors.neuron.machine import NeuronMachine
+from chipwatch.collectors.neuron.schema import RecordGroup, RecordReader
+from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.extensions import DeviceProcess
 from chipwatch.host.last_values import LastValues
@@ -29,7 +19,7 @@ if TYPE_CHECKING:
     from chipwatch.collectors.neuron import NeuronCollector
 
 PERIODS: Final = 3
-"""Periods after which a gauge that was not repeated is no longer reported."""
+"""Periods after which a gauge that was not repeated expires."""
 MAX_PERIOD: Final = 3600.0
 """Seconds; a longer period in a record is not believed."""
 SHORT: Final = 0.5
@@ -55,16 +45,16 @@ class Tally(NamedTuple):
     errors: Values
 
 
-class Records:
+class NeuronRecords:
     """Keeps the values of all records so far: call `take` for each line, then `points`."""
 
     def __init__(self, config: NeuronCollector.Config, level: Level, kept: LastValues) -> None:
         """Take what an earlier run `kept` of the devices' counters."""
-        self.reader = Reader()
+        self.reader = RecordReader()
         """Collects the problems of the input."""
         self._interval, self._tagged = max(1.0, config.interval), config.neuron_runtime_tag
-        self._series = Series(self.reader, level)
-        self.machine = Machine(self._series, self.reader, ecc_per_period=config.ecc == "per_period", kept=kept)
+        self._series = NeuronSeries(self.reader, level)
+        self.machine = NeuronMachine(self._series, self.reader, ecc_per_period=config.ecc == "per_period", kept=kept)
         groups = Groups(self._series, self.reader, level)
         self._merge: dict[str, Callable[[Sequence[Entry]], Iterator[Row]]] = {
             "neuroncore_counters": groups.cores,
@@ -135,14 +125,14 @@ class Records:
 
     def processes(self, now: float) -> list[DeviceProcess] | None:
         """Return the runtimes on each core while the last record is recent (`now`: monotonic s), else None."""
-        until, found = self._processes
-        return found if now <= until else None
+        until, processes = self._processes
+        return processes if now <= until else None
 
     def _take_runtimes(self, listed: Any, start_time: int) -> None:
         given = self.reader.expect(listed, list, "neuron_runtime_data")
         if given is None:
             return  # the list is empty, not null or missing, if nothing runs
-        runtimes = [runtime for runtime in given if isinstance(runtime, Runtime)]
+        runtimes = [runtime for runtime in given if isinstance(runtime, schema.Runtime)]
         if len(runtimes) < len(given):
             self.reader.report("neuron_runtime_data: a runtime is not an object")
         self._keep("runtimes", self._series.rows(metrics.RUNTIMES, {("",): len(runtimes)}))
@@ -153,9 +143,9 @@ class Records:
         ]
         pids = ((runtime.pid, report) for runtime, report in reports if isinstance(runtime.pid, int))
         on_cores = [(core, pid, used) for pid, report in pids for core, used in cores_of(report)]
-        found_on = [(self._series.core(core), pid, used) for core, pid, used in on_cores]
-        self._processes = self._until, [DeviceProcess(dims, pid, used) for dims, pid, used in found_on if dims]
-        found: dict[str, list[Entry]] = {}
+        placed = [(self._series.core(core), pid, used) for core, pid, used in on_cores]
+        self._processes = self._until, [DeviceProcess(dims, pid, used) for dims, pid, used in placed if dims]
+        entries_of: dict[str, list[Entry]] = {}
         for runtime, report in reports:
             tag = self._tag(runtime.neuron_runtime_tag)
             for key, content in report.items():
@@ -163,12 +153,12 @@ class Records:
                 if name not in self._merge:
                     self.reader.report_once(f"the group {quoted(key)} of a runtime is unknown")
                     continue
-                entries, group = found.setdefault(name, []), self.reader.group(content, name)
+                entries, group = entries_of.setdefault(name, []), self.reader.group(content, name)
                 if group and not self._is_noise(name, runtime.pid, group):
                     entries.append((tag, group))
         # A group with its own period is not in each record: its rows are kept as long as any runtime reports.
-        for name in found if reports else self._merge:
-            entries = found.get(name, [])
+        for name in entries_of if reports else self._merge:
+            entries = entries_of.get(name, [])
             self._keep(name, self._merge[name](entries))
             if name == COUNTED:
                 self._count(entries, start_time)
@@ -183,8 +173,8 @@ class Records:
             failed = group.error_summary
             for kind, summary, counts in ("outcome", ended, tally.outcomes), ("error", failed, tally.errors):
                 for name, count in self.reader.named(summary, f"summary by {kind}"):
-                    if (tag, name) in counts or len(counts) < MAX_NAMES:
-                        counts[tag, name] = min(counts.get((tag, name), 0) + int(count), LARGEST_TOTAL)
+                    if (tag, name) in counts or len(counts) < schema.MAX_NAMES:
+                        counts[tag, name] = min(counts.get((tag, name), 0) + int(count), schema.LARGEST_TOTAL)
 
     def _tally(self, tag: str, start_time: int) -> Tally:
         """Return the tally of a tag; at most 256 are kept, and a new one is zero at `start_time`."""
@@ -194,7 +184,7 @@ class Records:
         self._tallies[tag] = tally
         return tally
 
-    def _is_noise(self, name: str, pid: Any, group: Group) -> bool:
+    def _is_noise(self, name: str, pid: Any, group: RecordGroup) -> bool:
         """Return whether this is utilization over a very short time that is not the configured period."""
         if name not in RATES:
             return False
@@ -216,12 +206,12 @@ class Records:
         tag = self.reader.text(given, "neuron_runtime_tag")
         return UNTAGGED if not tag or tag.isdecimal() else tag
 
-    def _period(self, record: Record) -> float:
+    def _period(self, record: schema.Record) -> float:
         """Return the longest period that any group of a record has (s)."""
         runtimes = record.neuron_runtime_data if isinstance(record.neuron_runtime_data, list) else []
-        reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, Runtime))]
+        reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, schema.Runtime))]
         groups = [group for report in reports if isinstance(report, dict) for group in report.values()]
-        periods = [self.reader.number(group.period, "period") or 0.0 for group in groups if isinstance(group, Group)]
+        periods = [self.reader.number(g.period, "period") or 0.0 for g in groups if isinstance(g, RecordGroup)]
         return min(max(periods, default=0.0), MAX_PERIOD)
 
     def _keep(self, name: str, rows: Iterable[Row]) -> None:
@@ -229,18 +219,18 @@ class Records:
 
 
 def cores_of(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """Yield each core on which a runtime has memory or works, and the bytes: it lists those of others with zeros."""
+    """Yield each core on which a runtime has memory or works, and the bytes; it lists the other cores with zeros."""
     counters, memory = report.get("neuroncore_counters"), report.get("memory_used")
-    cores = counters.neuroncores_in_use if isinstance(counters, Group) else None
-    used = memory.neuron_runtime_used_bytes if isinstance(memory, Group) else None
+    cores = counters.neuroncores_in_use if isinstance(counters, RecordGroup) else None
+    used = memory.neuron_runtime_used_bytes if isinstance(memory, RecordGroup) else None
     parts = used.get("usage_breakdown") if isinstance(used, dict) else None
     sizes = parts.get("neuroncore_memory_usage") if isinstance(parts, dict) else None
-    cores, sizes = ((found if isinstance(found, dict) else {}) for found in (cores, sizes))
+    cores, sizes = ((part if isinstance(part, dict) else {}) for part in (cores, sizes))
     for key in sorted(cores.keys() | sizes.keys()):
         core, size = cores.get(key), sizes.get(key)
         values = size.values() if isinstance(size, dict) else ()
-        numbers = [value for value in values if isinstance(value, int | float) and 0 <= value <= LARGEST]
-        share = core.neuroncore_utilization if isinstance(core, Core) else None
+        numbers = [value for value in values if isinstance(value, int | float) and 0 <= value <= schema.LARGEST]
+        share = core.neuroncore_utilization if isinstance(core, schema.Core) else None
         works = isinstance(share, int | float) and share > 0
-        if INDEX.fullmatch(key) and (works or sum(numbers) > 0):
+        if schema.INDEX.fullmatch(key) and (works or sum(numbers) > 0):
             yield key, float(sum(numbers)) if numbers else None

@@ -45,7 +45,7 @@ class Core(msgspec.Struct, gc=False):
     """The physical cores behind a logical one (Trn2)."""
 
 
-class Group(msgspec.Struct):
+class RecordGroup(msgspec.Struct):
     """Any metric group: all have `period` and `error`; their other keys differ."""
 
     period: Any = None
@@ -67,14 +67,14 @@ class Runtime(msgspec.Struct):
     pid: Any = None
     neuron_runtime_tag: Any = None
     error: Any = None
-    report: dict[str, Group | NoObject] | NoObject = None
+    report: dict[str, RecordGroup | NoObject] | NoObject = None
 
 
 class Record(msgspec.Struct):
     """One line."""
 
     neuron_runtime_data: list[Runtime | NoObject] | dict[str, Any] | Scalar = None
-    system_data: dict[str, Group | NoObject] | NoObject = None
+    system_data: dict[str, RecordGroup | NoObject] | NoObject = None
     instance_info: Any = None
     neuron_hardware_info: Any = None
     neuron_k8s_info: Any = None
@@ -82,7 +82,7 @@ class Record(msgspec.Struct):
 
 _decoder: Final = msgspec.json.Decoder(Record | NoObject)
 _NOTHING: Final = Record()
-KINDS: Final = {dict: "an object", Group: "an object", list: "a list", str: "a string"}
+KINDS: Final = {dict: "an object", RecordGroup: "an object", list: "a list", str: "a string"}
 T = TypeVar("T")
 
 
@@ -92,7 +92,7 @@ def decode(line: bytes) -> Record | None:
     return found if isinstance(found, Record) and found != _NOTHING else None
 
 
-class Reader:
+class RecordReader:
     """Reads values of any type; null or missing is absent, anything else that is invalid becomes a problem."""
 
     def __init__(self) -> None:
@@ -144,9 +144,9 @@ class Reader:
         """Return an object, or {} if the value is something else."""
         return self.expect(value, dict, what) or {}
 
-    def group(self, value: Any, name: str) -> Group | None:
+    def group(self, value: Any, name: str) -> RecordGroup | None:
         """Return a metric group, or None if it is invalid or has failed."""
-        group = self.expect(value, Group, name)
+        group = self.expect(value, RecordGroup, name)
         return group if group and not self.failed(name, group.error) else None
 
     def named(self, value: Any, what: str, largest: float = LARGEST) -> Iterator[tuple[str, float]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from chipwatch.collectors.neuron.metrics import CORE, TAG, shaped
-from chipwatch.collectors.neuron.schema import INDEX, Reader
+from chipwatch.collectors.neuron.schema import INDEX, RecordReader
 from chipwatch.datapoint import Dimensions, Level, Metric
 
 MAX_CACHED: Final = 20_000
@@ -27,10 +27,10 @@ class Row(NamedTuple):
     start_time: int | None
 
 
-class Series:
+class NeuronSeries:
     """Finds the series of values; adds to each core its device and the pod that uses it."""
 
-    def __init__(self, reader: Reader, level: Level) -> None:
+    def __init__(self, reader: RecordReader, level: Level) -> None:
         """Make rows of metrics up to `level`."""
         self._reader, self.level = reader, level
         self._known: dict[tuple[str, tuple[str, ...]], tuple[Metric, Dimensions]] = {}
@@ -44,7 +44,7 @@ class Series:
             self._known.clear()
 
     def set_cores_per_device(self, count: int) -> None:
-        """Take how many cores each device has; logical cores on Trn2."""
+        """Set the number of cores of each device; logical cores on Trn2."""
         if count != self._cores_per_device:
             self._cores_per_device = count
             self._known.clear()

@@ -112,7 +112,7 @@ def find(device: Path, path: str) -> Path:
     for place, folders, files in os.walk(device):
         here = Path(place)
         depth = len(here.relative_to(device).parts)
-        folders[:] = sorted(one for one in folders if depth < DEPTH and not one.startswith("neuron_core"))
+        folders[:] = sorted(child for child in folders if depth < DEPTH and not child.startswith("neuron_core"))
         if name in files and (name != "utilization" or here.name == folder):
             return here / name
         if name in folders and (here / name / "total").is_file():

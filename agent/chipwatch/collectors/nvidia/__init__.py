@@ -73,30 +73,24 @@ class NvidiaCollector(Collector):
         self._gpus = Gpus(self._config, self.level, self._clock)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield all readings; those of the slow path about every ten seconds."""
         assert self._gpus is not None
         if self._gpus.process != os.getpid():  # NVML does not survive a fork
             self.open()
         return self._gpus.read(at)
 
     def devices(self) -> Iterable[Device]:
-        """Return the GPUs and instances."""
         return self._gpus.devices() if self._gpus else ()
 
     def processes(self) -> Iterable[DeviceProcess] | None:
-        """Return the processes on all GPUs."""
         return self._gpus.processes() if self._gpus else None
 
     def activity(self) -> Iterable[DeviceActivity]:
-        """Return what all GPUs did since the last call."""
         return self._gpus.activity() if self._gpus else ()
 
     def describe(self) -> str:
-        """Return the GPU models, the driver version, and how the process tree was found."""
         return self._gpus.describe() if self._gpus else ""
 
     def close(self) -> None:
-        """Close NVML."""
         if self._gpus:
             self._gpus.close()
             self._gpus = None

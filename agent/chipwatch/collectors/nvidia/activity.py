@@ -1,4 +1,4 @@
-"""How much a GPU or a MIG instance worked since the last reading, for processors: they need all of the time."""
+"""Share of all the time in which a GPU or a MIG instance worked since the last reading, for processors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ SAMPLES, COUNTER, POINT = "driver samples", "GPM", "point value"
 
 
 class Activity:
-    """What a GPU and its instances did between two readings; used by the collector's thread."""
+    """The activity of a GPU and its instances between two readings; used by the collector's thread."""
 
     def __init__(self, gpu: Gpu) -> None:
-        """Take the GPU."""
         self._gpu = gpu
         self._last: int | None = None
         self._sampled_until = 0
@@ -34,10 +33,10 @@ class Activity:
         self._thermal = self._joules = 0.0
         self._gpm: Gpm | None = None
         self.basis = ""
-        """How the utilization was measured."""
+        """The way in which the utilization was measured."""
 
     def read(self, now: int) -> Iterator[DeviceActivity]:
-        """Yield what each part did since the last call, at `now` (monotonic ns); raise Lost."""
+        """Yield the activity of each part since the last call, at `now` (monotonic ns); raise Lost."""
         gpu = self._gpu
         if gpu.lost or gpu.handle is None:
             self._last, self._sampled_until = None, 0
@@ -59,7 +58,7 @@ class Activity:
             self._gpm.close()
 
     def _active(self, part: Part, now: int) -> tuple[float | None, float | None]:
-        """Return the share of time with work, and how many seconds ago the last of it was, where known."""
+        """Return the share of time with work, and the seconds since the last work; None where unknown."""
         point = None if part.busy is None else part.busy / 100
         if isinstance(part, Instance):  # NVML has neither samples nor a utilization of it
             self.basis = COUNTER
@@ -105,26 +104,26 @@ class Activity:
             query, gpu = instance.query, self._gpu
             attributes = query.ask("attributes", pynvml.nvmlDeviceGetAttributes_v2, instance.handle)
             count = query.ask("slices", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
-            known = attributes and count
-            instance.slices = min(1.0, attributes.computeInstanceSliceCount / count) if known else 1 / len(gpu.parts)
+            is_known = attributes and count
+            instance.slices = min(1.0, attributes.computeInstanceSliceCount / count) if is_known else 1 / len(gpu.parts)
         return instance.slices
 
 
 def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
     """Return time (microseconds) and percent of the driver's samples that are newer than `since`, oldest first."""
     try:
-        kind, found = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
+        kind, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_NOT_FOUND:
             return []  # none is newer
         raise
     member = MEMBERS[kind]
-    known: dict[int, list[float]] = {}
-    for one in found:
-        at, percent = int(one.timeStamp), float(getattr(one.sampleValue, member))
+    percents: dict[int, list[float]] = {}
+    for sample in samples:
+        at, percent = int(sample.timeStamp), float(getattr(sample.sampleValue, member))
         if at > since and percent <= 100:
-            known.setdefault(at, []).append(percent)
-    return [(at, fmean(same)) for at, same in sorted(known.items())]
+            percents.setdefault(at, []).append(percent)
+    return [(at, fmean(same)) for at, same in sorted(percents.items())]
 
 
 def _integrated(samples: list[tuple[int, float]], since: int) -> tuple[float, float | None]:

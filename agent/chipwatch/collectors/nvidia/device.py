@@ -11,7 +11,7 @@ import pynvml
 
 from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
-from chipwatch.collectors.nvidia.health import Health
+from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
 from chipwatch.collectors.nvidia.query import SECOND, Lost, NvmlQuery
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric
@@ -45,7 +45,7 @@ class Part:
     metrics: PartMetrics
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
-        """Take the handle; `dims` has `gpu`, and `mig` for an instance."""
+        """`dims` has `gpu`, and `mig` for an instance."""
         self.handle, self.dims, self.metrics = handle, dims, metrics
         self.query = NvmlQuery(" ".join(f"{key.upper()} {dims[key]}" for key in (GPU, MIG) if key in dims))
         self.detailed = level >= Level.DETAILED
@@ -102,7 +102,7 @@ class Part:
 
 
 class Instance(Part):
-    """A MIG instance, with memory and processes of its own; only GPM reports its utilization."""
+    """A MIG instance, with separate memory and processes; only GPM reports its utilization."""
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
         super().__init__(handle, dims, metrics, level)
@@ -142,10 +142,10 @@ class Gpu(Part):
     def __init__(
         self, handle: Any, dims: Dimensions, metrics: GpuMetrics, level: Level, *, model: str, fields: DriverFields
     ) -> None:
-        """Take the handle, or None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
+        """`handle`: None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)
         self.model, self.number = model, int(dims[GPU])
-        self.health = Health(dims, metrics)
+        self.health = GpuHealth(dims, metrics)
         self.minor: int | None = None
         """Number of its device file, /dev/nvidiaN."""
         self.instances: dict[str, Instance] = {}
@@ -156,12 +156,12 @@ class Gpu(Part):
         self.watts: float | None = None
         self._limit: float | None = None
         self._is_failing = False
-        """Whether most groups of queries failed, the last time that all were asked."""
+        """True if most groups of queries failed, in the last tick that asked all."""
         self._driver = fields
         self._action: str | None = None
         """The recovery action that the driver asks for; None if not known."""
         self._actions: set[str] = set()
-        """All that it has asked for."""
+        """All requested recovery actions so far."""
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
         self._all_fields: dict[tuple[int, int], str] = {}
@@ -194,7 +194,7 @@ class Gpu(Part):
         return [*self.instances.values()] or [self]
 
     def read(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        """Yield all readings, those of the slow path only if `slow`; for a lost GPU only its state."""
+        """Yield all readings, expensive ones only if `slow`; for a lost GPU only its state."""
         for part in (self, *self.instances.values()):
             part.begin(now)
         self.lost, self.joules, self.watts = self.handle is None, None, None
@@ -215,12 +215,12 @@ class Gpu(Part):
             yield self.metrics.state.point(at, 1, self.dims)
 
     def troubles(self) -> list[str]:
-        """Return the error messages of this tick, including those of the instances."""
+        """Return the error messages of this tick, also the instances'."""
         queries = [part.query for part in (self, *self.instances.values())]
         return [*dict.fromkeys(text for query in (*queries, self.health.query) for text in query.troubles.values())]
 
     def close(self) -> None:
-        """Free the driver's resources, including those of the instances."""
+        """Free the driver's resources, also the instances'."""
         super().close()
         for instance in self.instances.values():
             instance.close()
@@ -272,18 +272,18 @@ class Gpu(Part):
         yield from self._activity(at, now, self.handle)
 
     def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        found = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
+        values = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
         for in_kib, in_bytes in LINKS.items():
-            if in_kib in found:
-                found.pop(in_bytes, None)
+            if in_kib in values:
+                values.pop(in_bytes, None)
         if slow:
-            self._action = self._driver.action(found)
+            self._action = self._driver.action(values)
         yield from self._recovery(at)
-        if (value := found.get(MEMORY_TEMPERATURE)) is not None:
+        if (value := values.get(MEMORY_TEMPERATURE)) is not None:
             yield self.metrics.memory_temperature.point(at, value, self.dims)
-        if (value := found.get(ROWS_FAILED)) is not None:
+        if (value := values.get(ROWS_FAILED)) is not None:
             yield self.metrics.rows_failed.point(at, bool(value), self.dims)
-        counted = {n: v for n, v in found.items() if n in self._counters and self._is_counted(n, v, at, now)}
+        counted = {n: v for n, v in values.items() if n in self._counters and self._is_counted(n, v, at, now)}
         for number, value in counted.items():
             metric, unit, dims, life = self._counters[number]
             if self.detailed or metric.level == Level.BASIC:
@@ -291,7 +291,7 @@ class Gpu(Part):
         yield from self._power(at, now, counted.get(ENERGY))
 
     def _recovery(self, at: int) -> Iterator[Datapoint]:
-        """Yield the requested recovery, and what was requested before; a GPU that never needed one has no series."""
+        """Yield the requested recovery, and earlier ones as 0; a GPU that never needed one has no series."""
         if self._action is not None:
             self._actions |= {self._action} - {NONE}
             for action in sorted(self._actions):

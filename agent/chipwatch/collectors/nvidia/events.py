@@ -28,7 +28,7 @@ def address(handle: Any) -> int | None:
 
 class Xids:
     """
-    Counts the Xid errors of each GPU since the agent started; MIG instances have no events of their own.
+    Counts the Xid errors of each GPU since the agent started; MIG instances have no events.
 
     The kernel module queues events for registered clients (nv_post_event of NVIDIA/open-gpu-kernel-modules), so a tick
     reads all events since the last one and no thread has to wait. On Windows the driver keeps only the last event.

@@ -32,7 +32,7 @@ class DriverFields:
     """The fields that one version of the driver has; none of them if the version is not a number."""
 
     def __init__(self, version: str) -> None:
-        """Take the version, such as 580.82.07."""
+        """`version`: such as 580.82.07."""
         match = re.match(r"(\d+)(?:\.(\d+))?", version)
         self._driver = driver = (int(match[1]), int(match[2] or 0)) if match else (0, 0)
         first = 251 if (575, 0) <= driver < (580, 82) else 269
@@ -40,10 +40,10 @@ class DriverFields:
         """Reasons of slowdowns by number; at 570 the numbers 251 to 253 mean something else."""
         has_status = driver >= (560, 0) or (550, 89) <= driver < (555, 0)
         self.recovery = (RECOVERY,) if driver >= (570, 0) else (RESET, DRAIN) if has_status else ()
-        """Fields that tell which recovery action the GPU needs."""
+        """Fields with the recovery action that the GPU needs."""
 
     def action(self, fields: Mapping[int, float]) -> str | None:
-        """Return the recovery action that the fields ask for, None if they do not tell."""
+        """Return the recovery action in the fields, None if they have none."""
         if (value := fields.get(RECOVERY)) is not None:
             number = int(value)
             if number < len(ACTIONS) and self._driver[0] >= ACTIONS[number][0]:

@@ -23,7 +23,7 @@ class Gpm:
     """
 
     def __init__(self, query: NvmlQuery, ids: Iterable[int], instance: int | None = None) -> None:
-        """Take the ids of the metrics, and the id of the MIG instance to sample; None for the whole GPU."""
+        """`ids` of the metrics; `instance`: id of the MIG instance to sample, None for the whole GPU."""
         self._query, self._instance = query, instance
         self._request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
         for n, number in enumerate(ids):

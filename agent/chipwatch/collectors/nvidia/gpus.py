@@ -161,7 +161,7 @@ class Gpus:
                     yield from processes(part)
 
     def activity(self) -> Iterator[DeviceActivity]:
-        """Yield what all GPUs and instances did since the last call."""
+        """Yield the activity of all GPUs and instances since the last call."""
         for uuid, gpu in self._gpus.items():
             if uuid not in self._activity:
                 self._activity[uuid] = Activity(gpu)
@@ -176,10 +176,10 @@ class Gpus:
             parts.append(f"{instances} MIG instances")
         if lost := sum(gpu.lost for gpu in self._gpus.values()):
             parts.append(f"{lost} lost")
-        known = self._config.proc / "driver/nvidia/gpus"
-        if known.is_dir() and (listed := len(list(known.iterdir()))) > self._count:
-            parts.append(f"{known} lists {listed}, NVML {self._count}")
-        if bases := {one.basis: None for one in self._activity.values()}:
+        folder = self._config.proc / "driver/nvidia/gpus"
+        if folder.is_dir() and (listed := len(list(folder.iterdir()))) > self._count:
+            parts.append(f"{folder} lists {listed}, NVML {self._count}")
+        if bases := {activity.basis: None for activity in self._activity.values()}:
             parts.append(f"utilization of jobs by {' and '.join(filter(None, bases))}")
         if self._tree:
             parts.append(f"the process tree is {self._tree.method}")
@@ -217,14 +217,14 @@ class Gpus:
         return True
 
     def _free(self, uuid: str) -> None:
-        """Free what the driver keeps for a GPU."""
+        """Free the driver's resources of a GPU."""
         with suppress(pynvml.NVMLError):
             self._gpus[uuid].close()
             if uuid in self._activity:
                 self._activity[uuid].close()
 
     def _find(self) -> None:
-        """Find the GPUs; those that are no longer found are lost. Raise Unavailable."""
+        """Find the GPUs; a GPU that is missing now is lost. Raise Unavailable."""
         now = self._clock()
         self._find_at = now + SEARCH
         are_lost = bool(self._gpus) and all(gpu.lost for gpu in self._gpus.values())
@@ -232,26 +232,26 @@ class Gpus:
             return
         self._count = call_driver(pynvml.nvmlDeviceGetCount)
         listed = [_listed(index) for index in range(self._count)]
-        answered = {one.uuid for one in listed if isinstance(one, _Listed)}
-        failed = {index for index, one in enumerate(listed) if not isinstance(one, _Listed)}
+        answered = {entry.uuid for entry in listed if isinstance(entry, _Listed)}
+        failed = {index for index, entry in enumerate(listed) if not isinstance(entry, _Listed)}
         vacant = {
             gpu.number: uuid for uuid, gpu in self._gpus.items() if uuid not in answered and gpu.number not in failed
         }
-        found = []
-        for index, one in enumerate(listed):
-            if not isinstance(one, _Listed):
-                gpu = self._failed_at(index, one)
+        gpus = []
+        for index, entry in enumerate(listed):
+            if not isinstance(entry, _Listed):
+                gpu = self._failed_at(index, entry)
             else:
                 place = index if index in vacant else next(iter(vacant), None) if are_lost else None
-                gpu = self._at(index, one, now, vacant, place)
-            found += [gpu] if gpu else []
+                gpu = self._at(index, entry, now, vacant, place)
+            gpus += [gpu] if gpu else []
         for gpu in self._gpus.values():
-            if gpu not in found:
+            if gpu not in gpus:
                 gpu.handle = None
         if not any(gpu.lost or gpu.handle is None for gpu in self._gpus.values()):
             self._find_at = now + REFRESH
-        self._xids.watch(found)
-        self._problems += [problem for gpu in found for problem in gpu.troubles()]
+        self._xids.watch(gpus)
+        self._problems += [problem for gpu in gpus for problem in gpu.troubles()]
         if not self._gpus:
             wanted = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
             text = "; ".join((f"NVML lists no GPU{wanted}", *self._problems))
@@ -306,7 +306,7 @@ class Gpus:
         count = gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
         if count is None:
             return gpu.instances
-        found: dict[str, Instance] = {}
+        instances: dict[str, Instance] = {}
         for number in range(count):
             try:
                 handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
@@ -316,19 +316,19 @@ class Gpus:
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # no instance has this number
                     gpu.query.failed(f"mig.{number}", "mig", error.value)
-                    found |= {uuid: one for uuid, one in gpu.instances.items() if one.dims[MIG] == str(number)}
+                    instances |= {uuid: old for uuid, old in gpu.instances.items() if old.dims[MIG] == str(number)}
                 continue
             if instance is None:
                 dims = self._dims(uuid, model, gpu=gpu.number, mig=number)
                 instance = Instance(handle, dims, of_instance(*self._config.dimensions), self._level)
                 instance.find_place(gpu.handle)
             instance.handle = handle
-            found[uuid] = instance
-        if found.keys() != gpu.instances.keys():
+            instances[uuid] = instance
+        if instances.keys() != gpu.instances.keys():
             gpu.query.retry()  # whether the GPU is divided changes what it supports
-        for uuid in gpu.instances.keys() - found.keys():
+        for uuid in gpu.instances.keys() - instances.keys():
             gpu.instances[uuid].close()
-        return found
+        return instances
 
     def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
         dims = self._dims(uuid, model, gpu=index)

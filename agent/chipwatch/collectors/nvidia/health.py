@@ -18,7 +18,7 @@ ABSENT: Final = UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 EVERY: Final = 30 * SECOND
 """Interval between readings; a link's state is a call each."""
 HELD: Final = 120 * SECOND
-"""For how long a slowdown has to last: a moment of it is normal under load."""
+"""Least duration of a slowdown: a short one is normal under load."""
 BUSY: Final = 50.0
 """Utilization (%) from which on a GPU does not lower the speed of its PCIe link to save power."""
 MOST_LINKS: Final = 36
@@ -42,7 +42,7 @@ LINK_COUNTS: Final = {
     161: "nvlink_replay", 162: "nvlink_recovery", 163: "nvlink_crc", 213: "nvlink_recovery",
     214: "nvlink_recovery_failed",
 }  # fmt: skip
-"""Counters by field (nvml.h); those of links are asked for each link and added up. 213 and 214 are NVLink 5's."""
+"""Counters by field (nvml.h); links' counters are read for each link and added up. 213 and 214 are NVLink 5's."""
 
 
 def _versioned(call: Callable[[Any, Any], Any], gpu: Any, *structures: type) -> Any:
@@ -60,9 +60,9 @@ def _versioned(call: Callable[[Any, Any], Any], gpu: Any, *structures: type) -> 
 
 
 def _sram(gpu: Any) -> Mapping[str, bool]:
-    found = _versioned(pynvml.nvmlDeviceGetSramEccErrorStatus, gpu, pynvml.c_nvmlEccSramErrorStatus_v1_t)
-    uncorrected = found.volatileUncParity + found.volatileUncSecDed
-    return {"sram_threshold": found.bThresholdExceeded, "sram_uncorrected": uncorrected}
+    sram = _versioned(pynvml.nvmlDeviceGetSramEccErrorStatus, gpu, pynvml.c_nvmlEccSramErrorStatus_v1_t)
+    uncorrected = sram.volatileUncParity + sram.volatileUncSecDed
+    return {"sram_threshold": sram.bThresholdExceeded, "sram_uncorrected": uncorrected}
 
 
 def _dram(gpu: Any) -> Mapping[str, bool]:
@@ -71,14 +71,14 @@ def _dram(gpu: Any) -> Mapping[str, bool]:
 
 def _fabric(gpu: Any) -> Mapping[str, bool]:
     structures = pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t
-    found = _versioned(pynvml.nvmlDeviceGetGpuFabricInfoV, gpu, *structures)
-    if not (state := found.state & 0xFF):  # a byte in nvml.h, and padding
+    fabric = _versioned(pynvml.nvmlDeviceGetGpuFabricInfoV, gpu, *structures)
+    if not (state := fabric.state & 0xFF):  # a byte in nvml.h, and padding
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    summary, mask = getattr(found, "healthSummary", 0), found.healthMask
+    summary, mask = getattr(fabric, "healthSummary", 0), fabric.healthMask
     bandwidth, recovery, route, timeout, partition = (mask >> shift & 3 for shift in (0, 2, 4, 6, 12))
-    wrong = mask >> 8 & 15  # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION: 0 not told, 1 none, 4 no partition
+    wrong = mask >> 8 & 15  # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION: 0 unknown, 1 none, 4 no partition
     return {
-        "fabric_failed": state == 1 or (state == 3 and found.status != 0),  # not started; ended by an error
+        "fabric_failed": state == 1 or (state == 3 and fabric.status != 0),  # not started; ended by an error
         "fabric_starting": state == 2,
         "fabric_unhealthy": summary == 2 or route == 1 or timeout == 1 or wrong not in (0, 1, 4),
         "fabric_limited": summary == 3 or bandwidth == 1 or recovery == 1,
@@ -87,7 +87,7 @@ def _fabric(gpu: Any) -> Mapping[str, bool]:
 
 
 def _width(gpu: Any) -> Mapping[str, bool]:
-    """Compare with what both ends of the link can do, which is what NVML calls the maximum."""
+    """Compare with the width that both ends of the link can use, which NVML calls the maximum."""
     now, most = pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
     return {"pcie_narrow": 0 < now < most}
 
@@ -113,14 +113,13 @@ QUERIES: Final[Mapping[str, tuple[str, Callable[[Any], Mapping[str, bool]]]]] = 
     "fabric": ("c_nvmlGpuFabricInfo_v3_t", _fabric),
     "width": ("nvmlDeviceGetMaxPcieLinkWidth", _width),
 }  # fmt: skip
-"""Query -> what nvidia-ml-py must have for it, and the faults that it tells."""
+"""Query -> the name that nvidia-ml-py must have for it, and the function that returns its faults."""
 
 
-class Health:
-    """The faults of one GPU; each is absent where this driver does not tell it."""
+class GpuHealth:
+    """The faults of one GPU; a fault that this driver does not report is absent."""
 
     def __init__(self, dims: Dimensions, metrics: GpuMetrics) -> None:
-        """Take the dimensions of the GPU's points."""
         self.query = NvmlQuery(f"GPU {dims[GPU]}")
         self._dims, self._metrics = dims, metrics
         self._due = self._retry_at = 0
@@ -169,16 +168,16 @@ class Health:
         return {"pcie_slow": now < most}
 
     def _slowdowns(self, gpu: Any, now: int) -> dict[str, bool]:
-        """Return which slowdowns have lasted; one that has not yet is left out, since it may."""
+        """Return which slowdowns have lasted; one that is shorter so far is left out."""
         reasons = self.query.ask("reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu)
-        found = {}
+        lasting = {}
         for fault, mask in SLOWDOWNS.items() if reasons is not None else ():
             if not reasons & mask:
                 self._slow_since.pop(fault, None)
-                found[fault] = False
+                lasting[fault] = False
             elif now - self._slow_since.setdefault(fault, now) >= HELD:
-                found[fault] = True
-        return found
+                lasting[fault] = True
+        return lasting
 
     def _counts(self, gpu: Any, now: int, links: int, faults: dict[str, bool]) -> dict[str, float]:
         """Return the counters that the driver has; add the rate of bit errors to `faults`."""
@@ -222,18 +221,18 @@ class Peers:
     """
     Compares GPUs of one model: each should have as many NVLinks up as any of them has had.
 
-    NVML tells only which links are up; on a card with a bridge, or with none, some are down for good.
+    NVML reports only which links are up; on a card with a bridge, or with none, some are always down.
     """
 
     def __init__(self) -> None:
         self._most: dict[str, int] = {}
 
-    def read(self, at: int, gpus: Iterable[tuple[str, Health]]) -> Iterator[Datapoint]:
+    def read(self, at: int, gpus: Iterable[tuple[str, GpuHealth]]) -> Iterator[Datapoint]:
         """Yield for each GPU whether it has fewer, and whether it has none; nothing for models without links."""
-        known = [(model, health, health.links) for model, health in gpus if health.links is not None]
-        for model, _, links in known:
+        linked = [(model, health, health.links) for model, health in gpus if health.links is not None]
+        for model, _, links in linked:
             self._most[model] = max(links, self._most.get(model, 0))
-        for model, health, links in known:
+        for model, health, links in linked:
             if most := self._most[model]:
                 yield health.fault(at, "nvlink_down", 0 < links < most)
                 yield health.fault(at, "nvlink_none", not links)

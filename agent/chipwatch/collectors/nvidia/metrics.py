@@ -88,7 +88,7 @@ class GpuMetrics(PartMetrics):
         self.rows_failed = gauge(
             "gpu.rows.failed", "1", "1: a faulty row of memory could not be replaced.", DETAILED, keys)
         self.fault = gauge(
-            "gpu.fault", "1", "1: the driver reports this fault; 0: it reports that there is none.", Level.ALL,
+            "gpu.fault", "1", "1: the driver reports this fault; 0: it reports none.", Level.ALL,
             (*keys, "fault"))
         self.link_errors = counter(
             "gpu.link.errors", "{error}", "Errors of the GPU's links: NVLink, PCIe, C2C.", Level.ALL, (*keys, "kind"))
@@ -114,4 +114,4 @@ def of_instance(*further: str) -> PartMetrics:
 THROTTLES: Final = {
     74: "power", 75: "thermal", 76: "sync_boost", 77: "board_limit", 78: "low_utilization", 79: "reliability",
 }  # fmt: skip
-"""NVML_FI_DEV_PERF_POLICY_*, in ns; those of hardware slowdowns differ between drivers: fields.SLOWDOWNS."""
+"""NVML_FI_DEV_PERF_POLICY_*, in ns; the fields of hardware slowdowns differ between drivers: fields.SLOWDOWNS."""

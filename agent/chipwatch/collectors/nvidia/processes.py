@@ -28,30 +28,30 @@ class Tree:
     """
     Finds the process tree on GPUs by the pids that the driver reports, and reads its usage.
 
-    Drivers report the machine's pids, newer ones those of the caller's PID namespace; in a container they may report
+    Drivers report the machine's pids, newer ones the pids of the caller's namespace; in a container they may report
     no pid or no memory. There, a GPU whose device file a member has open counts as used by the tree alone.
     """
 
     def __init__(self, config: Where, pid: int) -> None:
-        """Raise ProcessLookupError if there is no process `pid`."""
+        """Raise ProcessLookupError without a process `pid`."""
         self._proc = config.proc
         self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
         self._contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
-        """Whether this process is not in the machine's initial PID namespace."""
+        """True if this process is outside the machine's initial PID namespace."""
         self._members: frozenset[int] = frozenset()
         self._pids: frozenset[int] = frozenset()
         """The pids that the driver may report for the members, as of the last refresh."""
         self._open: set[str] | None = None
         """The GPUs' device files that members have open; None: not read yet in this tick."""
         self.method = NOWHERE
-        """How the tree was found on a GPU."""
+        """The way in which the tree was found on a GPU."""
 
     def refresh(self) -> None:
         """Read the members of the tree."""
         self.method, self._open = NOWHERE, None
         members = self._members = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
-        # If /proc is not that of our own namespace, a member has one pid there and another one here.
+        # If /proc belongs to another namespace than ours, a member has one pid there and another one here.
         depth = self._depth
         numbers = [self._numbers(pid) for pid in members] if depth > 0 else []
         self._pids = members | {pids[depth] for pids in numbers if len(pids) > depth}
@@ -77,12 +77,7 @@ class Tree:
 
     def _busy(self, part: Part, *, alone: bool) -> float | None:
         """Return the utilization by the tree since the last reading in percent, or None."""
-        samples = part.query.ask("processes.utilization", _samples, part)
-        if samples is None:
-            return None
-        first = part.sampled_until is None
-        part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
-        if first:  # the samples cover an unknown time
+        if (samples := _new_samples(part)) is None:
             return None
         shares = {int(sample.pid): int(sample.smUtil) for sample in samples}
         mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
@@ -126,12 +121,19 @@ def _running(part: Part) -> dict[int, int | None]:
 
 def processes(part: Part) -> Iterator[DeviceProcess]:
     """Yield the processes on the part, with the share that each used since the last call; raise Lost."""
-    first = part.sampled_until is None
-    samples = part.query.ask("processes.utilization", _samples, part) or ()
-    part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
-    shares = {} if first else {int(sample.pid): float(sample.smUtil) for sample in samples if sample.smUtil <= 100}
+    samples = _new_samples(part) or ()
+    shares = {int(sample.pid): float(sample.smUtil) for sample in samples if sample.smUtil <= 100}
     for pid, memory in _running(part).items():
         yield DeviceProcess(part.dims, pid, memory, shares.get(pid))
+
+
+def _new_samples(part: Part) -> list[Any] | None:
+    """Return the samples since the last call; None if the driver has none, or if they cover an unknown time."""
+    if (samples := part.query.ask("processes.utilization", _samples, part)) is None:
+        return None
+    is_first = part.sampled_until is None
+    part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
+    return None if is_first else list(samples)
 
 
 def _samples(part: Part) -> list[Any]:

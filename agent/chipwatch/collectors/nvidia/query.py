@@ -31,7 +31,6 @@ class NvmlQuery:
     """
 
     def __init__(self, device: str) -> None:
-        """Take the name of the device in messages."""
         self._device = device
         self._retry_at: dict[Hashable, int] = {}
         self._now = 0
@@ -40,16 +39,16 @@ class NvmlQuery:
         self.answered: set[str] = set()
         """Groups with an answer in this tick."""
         self.broken: set[str] = set()
-        """Groups with a failure in this tick, other than for want of support or permission."""
+        """Groups with a failure in this tick, other than missing support or permission."""
         self.reset = False
-        """Whether the device reported in this tick that it needs a reset."""
+        """True if the device reported in this tick that it needs a reset."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
         self._now, self.troubles, self.answered, self.broken, self.reset = now, {}, set(), set(), False
 
     def retry(self) -> None:
-        """Ask at once what was not supported: the device has changed."""
+        """Repeat unsupported queries at once: the device has changed."""
         self._retry_at.clear()
 
     def ask(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
@@ -66,7 +65,7 @@ class NvmlQuery:
 
     def fields(self, handle: Any, names: Mapping[tuple[int, int], str]) -> dict[int, float]:
         """Return the available fields by number; `names` maps (number, scope) to a query name. Raise Lost."""
-        now, retry_at, found = self._now, self._retry_at, {}
+        now, retry_at, values = self._now, self._retry_at, {}
         wanted = [key for key in names if now >= retry_at.get(key, 0)]
         answers = self.ask("fields", pynvml.nvmlDeviceGetFieldValues, handle, wanted) if wanted else None
         self.answered.discard("fields")  # each field has its own answer
@@ -75,8 +74,8 @@ class NvmlQuery:
                 self.failed(key, names[key], code)
             else:
                 self.answered.add(names[key])
-                found[key[0]] = getattr(got.value, MEMBERS[got.valueType])
-        return found
+                values[key[0]] = getattr(got.value, MEMBERS[got.valueType])
+        return values
 
     def failed(self, key: Hashable, name: str, code: int) -> None:
         """Handle the error `code` of a query; raise Lost."""

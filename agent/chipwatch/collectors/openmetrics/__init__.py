@@ -15,12 +15,11 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
 from chipwatch.datapoint import Datapoint
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
-from chipwatch.host.exposition import Answer
+from chipwatch.host.exposition import ScrapeResponse
 
 if TYPE_CHECKING:
     from chipwatch.collectors.openmetrics.fetch import Scraper
@@ -34,7 +33,7 @@ class _Source:
 
     def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper, readings: _Answers) -> None:
         self.name, self.endpoint = name, endpoint
-        self.reader = Reader(name, endpoint)
+        self.reader = PageReader(name, endpoint)
         self.series: int | None = None
         self.is_waiting = False
         self.call = BlockingCall(self._scrape, f"scrape {name}")
@@ -70,11 +69,11 @@ class _Source:
             self._readings.put((self, str(why)))
 
 
-_Answers = SimpleQueue[tuple[_Source, Answer | str]]
+_Answers = SimpleQueue[tuple[_Source, ScrapeResponse | str]]
 
 
 class OpenmetricsCollector(Collector):
-    """Scrapes each endpoint on a thread of its own; a failing endpoint loses only its own points."""
+    """Scrapes each endpoint on a separate thread; a failing endpoint loses only its own points."""
 
     dynamic = True
     """The pages determine the metrics; `metrics` is empty."""
@@ -105,17 +104,16 @@ class OpenmetricsCollector(Collector):
         self._readings: _Answers = SimpleQueue()
 
     def open(self) -> None:
-        """Prepare the endpoints; raise Unavailable if none is configured."""
         self.close()
         if not self._config.endpoints:
             raise Unavailable("no endpoint is configured: add a table [collectors.openmetrics.endpoints.NAME]")
         from chipwatch.collectors.openmetrics.fetch import Scraper  # noqa: PLC0415  # loads http.client
 
         self._readings = SimpleQueue()
-        self._sources = [_Source(name, of, Scraper(of), self._readings) for name, of in self._config.endpoints.items()]
+        endpoints = self._config.endpoints.items()
+        self._sources = [_Source(name, endpoint, Scraper(endpoint), self._readings) for name, endpoint in endpoints]
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the points of the pages that have arrived; raise PartlyCollected for failed scrapes."""
         now = time.monotonic()
         asked = {source for source in self._sources if source.ask(now, self._config.interval)}
         problems: list[str] = []
@@ -127,13 +125,13 @@ class OpenmetricsCollector(Collector):
                 source.series = len(points)
                 yield from points
             problems += map(source.message, troubles)
-        problems += [of.message("a scrape does not return") for of in self._sources if of.overdue(now)]
+        problems += [source.message("a scrape does not return") for source in self._sources if source.overdue(now)]
         if problems:
             raise PartlyCollected(problems)
 
-    def _answers(self, asked: set[_Source], deadline: float) -> dict[_Source, Answer | str]:
+    def _answers(self, asked: set[_Source], deadline: float) -> dict[_Source, ScrapeResponse | str]:
         """Return the last answer of each endpoint; wait until the deadline for those in `asked`."""
-        answers: dict[_Source, Answer | str] = {}
+        answers: dict[_Source, ScrapeResponse | str] = {}
         while True:
             try:
                 left = deadline - time.monotonic() if asked - answers.keys() else 0
@@ -143,12 +141,11 @@ class OpenmetricsCollector(Collector):
             answers[source], source.is_waiting = answer, False
 
     def describe(self) -> str:
-        """Return the endpoints and the number of series of each."""
-        names = [f"{of.name} ({'no page' if of.series is None else f'{of.series} series'})" for of in self._sources]
+        series = {source.name: source.series for source in self._sources}
+        names = [f"{name} ({'no page' if count is None else f'{count} series'})" for name, count in series.items()]
         return f"{len(names)} endpoint{'s' * (len(names) != 1)}: {', '.join(names)}" if names else ""
 
     def close(self) -> None:
-        """End each thread after its current scrape."""
         for source in self._sources:
             source.call.close()
         self._sources = []

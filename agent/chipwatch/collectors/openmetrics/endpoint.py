@@ -1,4 +1,4 @@
-"""The configuration of one endpoint, and the filter of its series."""
+"""The configuration of one endpoint, the filter of its series, and the reader of its pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from chipwatch.host import exposition
 from chipwatch.net.faults import header_fault, url_fault
 
 Filters = tuple[str, ...] | Mapping[str, Mapping[str, str]]
@@ -48,7 +49,7 @@ class Endpoint:
         """Raise ValueError for an invalid value."""
         if fault := url_fault(self.url):
             raise ValueError(f"url: {fault}")
-        Filter(self.filters)
+        MetricFilter(self.filters)
         for key, seconds in (("interval", self.interval), ("timeout", self.timeout)):
             if seconds is not None and not 0 < seconds <= 86400:
                 raise ValueError(f"{key}: expected seconds above 0, at most 86400, got {seconds:g}")
@@ -75,7 +76,7 @@ def _fault_of(name: str, value: str | Mapping[str, str]) -> str | None:
     return header_fault(name, value if isinstance(value, str) else "", RESERVED)
 
 
-class Filter:
+class MetricFilter:
     """
     Selects series in one of W&B's two forms: a list of regexes, or a table of regexes to regexes of labels.
 
@@ -104,3 +105,23 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as problem:
         raise ValueError(f"filters: {text!r} is not a regular expression: {problem}") from None
+
+
+class PageReader(exposition.ExpositionReader):
+    """Adds the dimension `endpoint`, and selects series by the endpoint's filters."""
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        chosen = MetricFilter(endpoint.filters)
+
+        def takes(metric: str, labels: Mapping[str, str]) -> bool:
+            return chosen.takes(f"{name}.{metric}", labels)
+
+        def dims(labels: dict[str, str]) -> Mapping[str, str]:
+            if "endpoint" in labels:
+                theirs = "exported_endpoint"
+                while theirs in labels:
+                    theirs = f"exported_{theirs}"
+                labels[theirs] = labels.pop("endpoint")
+            return {**labels, "endpoint": name}
+
+        super().__init__(endpoint.max_series, dims, takes)

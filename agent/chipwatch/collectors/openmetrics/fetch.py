@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.errors import Refused, Retryable
-from chipwatch.host.exposition import Answer
+from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.net.faults import is_printable
 from chipwatch.net.http_client import ClientTls, HttpClient
 
@@ -31,7 +31,7 @@ class Scraper:
         most, option = of.max_bytes, "max_bytes"
         self._client = HttpClient(of.url, timeout=of.timeout, max_bytes=most, tls=tls, direct=True, bytes_option=option)
 
-    def scrape(self) -> Answer:
+    def scrape(self) -> ScrapeResponse:
         """Return the page; raise Failed."""
         try:
             status, headers, body, _ = self._client.request("GET", "", None, self._headers())
@@ -54,7 +54,7 @@ class Scraper:
         page = _unpacked(body, most) if "gzip" in coding else body
         if len(page) > most:
             raise Failed(f"the answer has more than {most} bytes (max_bytes)")
-        return Answer(page, kind == "application/openmetrics-text", is_whole)
+        return ScrapeResponse(page, kind == "application/openmetrics-text", is_whole)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip", "Connection": "close", "User-Agent": "chipwatch"}

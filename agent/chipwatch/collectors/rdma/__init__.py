@@ -2,7 +2,7 @@
 InfiniBand, RoCE and EFA ports, from sysfs.
 
 Each driver has other counters (Documentation/ABI/stable/sysfs-class-infiniband of Linux), so every file that is there
-is read. A counter may cost a command to the card's firmware: hence an interval of its own, and only the files that the
+is read. A counter may cost a command to the card's firmware: hence a separate interval, and only the files that the
 level needs.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.rdma.counters import ACTIVE, ERRORS, METRICS, RATE, STATE, Series, plan
+from chipwatch.collectors.rdma.counters import ACTIVE, ERRORS, METRICS, RATE, STATE, CounterSeries, plan
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.counters import Counters
@@ -30,7 +30,7 @@ SETTINGS: Final = frozenset({"lifespan"})
 WHOLE: Final = "all"
 """The dimension `port` of counters that the driver has for the device as a whole."""
 REFUSALS: Final = 3
-"""So many files that fail before one is read: the firmware refuses, and each further question floods the kernel log."""
+"""If so many files fail before one is read, the firmware refuses; each further reading would add to the kernel log."""
 
 
 class _Port:
@@ -46,11 +46,11 @@ class _Port:
         paths = (path for turn in zip_longest(*folders) for path in turn if path)
         self.files = {path.name: str(path) for path in paths if path.name not in {*SETTINGS, *leave_out}}
         self._known: set[str] = set()
-        self._series: list[Series] = []
+        self._series: list[CounterSeries] = []
         self._retry: dict[str, Backoff] = {}
 
     def gauges(self, at: int) -> Iterator[Datapoint]:
-        """Yield state and rate; a missing file costs itself. Raise OSError if the port refuses or is gone."""
+        """Yield state and rate; a missing file loses only its value. Raise OSError if the port refuses or is gone."""
         if self.dims["port"] != WHOLE:
             self._folder.stat()
             if state := _content(self._folder / "state", FileNotFoundError):
@@ -61,14 +61,14 @@ class _Port:
                 yield RATE.point(at, float(rate), self.dims)
 
     def counters(self, at: int, now: float, level: Level) -> Iterator[Datapoint]:
-        """Yield the counters; a file that fails costs itself. Raise OSError if the first REFUSALS files fail."""
+        """Yield the counters; a failed file loses only its value. Raise OSError if the first REFUSALS files fail."""
         values = self._read(now)
         if not values.keys() <= self._known:
             if self._known:  # a counter may come from another file now
                 self._counters.restart()
             self._known.update(values)
-            known = [name for name in self.files if name in self._known]
-            self._series = [series for series in plan(known, self.dims) if series.metric.level <= level]
+            readable_files = [name for name in self.files if name in self._known]
+            self._series = [series for series in plan(readable_files, self.dims) if series.metric.level <= level]
         for metric, dims, files, factor in self._series:
             readable = {name: values[name] for name in files if name in values}
             if metric is ERRORS and readable:
@@ -121,7 +121,7 @@ class _Device:
         return not self._backoff.allows(now)
 
     def points(self, at: int, now: float) -> Iterator[Datapoint]:
-        """Yield what can be read; raise OSError with what the device refuses."""
+        """Yield all readable values; raise OSError with the reason if the device refuses."""
         try:
             for port in self._parts:
                 yield from port.gauges(at)
@@ -133,11 +133,11 @@ class _Device:
 
 
 class RdmaCollector(Collector):
-    """Reads the ports of all RDMA devices, at an interval of its own."""
+    """Reads the ports of all RDMA devices, at a separate interval."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What may be set under [collectors.rdma]."""
+        """The options of [collectors.rdma]."""
 
         every: float = 15.0
         """Seconds between two readings, at least; each one costs commands to the firmware of the cards."""
@@ -151,7 +151,6 @@ class RdmaCollector(Collector):
     state: Path | None = None
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
-        """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._folder = config.sys / "class/infiniband"
         self._devices: dict[str, _Device] = {}
@@ -159,7 +158,6 @@ class RdmaCollector(Collector):
         self._kept: LastValues | None = None
 
     def open(self) -> None:
-        """Find the devices; raise Unavailable if there is none."""
         self._pace = Pace(self._config.every, self._clock)
         self.close()
         self._devices, self._kept = {}, LastValues(self.state, "rdma", self._config.proc)
@@ -194,7 +192,6 @@ class RdmaCollector(Collector):
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Return the names of the devices."""
         names = list(self._devices)
         return ", ".join(names[:8]) + " …" * (len(names) > 8)
 

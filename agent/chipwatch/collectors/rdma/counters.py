@@ -1,4 +1,4 @@
-"""What the counters of the drivers are to us; each driver has other ones."""
+"""The drivers' counters as our metrics; each driver has other ones."""
 
 from __future__ import annotations
 
@@ -9,35 +9,30 @@ from typing import Final, NamedTuple
 from chipwatch.datapoint import Dimensions, Level, Metric, counter, gauge
 
 PORT: Final = ("device", "port")
+# fmt: off
 STATE: Final = gauge("rdma.state", "1", "Whether the port is active: 1, else 0.", dims=PORT)
 RATE: Final = gauge("rdma.rate", "Gbit/s", "Rate of the link.", dims=PORT)
 ACTIVE: Final = gauge("rdma.ports.active", "{port}", "Number of active ports.")
 SENT: Final = counter("rdma.sent", "By", "Sent by the port.", dims=PORT)
 RECEIVED: Final = counter("rdma.received", "By", "Received by the port.", dims=PORT)
 PACKETS: Final = counter(
-    "rdma.packets", "{packet}", "Packets that the port sent or received.", Level.DETAILED, (*PORT, "direction")
-)
+    "rdma.packets", "{packet}", "Packets that the port sent or received.", Level.DETAILED, (*PORT, "direction"))
 ERRORS: Final = counter("rdma.errors", "{error}", "Errors and discarded packets of the link, all kinds.", dims=PORT)
 DETAIL: Final = counter(
-    "rdma.errors.detail", "{error}", "Errors of one kind, under the driver's name.", Level.DETAILED, (*PORT, "error")
-)
+    "rdma.errors.detail", "{error}", "Errors of one kind, under the driver's name.", Level.DETAILED, (*PORT, "error"))
 DOWNED: Final = counter("rdma.link.downed", "{event}", "How often the link went down.", dims=PORT)
 RETRANSMITS: Final = counter(
-    "rdma.retransmits", "{packet}", "Retransmissions, or the events that cause one, as the card counts.", dims=PORT
-)
+    "rdma.retransmits", "{packet}", "Retransmissions, or the events that cause one, as the card counts.", dims=PORT)
 CONGESTION: Final = counter(
-    "rdma.congestion", "{packet}", "Packets that notify of congestion.", Level.DETAILED, (*PORT, "kind")
-)
+    "rdma.congestion", "{packet}", "Packets that notify of congestion.", Level.DETAILED, (*PORT, "kind"))
 WAIT: Final = counter(
-    "rdma.wait", "{tick}", "Ticks of the card in which the port had data to send and could not.", Level.DETAILED, PORT
-)
+    "rdma.wait", "{tick}", "Ticks of the card in which the port had data to send and could not.", Level.DETAILED, PORT)
 SIZES: Final = counter(
-    "rdma.operation.size", "By", "Transferred by one kind of operation.", Level.DETAILED, (*PORT, "operation")
-)
+    "rdma.operation.size", "By", "Transferred by one kind of operation.", Level.DETAILED, (*PORT, "operation"))
 OPERATIONS: Final = counter(
-    "rdma.operations", "{operation}", "Work requests of one kind.", Level.DETAILED, (*PORT, "operation")
-)
+    "rdma.operations", "{operation}", "Work requests of one kind.", Level.DETAILED, (*PORT, "operation"))
 OTHER: Final = counter("rdma.counter", "1", "Any other counter of the driver.", Level.ALL, (*PORT, "counter"))
+# fmt: on
 
 WORDS: Final = re.compile(r"port_(xmit|rcv)_data(_64)?")
 """Counters of units of four bytes."""
@@ -60,7 +55,7 @@ LINK_ERROR: Final = re.compile(
     r"|port_(rcv|xmit)_(constraint_)?errors|port_rcv_remote_physical_errors|port_(rcv|xmit)_discards"
     r"|[rt]x_roce_(errors|discards)|(un)?recoverable_err(ors)?|rx_drops|ip[46]InDiscards|rxVlanErrors"
 )
-"""What ERRORS adds up; an application's own errors, such as a wrong key, are in DETAIL only."""
+"""The counters in ERRORS; an application's own errors, such as a wrong key, are in DETAIL only."""
 ERROR: Final = re.compile(
     r"err|discard|drop|over(run|flow)|ovr|nak|out_of_|exceed|missing|timeout|truncated|noroute|impaired|unresponsive",
     re.IGNORECASE,
@@ -72,7 +67,7 @@ METRICS: Final = (
 )  # fmt: skip
 
 
-class Series(NamedTuple):
+class CounterSeries(NamedTuple):
     """A counter that is the sum of some files."""
 
     metric: Metric
@@ -81,22 +76,22 @@ class Series(NamedTuple):
     factor: int = 1
 
 
-def plan(known: Sequence[str], dims: Dimensions) -> Iterator[Series]:
+def plan(names: Sequence[str], dims: Dimensions) -> Iterator[CounterSeries]:
     """Yield the series that the readable files make."""
     used: set[str] = set()
     for metric, more, choices in FIRST_OF:
         for files in (tuple(choice.split("+")) for choice in choices):
-            if all(name in known for name in files):
+            if all(name in names for name in files):
                 used.update(files)
-                yield Series(metric, dims | more, files, 4 if WORDS.fullmatch(files[0]) else 1)
+                yield CounterSeries(metric, dims | more, files, 4 if WORDS.fullmatch(files[0]) else 1)
                 break
-    if errors := tuple(name for name in known if LINK_ERROR.fullmatch(name)):
-        yield Series(ERRORS, dims, errors)
-    for name in known:
-        if found := OPERATION.fullmatch(name):
-            metric = SIZES if found[2] == "bytes" else OPERATIONS
-            yield Series(metric, dims | {"operation": found[1]}, (name,))
+    if errors := tuple(name for name in names if LINK_ERROR.fullmatch(name)):
+        yield CounterSeries(ERRORS, dims, errors)
+    for name in names:
+        if operation := OPERATION.fullmatch(name):
+            metric = SIZES if operation[2] == "bytes" else OPERATIONS
+            yield CounterSeries(metric, dims | {"operation": operation[1]}, (name,))
         elif ERROR.search(name):
-            yield Series(DETAIL, dims | {"error": name}, (name,))
+            yield CounterSeries(DETAIL, dims | {"error": name}, (name,))
         elif name not in used:
-            yield Series(OTHER, dims | {"counter": name}, (name,))
+            yield CounterSeries(OTHER, dims | {"counter": name}, (name,))

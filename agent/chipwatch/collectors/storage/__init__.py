@@ -1,4 +1,4 @@
-"""Whether storage still works: NVMe drives, file systems that turned read-only, servers of NFS and Lustre."""
+"""Health of storage: NVMe drives, file systems that turned read-only, servers of NFS and Lustre."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
-from chipwatch.host.mounts import Line, parsed
+from chipwatch.host.mounts import MountLine, parsed
 from chipwatch.host.pace import Clock, Pace
 from chipwatch.host.procfs import number, open_kept, text
 
@@ -36,7 +36,7 @@ WRITABLE: Final = frozenset(
 )
 """File systems of disks; others, such as squashfs, are read-only by design."""
 STATES: Final = frozenset({"FULL", "IDLE"})
-"""An import of Lustre that works; IDLE: disconnected for want of requests (lustre/include/lustre_import.h)."""
+"""An import of Lustre that works; IDLE: disconnected without requests (lustre/include/lustre_import.h)."""
 TARGET: Final = re.compile(r"^\s*(target|state): (\S+)$", re.MULTILINE)
 IMPORTS: Final = ("proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre")
 TIMEOUT: Final = 1.0
@@ -44,11 +44,11 @@ TIMEOUT: Final = 1.0
 
 
 class StorageCollector(Collector):
-    """Reads the health of local and remote storage, at an interval of its own; touches no file system."""
+    """Reads the health of local and remote storage, at a separate interval; touches no file system."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What may be set under [collectors.storage]."""
+        """The options of [collectors.storage]."""
 
         every: float = 15.0
         """Seconds between two readings, at least."""
@@ -58,7 +58,6 @@ class StorageCollector(Collector):
     metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *nfs.METRICS)
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
-        """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._pace = Pace(config.every, clock)
         # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
@@ -68,7 +67,6 @@ class StorageCollector(Collector):
         self._counters = Counters()
 
     def open(self) -> None:
-        """Raise Unavailable if there is nothing to read."""
         if sys.platform != "linux":
             raise Unavailable("the health of storage is known on Linux only")
         self._pace = Pace(self._config.every, self._clock)
@@ -79,7 +77,6 @@ class StorageCollector(Collector):
             )
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the readings if they are due; raise PartlyCollected if mountstats does not answer."""
         if not self._pace.is_due():
             return
         lines = self._lines()
@@ -97,7 +94,6 @@ class StorageCollector(Collector):
             yield from self._nfs.points(at, self._clock(), counts)
 
     def describe(self) -> str:
-        """Return how much there is of each kind."""
         lines = self._lines()
         kinds = {
             "file system": len(self._disks(lines)),
@@ -108,10 +104,9 @@ class StorageCollector(Collector):
         return ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items() if count)
 
     def close(self) -> None:
-        """End the thread of the blocking call."""
         self._mountstats.close()
 
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[MountLine]:
         try:
             return list(parsed(self._read("mountinfo")))
         except OSError:
@@ -127,15 +122,15 @@ class StorageCollector(Collector):
         finally:
             file.close()
 
-    def _disks(self, lines: Iterable[Line]) -> list[Line]:
+    def _disks(self, lines: Iterable[MountLine]) -> list[MountLine]:
         """Return the first mount of each file system on a disk; bind mounts repeat it."""
-        disks: dict[str, Line] = {}
+        disks: dict[str, MountLine] = {}
         for line in lines:
             if line.mount.type in WRITABLE and "rw" in line.options.split(","):
                 disks.setdefault(line.device, line)
         return list({line.mount.point: line for line in disks.values()}.values())
 
-    def _has_nfs(self, lines: Iterable[Line]) -> bool:
+    def _has_nfs(self, lines: Iterable[MountLine]) -> bool:
         return any(line.mount.type in nfs.TYPES for line in lines)
 
     def _controllers(self) -> list[Path]:
@@ -146,7 +141,7 @@ class StorageCollector(Collector):
         folders = (roots[first] / rest for first, _, rest in (path.partition("/") for path in IMPORTS))
         return [path for folder in folders for path in sorted(folder.glob("*/*/import"))]
 
-    def _read_mountstats(self) -> dict[str, nfs.Counts]:
+    def _read_mountstats(self) -> dict[str, nfs.MountCounts]:
         try:
             return nfs.parsed(self._read("mountstats"))
         except (ValueError, LookupError, ArithmeticError) as problem:
@@ -169,16 +164,16 @@ class StorageCollector(Collector):
     def _lustre_points(self, at: int) -> Iterator[Datapoint]:
         states = {}
         for path in self._imports():
-            found = dict(TARGET.findall(text(path)))
-            if "state" in found:
-                states[found.get("target", path.parent.name).removesuffix("_UUID")] = found["state"] in STATES
+            fields = dict(TARGET.findall(text(path)))
+            if "state" in fields:
+                states[fields.get("target", path.parent.name).removesuffix("_UUID")] = fields["state"] in STATES
         if states:
             yield DISCONNECTED.point(at, sum(not connected for connected in states.values()))
         for target, connected in states.items():
             yield CONNECTED.point(at, int(connected), Dimensions(target=target))
 
 
-def is_read_only(line: Line) -> bool:
+def is_read_only(line: MountLine) -> bool:
     """
     Return whether a file system that is mounted for writing refuses to write.
 

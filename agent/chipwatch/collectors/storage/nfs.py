@@ -25,8 +25,8 @@ REPLIES: Final = {b"tcp": (6, 7), b"rdma": (6, 7), b"udp": (3, 4)}
 """Where the fields of `xprt:` have the requests sent and the answers received (net/sunrpc/xprtsock.c of Linux)."""
 
 
-class Counts(NamedTuple):
-    """What is known of one mount: requests, bytes, and for read, write and other requests their number and time (s)."""
+class MountCounts(NamedTuple):
+    """One mount: requests, bytes, and for read, write and other requests their number and time (s)."""
 
     sent: int
     received: int
@@ -37,7 +37,7 @@ class Counts(NamedTuple):
     operations: dict[str, tuple[int, float]]
 
 
-def parsed(data: bytes) -> dict[str, Counts]:
+def parsed(data: bytes) -> dict[str, MountCounts]:
     """Return the counts by source; of several mounts of one source the first. Raise ValueError or LookupError."""
     counts = {}
     for part in (b"\n" + data).split(b"\ndevice ")[1:]:
@@ -49,7 +49,7 @@ def parsed(data: bytes) -> dict[str, Counts]:
     return counts
 
 
-def _mount(lines: list[bytes]) -> Counts:
+def _mount(lines: list[bytes]) -> MountCounts:
     sent = received = retransmits = timeouts = read = written = 0
     operations = {"read": (0, 0.0), "write": (0, 0.0), "other": (0, 0.0)}
     is_operation = False
@@ -68,7 +68,7 @@ def _mount(lines: list[bytes]) -> Counts:
         elif key == b"bytes":
             read, written = int(fields[4]), int(fields[5])
         is_operation = is_operation or key == b"per-op statistics"
-    return Counts(sent, received, retransmits, timeouts, read, written, operations)
+    return MountCounts(sent, received, retransmits, timeouts, read, written, operations)
 
 
 class _Source:
@@ -79,7 +79,7 @@ class _Source:
         self._counters = Counters()
         self._answered: tuple[int, int, float] | None = None
 
-    def points(self, at: int, now: float, counts: Counts) -> Iterator[Datapoint]:
+    def points(self, at: int, now: float, counts: MountCounts) -> Iterator[Datapoint]:
         """Yield the counts as of `now` (monotonic s)."""
         if self._answered is None or counts.received != self._answered[1]:
             self._answered = counts.sent, counts.received, now
@@ -102,8 +102,8 @@ class Nfs:
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = {}
 
-    def points(self, at: int, now: float, counts: dict[str, Counts]) -> Iterator[Datapoint]:
-        """Yield the points of what `parsed` returned."""
+    def points(self, at: int, now: float, counts: dict[str, MountCounts]) -> Iterator[Datapoint]:
+        """Yield the points of `counts`, as returned by `parsed`."""
         self._sources = {name: self._sources.get(name) or _Source(name) for name in counts}
         for name, source in self._sources.items():
             yield from source.points(at, now, counts[name])

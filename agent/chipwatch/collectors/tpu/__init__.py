@@ -1,8 +1,8 @@
 """
 Google TPUs, read from the runtime in the training process.
 
-libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs; without a workload there
-are no values. message.py encodes and decodes the few messages that are needed of tpu_metric_service.proto:
+libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs, and only then. message.py
+encodes and decodes the few messages that are needed of tpu_metric_service.proto:
 https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Without grpcio the
 SDK of the user's libtpu is used, in a child process. Only the SDK reports the utilization of the tensor cores,
 throttling and the links between chips, so `sdk` adds it to gRPC; it is off by default, because libtpu may serve one
@@ -21,20 +21,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.tpu import sdk, workload
-from chipwatch.collectors.tpu.runtime import (
-    ACTIVITY,
-    CORE,
-    DUTY,
-    IDLE,
-    LINKS,
-    QUEUE,
-    THROTTLE,
-    TOTAL,
-    USED,
-    Found,
-    Service,
-)  # fmt: skip
+from chipwatch.collectors.tpu import runtime, sdk, workload
+from chipwatch.collectors.tpu.runtime import RuntimeService, RuntimeValues
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
@@ -112,17 +100,15 @@ class TpuCollector(Collector):
     level: Level = Level.ALL
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._chips: Chips | None = None
-        self._service: Service | None = None
+        self._service: RuntimeService | None = None
         self._sdk: sdk.Sdk | None = None
         self._counters = Counters()
         self._dims: dict[int, Dimensions] = {}
         self._open: OpenDevices | None = None
 
     def open(self) -> None:
-        """Find TPUs on the PCI bus, then a source of values; raise Unavailable."""
         self.close()
         folder = self._config.sys / "bus/pci/devices"
         chips = find_chips(folder)
@@ -132,9 +118,9 @@ class TpuCollector(Collector):
         if not has_grpc and not libtpu:
             raise Unavailable("neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'")
         detailed = self.level >= Level.DETAILED
-        self._service = Service(self._config.port, self.level) if has_grpc else None
+        self._service = RuntimeService(self._config.port, self.level) if has_grpc else None
         if not has_grpc or (self._config.sdk and detailed):
-            keys = sdk.ONLY_HERE if has_grpc else sdk.NAMES if detailed else (USED, TOTAL, DUTY)
+            keys = sdk.ONLY_HERE if has_grpc else sdk.NAMES if detailed else (runtime.USED, runtime.TOTAL, runtime.DUTY)
             if not libtpu or not libtpu.origin:
                 raise Unavailable("libtpu is not installed; install chipwatch with the extra 'tpu'")
             self._sdk = sdk.Sdk(Path(libtpu.origin).parents[1], tuple(keys), self._config.interval, self._clock)
@@ -146,16 +132,15 @@ class TpuCollector(Collector):
         self._chips = chips
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values of each device from the workload's runtime."""
         assert self._chips is not None
         problems: list[str] = []
-        found = self._service.read(problems) if self._service else {}
+        by_key = self._service.read(problems) if self._service else {}
         if self._sdk:
-            found = {**found, **self._sdk.read(problems)}
-        for metric, index, value in readings(found, self._chips.devices, problems):
+            by_key = {**by_key, **self._sdk.read(problems)}
+        for metric, index, value in readings(by_key, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
-        for link, fault in found.get(LINKS, {}).items():
+        for link, fault in by_key.get(runtime.LINKS, {}).items():
             if 0 <= fault <= 10:
                 yield LINK_FAULT.point(at, fault, Dimensions(link=link))
         if self._service:
@@ -168,22 +153,20 @@ class TpuCollector(Collector):
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes that have a chip's device file open; None without the right to see them."""
         self._open = self._open or OpenDevices(self._config.proc, r"/dev/(accel|vfio/)\d+")
-        if not self._chips or (found := self._open.by_process()) is None:
+        if not self._chips or (files_of := self._open.by_process()) is None:
             return None
-        return [DeviceProcess(dims, pid) for pid, files in found.items() for dims in self._of(files)]
+        return [DeviceProcess(dims, pid) for pid, files in files_of.items() for dims in self._of(files)]
 
     def devices(self) -> Iterable[Device]:
-        """Return the devices by their numbers."""
         return [Device(dims, ids=(f"tpu{index}",)) for index, dims in self._dims.items()]
 
     def _of(self, files: Collection[str]) -> list[Dimensions]:
-        """Return the dimensions of the devices behind files; the numbers of VFIO's files are not those of chips."""
+        """Return the dimensions of the devices behind files; VFIO does not number its files by chip."""
         assert self._chips is not None
         numbers = {int(file[len(ACCEL) :]) for file in files if file.startswith(ACCEL)}
         return [dims for index, dims in self._dims.items() if not numbers or index // self._chips.devices in numbers]
 
     def describe(self) -> str:
-        """Return the chips, the source, and the number of devices that a workload uses."""
         if not self._chips:
             return ""
         devices = f"{len(self._dims)} devices" if self._dims else "no workload so far"
@@ -191,16 +174,15 @@ class TpuCollector(Collector):
         return f"{self._chips.number} chips TPU {self._chips.name}, {sources}, {devices}"
 
     def close(self) -> None:
-        """Close the channel, and end the child process."""
         for source in (self._service, self._sdk):
             if source:
                 source.close()
         self._service, self._sdk, self._chips, self._dims = None, None, None, {}
 
 
-def readings(found: Found, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
+def readings(by_key: RuntimeValues, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
     """Yield metric, device and value; implausible values are left out."""
-    used, total = found.get(USED, {}), found.get(TOTAL, {})
+    used, total = by_key.get(runtime.USED, {}), by_key.get(runtime.TOTAL, {})
     for index, value in sorted(total.items()):
         if 0 < value < math.inf:
             yield MEMORY_TOTAL, index, value
@@ -210,14 +192,15 @@ def readings(found: Found, per_chip: int, problems: list[str]) -> Iterator[tuple
             if 0 < (whole := total.get(index, 0)) < math.inf and value <= whole:
                 yield MEMORY_UTILIZATION, index, min(100.0, 100 * value / whole)  # a quotient is rounded
     try:
-        duty = fan_out(found.get(DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
+        duty = fan_out(by_key.get(runtime.DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
     except ValueError as problem:
         duty = {}
         problems.append(str(problem))
     others = (
-        (DUTY_CYCLE, duty), (TENSORCORE, found.get(CORE, {})), (MEMORY_ACTIVITY, found.get(ACTIVITY, {})),
-        (TENSORCORE_IDLE, found.get(IDLE, {})), (QUEUED, found.get(QUEUE, {})),
-        (THROTTLED, {index: 10 * score for index, score in found.get(THROTTLE, {}).items()}),
+        (DUTY_CYCLE, duty), (TENSORCORE, by_key.get(runtime.CORE, {})),
+        (MEMORY_ACTIVITY, by_key.get(runtime.ACTIVITY, {})), (TENSORCORE_IDLE, by_key.get(runtime.IDLE, {})),
+        (QUEUED, by_key.get(runtime.QUEUE, {})),
+        (THROTTLED, {index: 10 * score for index, score in by_key.get(runtime.THROTTLE, {}).items()}),
     )  # fmt: skip
     for metric, values in others:
         for index, value in sorted(values.items()):

@@ -95,7 +95,7 @@ def queued(data: bytes) -> Values:
 
 def distributions(data: bytes, label: str) -> dict[str, Distribution]:
     """
-    Return the distributions in a MetricResponse by the value of a label, those of one value added up.
+    Return the distributions in a MetricResponse by the value of a label; equal labels are added up.
 
     Without that label its first one counts, as in tpu-info. Raises ValueError if it is malformed.
     """

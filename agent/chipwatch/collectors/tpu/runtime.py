@@ -38,7 +38,7 @@ MULTISLICE: Final = {
     "host_compute": "megascale.mxla_compute_latencies.microsecond.cumulative.distribution",
 }
 """Traffic between slices: names in tpu-info 0.14.2, where only jobs of several slices have them."""
-Found = dict[str, Mapping[Any, float]]
+RuntimeValues = dict[str, Mapping[Any, float]]
 """Values of each metric by the number of the device or chip, or by the name of the link."""
 METHOD: Final = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric"
 HOST: Final = "127.0.0.1"
@@ -46,11 +46,11 @@ CONNECT_TIMEOUT, CALL_TIMEOUT = 0.1, 0.5
 """Seconds."""
 
 
-class Service:
+class RuntimeService:
     """The runtime's gRPC service; grpcio is loaded once the port is open."""
 
     def __init__(self, port: int, level: Level = Level.BASIC) -> None:
-        """Take the port, and the level of metrics to read; only newer runtimes have those above basic."""
+        """Read metrics up to `level`; only newer runtimes have metrics above basic."""
         self._port = port
         self._names = NAMES | (NEWER | MULTISLICE if level >= Level.DETAILED else {})
         self._names |= PROGRAMS_NAME if level >= Level.ALL else {}
@@ -58,7 +58,7 @@ class Service:
         self.distributions: dict[str, Mapping[str, Distribution]] = {}
         """Of the last reading, by key and label."""
 
-    def read(self, problems: list[str]) -> Found:
+    def read(self, problems: list[str]) -> RuntimeValues:
         """Return the values, none without a workload; add errors to `problems`."""
         self.distributions = {}
         if self._channel is None and not self._listens():
@@ -68,12 +68,12 @@ class Service:
         if self._channel is None:  # an old channel waits up to two minutes between attempts
             self._channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
         call = self._channel.unary_unary(METHOD)
-        found: Found = {}
+        by_key: RuntimeValues = {}
         for key, name in self._names.items():
             try:
                 answer: bytes = call(encode(name), timeout=CALL_TIMEOUT)
                 if key in NAMES or key in NEWER:
-                    found[key] = (queued if key == QUEUE else decode)(answer)
+                    by_key[key] = (queued if key == QUEUE else decode)(answer)
                 else:
                     self.distributions[key] = distributions(answer, ORDINAL if key == PROGRAMS else "buffer-size")
             except grpc.RpcError as error:
@@ -88,7 +88,7 @@ class Service:
                     break
             except ValueError as problem:
                 problems.append(f"{name}: {problem}")
-        return found
+        return by_key
 
     def close(self) -> None:
         """Close the channel."""
@@ -98,7 +98,7 @@ class Service:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a workload answered the last reading."""
+        """True if a workload answered the last reading."""
         return self._channel is not None
 
     def _listens(self) -> bool:

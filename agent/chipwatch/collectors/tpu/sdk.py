@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.collectors.tpu.runtime import CORE, DUTY, LINKS, QUEUE, THROTTLE, TOTAL, USED, Found
+from chipwatch.collectors.tpu.runtime import CORE, DUTY, LINKS, QUEUE, THROTTLE, TOTAL, USED, RuntimeValues
 from chipwatch.host.records import ChildReader, own_program
 
 LIMIT: Final = 30
@@ -43,14 +43,14 @@ class Sdk(ChildReader[str, Mapping[Any, float]]):
     name = "libtpu"
 
     def __init__(self, folder: Path, keys: Sequence[str], interval: float, clock: Callable[[], float]) -> None:
-        """Take the folder that has the package libtpu, the keys of NAMES to read, the seconds between two ticks."""
+        """`folder` has the package libtpu; `keys` of NAMES are read; `interval`: seconds between two ticks."""
         self._keys = {NAMES[key]: key for key in keys}
         period = str(max(1.0, interval))
         command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), period, *self._keys]
         super().__init__(command, interval, clock, timeout=LIMIT)
 
-    def _take(self, values: Mapping[str, Any], problems: list[str]) -> Found:
-        readings: Found = {}
+    def _take(self, values: Mapping[str, Any], problems: list[str]) -> RuntimeValues:
+        readings: RuntimeValues = {}
         for name, texts in values.items():
             key = self._keys[name]
             if isinstance(texts, list):

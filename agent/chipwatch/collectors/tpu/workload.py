@@ -1,4 +1,4 @@
-"""Datapoints of what a workload does: the time of its programs, and its traffic between slices."""
+"""Datapoints of a workload: the time of its programs, and its traffic between slices."""
 
 from __future__ import annotations
 
@@ -11,29 +11,19 @@ from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.host.counters import Counters
 
 PROGRAM_TIME: Final = gauge(
-    "tpu.program.time",
-    "s",
-    "Time from queueing a compiled program (HLO) to its start.",
-    Level.ALL,
-    ("tpu", "statistic"),
-)
+    "tpu.program.time", "s", "Time from queueing a compiled program (HLO) to its start.", Level.ALL,
+    ("tpu", "statistic"))  # fmt: skip
 OPERATIONS: Final = counter(
     "tpu.multislice.operations", "{operation}", "Transfers between slices, collectives, and their steps on the host.",
-    Level.DETAILED, ("operation", "size"),
-)  # fmt: skip
+    Level.DETAILED, ("operation", "size"))  # fmt: skip
 OPERATION_TIME: Final = counter(
-    "tpu.multislice.time", "s", "Time of all of these operations.", Level.DETAILED, ("operation", "size")
-)
+    "tpu.multislice.time", "s", "Time of all of these operations.", Level.DETAILED, ("operation", "size"))  # fmt: skip
 RTT: Final = gauge(
     "tpu.multislice.round_trip", "s", "Least round-trip time of a connection to another slice, mean since the start.",
-    Level.DETAILED,
-)  # fmt: skip
+    Level.DETAILED)  # fmt: skip
 RATE: Final = gauge(
-    "tpu.multislice.rate",
-    "Gbit/s",
-    "Rate of delivery to other slices, mean since the start of the job.",
-    Level.DETAILED,
-)
+    "tpu.multislice.rate", "Gbit/s", "Rate of delivery to other slices, mean since the start of the job.",
+    Level.DETAILED)  # fmt: skip
 METRICS: Final = PROGRAM_TIME, OPERATIONS, OPERATION_TIME, RTT, RATE
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
 MICROSECOND: Final = 1e-6

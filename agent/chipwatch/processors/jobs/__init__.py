@@ -1,4 +1,4 @@
-"""Charges the time of accelerators to jobs, by state, and tells why accelerators are idle; see docs/jobs.md."""
+"""Charges the time of accelerators to jobs, by state, and finds why accelerators are idle; see docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, JobFacts, Owner
 from chipwatch.processor import Processor
-from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, Holding, Key, Reading
-from chipwatch.processors.jobs.answer import by_number, of_device, of_job
-from chipwatch.processors.jobs.device import PROCESS, Device, Held, Place, Use, place_of, plausible
-from chipwatch.processors.jobs.evidence import Evidences
-from chipwatch.processors.jobs.ledger import OTHER, Account, Hold, Ledger
+from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, STATES, DeviceReading, Holding, Key
+from chipwatch.processors.jobs.device import PROCESS, Held, JobDevice, Place, UnnamedDevices, Use, place_of, plausible
+from chipwatch.processors.jobs.evidence import DevicePoints, Evidences, Values, from_points
+from chipwatch.processors.jobs.ledger import OTHER, Account, Hold, JobLedger
 from chipwatch.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
-from chipwatch.processors.jobs.points import DevicePoints, Values, from_points
-from chipwatch.processors.jobs.unnamed import UnnamedDevices
 
 MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
@@ -28,14 +25,14 @@ HOUR: Final = 3600
 
 
 class JobsProcessor(Processor):
-    """Who holds which accelerator, what it does for its job, and why it is idle."""
+    """The jobs that hold accelerators, the activity of each accelerator, and the cause of idle time."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What is told of jobs, and what an accelerator costs."""
+        """The dimensions of jobs, and the price of an accelerator."""
 
         max_jobs: int = 64
-        """Jobs that have series of their own at one time; others are added up as the job `other`."""
+        """Jobs that have separate series at one time; others are added up as the job `other`."""
         dimensions: tuple[Literal["user"], ...] = ()
         """Dimensions of each job in addition to job, partition and namespace: user."""
         dollars_per_hour: float | None = None
@@ -53,16 +50,16 @@ class JobsProcessor(Processor):
         self._interval, self._with_user = round(config.interval * SECOND), "user" in config.dimensions
         self._lock = threading.Lock()
         """Held while a tick changes what `answer` and `saved` read."""
-        self._devices: dict[Place, Device] = {}
-        self._ledger = Ledger(config.max_jobs)
+        self._devices: dict[Place, JobDevice] = {}
+        self._ledger = JobLedger(config.max_jobs)
         self._evidences, self._unnamed = Evidences(), UnnamedDevices()
         self._jobs: JobFacts | None = None
         self._alive: set[Key] = set()
         """Jobs that have a cgroup, a device or a process on one."""
         self._is_late = False
-        """Whether it is too long ago that anybody told who holds what."""
+        """True if the reading of jobs is stale."""
         self._forgotten = 0
-        """Time (ns) in which parts were held that are no longer there."""
+        """Held time of partitions that no longer exist (ns)."""
         self._points = DevicePoints()
         self._before = 0
         """Time of the tick before this one (ns since the epoch)."""
@@ -76,7 +73,7 @@ class JobsProcessor(Processor):
             return [*self._derive(tick, at)]
 
     def _derive(self, tick: Sequence[Datapoint], at: int) -> Iterator[Datapoint]:
-        readings = sorted((one for one in self.facts if isinstance(one, DeviceFacts)), key=lambda one: one.moment)
+        readings = sorted((fact for fact in self.facts if isinstance(fact, DeviceFacts)), key=lambda fact: fact.moment)
         for facts in self.facts:
             if isinstance(facts, JobFacts):
                 self._know(facts)
@@ -101,8 +98,8 @@ class JobsProcessor(Processor):
         for place in missing:
             if (moment := moments.get(self._devices[place].source)) is not None:
                 self._miss(place, answered, moment, at)
-        held = {key for device in self._devices.values() for key in device.held}
-        ended = self._ledger.end(held if len(held) <= self._config.max_jobs else held | {OTHER.key}, at)
+        holders = {key for device in self._devices.values() for key in device.held}
+        ended = self._ledger.end(holders if len(holders) <= self._config.max_jobs else holders | {OTHER.key}, at)
         yield from self._of_jobs(ended, at)
         yield from self._of_devices(at)
         self._before = at
@@ -110,19 +107,19 @@ class JobsProcessor(Processor):
     def _know(self, facts: JobFacts) -> None:
         self._jobs = facts
         self._evidences.take(facts)
-        given, used = (one.owner for one in facts.allocations), (one.owner for one in facts.uses)
+        given, used = (fact.owner for fact in facts.allocations), (fact.owner for fact in facts.uses)
         self._alive = {owner.key for owner in chain(facts.owners.values(), given, used)}
 
     def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], fallen: set[Place], at: int) -> set[Place]:
-        """Charge what one collector found; return which devices it answered for."""
+        """Charge the reading of one collector; return the devices in it."""
         jobs = self._jobs
         processes: dict[Place, list[DeviceProcess]] = {}
         for process in reading.processes or ():
             processes.setdefault(place_of(process.dims), []).append(process)
         given: dict[Place, list[Allocation]] = {}
-        for one in jobs.allocations if jobs else ():
-            if (dims := reading.names.get(one.device)) is not None:
-                given.setdefault(place_of(dims), []).append(one)
+        for item in jobs.allocations if jobs else ():
+            if (dims := reading.names.get(item.device)) is not None:
+                given.setdefault(place_of(dims), []).append(item)
         answered = set()
         read = {place[:1]: device.last.moment for place, device in self._devices.items() if device.last}
         for activity in reading.activity or from_points(reading, values):
@@ -131,26 +128,26 @@ class JobsProcessor(Processor):
             device = self._devices.get(place)
             if device is None:  # perhaps a part of a device that was divided otherwise until now
                 begun = read.get(place[:1])
-                last = None if begun is None else Reading(begun, {}, paused=True)
-                device = self._devices[place] = Device(activity.dims, last)
+                last = None if begun is None else DeviceReading(begun, {}, paused=True)
+                device = self._devices[place] = JobDevice(activity.dims, last)
             if jobs:
                 self._resume(place, device, reading.moment, at)
-            places = dict.fromkeys((place, place[:1]))  # what the whole has, its parts have
-            mine = [process for one in places for process in processes.get(one, ())]
+            places = dict.fromkeys((place, place[:1]))  # parts have the processes and allocations of the whole
+            mine = [process for item in places for process in processes.get(item, ())]
             use = Use(
                 None if reading.processes is None else mine,
                 jobs.owners if jobs else {},
-                [allocation for one in places for allocation in given.get(one, ())],
+                [allocation for item in places for allocation in given.get(item, ())],
                 self._alive, reading.moment, at,
             )  # fmt: skip
-            known = values.get(place, {})
+            figures = values.get(place, {})
             device.dims, device.source = activity.dims, reading.source
-            told = plausible(activity)
-            self._charge(device, told._replace(lost=told.lost or place in fallen), use, known, at)
-            self._note_memory(device, known)
+            reported = plausible(activity)
+            self._charge(device, reported._replace(lost=reported.lost or place in fallen), use, figures, at)
+            self._note_memory(device, figures)
         return answered
 
-    def _resume(self, place: Place, device: Device, moment: int, at: int) -> None:
+    def _resume(self, place: Place, device: JobDevice, moment: int, at: int) -> None:
         """Let a device that was read before the agent stopped go on from there."""
         holds = self._ledger.resume(_name(place))
         if device.allocated or device.held or (not holds and self._stopped is None):
@@ -168,7 +165,7 @@ class JobsProcessor(Processor):
             },
         )
 
-    def _charge(self, device: Device, activity: DeviceActivity, use: Use, values: Values, at: int) -> None:
+    def _charge(self, device: JobDevice, activity: DeviceActivity, use: Use, values: Values, at: int) -> None:
         """Book time and energy on the accounts of the jobs; energy by the time that each was charged."""
         before, last = device.held, device.last
         evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
@@ -181,40 +178,40 @@ class JobsProcessor(Processor):
 
     def _book(
         self,
-        held: Mapping[Key, Held],
+        holders: Mapping[Key, Held],
         charged: Mapping[Key, Mapping[str, int]],
-        device: Device,
+        device: JobDevice,
         watts: float,
         at: int,
     ) -> None:
         """Add charges to the accounts; `watts` are joules a nanosecond."""
-        for key, one in held.items():
-            account = self._ledger.account(one.owner, at)
+        for key, holder in holders.items():
+            account = self._ledger.account(holder.owner, at)
             states = charged.get(key, {})
             account.charge(states, device.slices, self._before)
             account.energy += watts * sum(states.values())
 
-    def _note_memory(self, device: Device, values: Values) -> None:
-        for held in device.held.values():
-            used = held.memory if held.memory is not None or len(device.held) > 1 else values.get("gpu.memory.used")
-            account = self._ledger.account(held.owner, self._before)
+    def _note_memory(self, device: JobDevice, values: Values) -> None:
+        for holder in device.held.values():
+            used = holder.memory if holder.memory is not None or len(device.held) > 1 else values.get("gpu.memory.used")
+            account = self._ledger.account(holder.owner, self._before)
             account.memory = max(account.memory, used or 0.0)
 
     def _release(self, places: Iterable[Place]) -> None:
-        """End the jobs whose cgroup is gone on devices that did not answer; `max_jobs` hides whether it is."""
+        """End the jobs whose cgroup is gone on devices that did not answer; unknown where `max_jobs` left jobs out."""
         if self._jobs is None or "jobs" in self._jobs.missing:
             return
         for device in map(self._devices.__getitem__, places):
             lost = device.missed >= MISSED
             device.release({
-                key for key, one in device.held.items() if key not in self._alive and (one.owner.cgroup or lost)
+                key for key, holder in device.held.items() if key not in self._alive and (holder.owner.cgroup or lost)
             })  # fmt: skip
 
     def _miss(self, place: Place, answered: Collection[Place], moment: int, at: int) -> None:
-        """Charge a device as lost that misses readings while others answer; forget a part that is no longer there."""
+        """Charge a device as lost that misses readings while others answer; forget a part that no longer exists."""
         device = self._devices[place]
         device.missed += 1
-        if any(place[:1] == one[:1] for one in answered):  # it was made into instances, or they were made anew
+        if any(place[:1] == other[:1] for other in answered):  # it was divided into instances, or divided again
             self._forgotten += self._devices.pop(place).allocated
             self._starts = {key: start for key, start in self._starts.items() if key[0] != place}
         elif device.missed >= MISSED and device.last and moment > device.last.moment:
@@ -222,20 +219,20 @@ class JobsProcessor(Processor):
 
     def _of_jobs(self, ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
         """Yield the families of the jobs that hold a device, and the last values of those that ended."""
-        found: dict[int, tuple[Account, dict[str, float], list[float]]] = {id(one): (one, {}, []) for one in ended}
+        families = {id(past): (past, dict[str, float](), list[float]()) for past in ended}
         for device in self._devices.values():
             shares: dict[Dimensions, float] = {}
-            for held in device.held.values():
-                account = self._ledger.account(held.owner, at)
-                _, gpus, work = found.setdefault(id(account), (account, {}, []))
-                gpus[held.source] = gpus.get(held.source, 0.0) + device.slices
+            for holder in device.held.values():
+                account = self._ledger.account(holder.owner, at)
+                _, gpus, work = families.setdefault(id(account), (account, {}, []))
+                gpus[holder.source] = gpus.get(holder.source, 0.0) + device.slices
                 if device.work is not None and account.owner is not OTHER:
                     work.append(device.work)
-                dims = _dims_of(OTHER if account.owner is OTHER else held.owner, self._with_user, True)
+                dims = _dims_of(OTHER if account.owner is OTHER else holder.owner, self._with_user, True)
                 shares[dims] = shares.get(dims, 0.0) + 1 / len(device.held)
             for dims, share in shares.items():
                 yield HELD.point(at, share, dims | device.dims)
-        for account, gpus, work in found.values():
+        for account, gpus, work in families.values():
             yield from self._family(account, gpus, work, at)
 
     def _family(
@@ -268,12 +265,10 @@ class JobsProcessor(Processor):
                     yield metric.point(at, time_spent / SECOND, _with(device.dims, key, what), start_time=start)
 
     def saved(self) -> bytes:
-        """Return the ledger as JSON."""
         with self._lock:
             return self._ledger.saved(self._before or self._stopped or 0, self._holds())
 
     def restore(self, saved: bytes) -> None:
-        """Take the ledger of an earlier process; raise ValueError."""
         self._stopped = self._ledger.restore(saved) or None
 
     def _holds(self) -> dict[Key, dict[str, Hold]]:
@@ -282,19 +277,18 @@ class JobsProcessor(Processor):
         newest = max((last.moment for last in lasts.values()), default=0)
         holds: dict[Key, dict[str, Hold]] = {}
         for place, last in lasts.items():
-            for key, one in last.holders.items():
-                ran = None if one.ran is None else max(0, self._before - newest + one.ran)
+            for key, holding in last.holders.items():
+                ran = None if holding.ran is None else max(0, self._before - newest + holding.ran)
                 hold = Hold(max(0, self._before - newest + last.moment), ran)
                 holds.setdefault(key, {})[_name(place)] = hold
         return holds
 
     def describe(self) -> str:
-        """Return who holds what, how the utilization was measured, whether the sums agree, and what is not known."""
         with self._lock:
-            held = {key for device in self._devices.values() for key in device.held}
+            jobs = {key for device in self._devices.values() for key in device.held}
             parts = ["no accelerator"]
             if self._devices:
-                parts = [f"jobs on accelerators: {len(held)}, accelerators: {len(self._devices)}"]
+                parts = [f"jobs on accelerators: {len(jobs)}, accelerators: {len(self._devices)}"]
             if bases := sorted({device.basis for device in self._devices.values() if device.basis}):
                 parts.append(f"utilization by {' and '.join(bases)}")
             charged, allocated = self._sums()
@@ -304,35 +298,34 @@ class JobsProcessor(Processor):
         return "; ".join(parts)
 
     def answer(self) -> Mapping[str, Any]:
-        """Return who holds which device now, and what each job was charged since it began."""
         with self._lock:
             charged, allocated = self._sums()
-            devices = {place: (one, self._holding(one)) for place, one in sorted(self._devices.items(), key=by_number)}
+            devices = sorted(self._devices.items(), key=by_number)
             return {
                 "at": self._before / SECOND,
                 "dollars_per_hour": self._config.dollars_per_hour,
                 "jobs": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.holding()],
-                "devices": [of_device(place, device, mine) for place, (device, mine) in devices.items()],
+                "devices": [of_device(place, device, self._holding(device)) for place, device in devices],
                 "missing": self._missing(),
                 "charged_seconds": charged,
                 "allocated_seconds": allocated,
             }
 
     def _missing(self) -> dict[str, str]:
-        """Return what could not be known, and why."""
+        """Return unknown things, and why."""
         late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
         unnamed = {"devices": self._unnamed.text} if self._unnamed.text else {}
         return {**(self._jobs.missing if self._jobs else {}), **late, **unnamed}
 
-    def _holding(self, device: Device) -> list[Account]:
-        return [self._ledger.account(held.owner, self._before) for held in device.held.values()]
+    def _holding(self, device: JobDevice) -> list[Account]:
+        return [self._ledger.account(holder.owner, self._before) for holder in device.held.values()]
 
     def _sums(self) -> tuple[float, float]:
         """Return the seconds charged to jobs and those in which devices were held, which are equal."""
         ledger = self._ledger
         charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
-        held = self._forgotten + sum(device.allocated for device in self._devices.values())
-        return charged / SECOND, held / SECOND
+        allocated = self._forgotten + sum(device.allocated for device in self._devices.values())
+        return charged / SECOND, allocated / SECOND
 
 
 def _name(place: Place) -> str:
@@ -347,3 +340,42 @@ def _dims_of(owner: Owner, with_user: bool, with_container: bool) -> Dimensions:
 @lru_cache(maxsize=10_000)
 def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
     return dims | {key: value}
+
+
+def of_job(account: Account, price: float | None) -> dict[str, Any]:
+    """Return the charges of a job since it began; `price` is dollars an hour of one accelerator."""
+    owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
+    return {
+        "job": owner.job,
+        "kind": owner.kind,
+        "user": owner.user,
+        "partition": owner.partition,
+        "namespace": owner.namespace,
+        "since": account.since / SECOND,
+        "seconds": seconds,
+        "memory_max": account.memory,
+        "energy": account.earlier_energy + account.energy,
+        "cost": None if price is None else sum(seconds.values()) / 3600 * price,
+    }
+
+
+def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> dict[str, Any]:
+    """Return the holders of a device, and its state."""
+    owners = [account.owner for account in holding]
+    idle = None if device.ran is None or device.last is None else (device.last.moment - device.ran) / SECOND
+    return {
+        "device": ".".join(number for _, number in place),
+        "place": dict(place),
+        "slices": device.slices,
+        "holders": [{"kind": holder.kind, "namespace": holder.namespace, "job": holder.job} for holder in owners],
+        "jobs": [*dict.fromkeys(owner.job for owner in owners)],
+        "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
+        "state": device.state,
+        "cause": device.cause,
+        "seconds_since_kernel": idle,
+    }
+
+
+def by_number(item: tuple[Place, object]) -> list[tuple[str, int, str]]:
+    """Return the key that sorts devices by their numbers."""
+    return [(key, len(number), number) for key, number in item[0]]

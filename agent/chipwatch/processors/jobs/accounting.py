@@ -1,4 +1,4 @@
-"""How the time of a device is spread over jobs and states: pure functions, times in ns of the monotonic clock."""
+"""Spreads the time of a device over jobs and states: pure functions, times in ns of the monotonic clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOOT_TIME: Final = SECOND
 """Most by which the start of a process seems too early: btime of /proc/stat, a part of it, is in whole seconds."""
 
 Key = tuple[str, str, str]
-"""What identifies a job: `Owner.key`."""
+"""The identity of a job: `Owner.key`."""
 
 
 class Holding(NamedTuple):
@@ -27,15 +27,15 @@ class Holding(NamedTuple):
     since: int
     """When its process began, or when it was first seen."""
     present: bool = True
-    """Whether a process of it is on the device."""
+    """True if a process of it is on the device."""
     blind: bool = False
     """Its processes cannot be known."""
     ran: int | None = None
     """When a kernel last ran while a process of it was there, at first when that came; None without one."""
 
 
-class Reading(NamedTuple):
-    """What is known of a device, or of a part of it, at one moment."""
+class DeviceReading(NamedTuple):
+    """A device, or a part of it, at one moment."""
 
     moment: int
     holders: Mapping[Key, Holding]
@@ -49,21 +49,21 @@ class Reading(NamedTuple):
     """Nothing read the device from here until the next reading, so that this time is unseen."""
 
 
-def following(before: Reading | None, now: Reading) -> Reading:
-    """Return `now` with what `before` knew of its holders: since when, and when a kernel last ran."""
+def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading:
+    """Return `now` with `since` and `ran` of its holders taken from `before`."""
     holders = {}
     for key, holding in now.holders.items():
-        known = before.holders.get(key) if before else None
+        earlier = before.holders.get(key) if before else None
         ran = now.moment if holding.present else None
         if holding.present and now.active:
             ran = now.moment - now.idle
-        elif known and known.ran is not None:
-            ran = known.ran
-        holders[key] = holding._replace(since=known.since if known else min(holding.since, now.moment), ran=ran)
+        elif earlier and earlier.ran is not None:
+            ran = earlier.ran
+        holders[key] = holding._replace(since=earlier.since if earlier else min(holding.since, now.moment), ran=ran)
     return now._replace(holders=holders)
 
 
-def across(before: Reading, now: Reading) -> tuple[Reading, Reading]:
+def across(before: DeviceReading, now: DeviceReading) -> tuple[DeviceReading, DeviceReading]:
     """
     Return two readings between which the agent did not run, `before` with the jobs that stayed.
 
@@ -71,17 +71,17 @@ def across(before: Reading, now: Reading) -> tuple[Reading, Reading]:
     """
     begun = before.moment
     stayed = {
-        key: one for key, one in before.holders.items()
+        key: holding for key, holding in before.holders.items()
         if key in now.holders and (not now.holders[key].present or now.holders[key].since <= begun)
     }  # fmt: skip
     holders = {
-        key: one._replace(since=now.moment) if key not in stayed and one.since <= begun - BOOT_TIME else one
-        for key, one in now.holders.items()
+        key: holding._replace(since=now.moment) if key not in stayed and holding.since <= begun - BOOT_TIME else holding
+        for key, holding in now.holders.items()
     }
     return before._replace(holders=stayed), now._replace(holders=holders)
 
 
-def charges(before: Reading, now: Reading, interval: int) -> dict[Key, dict[str, int]]:
+def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Key, dict[str, int]]:
     """
     Return the time from `before` to `now` by job and state; readings are due each `interval`.
 
@@ -89,31 +89,32 @@ def charges(before: Reading, now: Reading, interval: int) -> dict[Key, dict[str,
     the device between the one that left and the one that came, that time is unseen, of the one that left.
     """
     begun, ended = before.moment, now.moment
-    known = begun if now.lost else max(begun, ended - MOST_INTERVALS * interval)
-    known = ended if before.paused else known
+    seen_from = begun if now.lost else max(begun, ended - MOST_INTERVALS * interval)
+    seen_from = ended if before.paused else seen_from
     starts = {
-        key: begun if key in before.holders else min(max(one.since, begun), ended) for key, one in now.holders.items()
+        key: begun if key in before.holders else min(max(holding.since, begun), ended)
+        for key, holding in now.holders.items()
     }
     left = [key for key in before.holders if key not in now.holders] if starts else []
-    edges = sorted({begun, known, ended, *starts.values()})
-    found: dict[Key, dict[str, int]] = {}
+    edges = sorted({begun, seen_from, ended, *starts.values()})
+    charged: dict[Key, dict[str, int]] = {}
     for start, end in pairwise(edges):
         holders = [key for key, since in starts.items() if since <= start]
         for key, share in _split(end - start, holders or left):
-            is_seen = holders and end > known
+            is_seen = holders and end > seen_from
             spent = _spread(share, now, now.holders[key], start, end) if is_seen else {UNSEEN: share}
-            states = found.setdefault(key, {})
+            states = charged.setdefault(key, {})
             for state, time in spent.items():
                 if time:
                     states[state] = states.get(state, 0) + time
-    return found
+    return charged
 
 
-def allocated(before: Reading, now: Reading) -> int:
-    """Return the time from `before` to `now` in which the device was held: what `charges` must sum to."""
+def allocated(before: DeviceReading, now: DeviceReading) -> int:
+    """Return the time from `before` to `now` in which the device was held: the sum of `charges`."""
     if not now.holders:
         return 0
-    first = before.moment if before.holders else min(one.since for one in now.holders.values())
+    first = before.moment if before.holders else min(holding.since for holding in now.holders.values())
     return now.moment - min(max(first, before.moment), now.moment)
 
 
@@ -125,7 +126,7 @@ def _split(time: int, keys: Sequence[Key]) -> list[tuple[Key, int]]:
     return [(key, share + (n < rest)) for n, key in enumerate(keys)]
 
 
-def _spread(time: int, now: Reading, holding: Holding, start: int, end: int) -> dict[str, int]:
+def _spread(time: int, now: DeviceReading, holding: Holding, start: int, end: int) -> dict[str, int]:
     """Return a job's time between two moments by state."""
     if now.lost:
         return {LOST: time}

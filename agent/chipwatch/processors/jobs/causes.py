@@ -33,7 +33,7 @@ COMPUTE: Final = ("gpu.tensor.active", "gpu.fp64.active", "gpu.fp32.active", "gp
 
 
 class Evidence(NamedTuple):
-    """What the host tells of the jobs on a device over the tick; None where it is not known."""
+    """The host's readings of the jobs on a device over the tick; None if unknown."""
 
     cpu: float | None = None
     """CPUs in use by the job."""
@@ -58,17 +58,17 @@ class Evidence(NamedTuple):
 
     @property
     def works(self) -> bool:
-        """Whether the job uses a CPU or waits for files, or what it does is not known."""
+        """True if the job uses a CPU or waits for files, or if that is unknown."""
         return self.cpu is None or self.cpu >= CHILD_CPU or (self.io or 0) > IO_PRESSURE or self.blocked
 
 
 def cause(
-    *, lost: bool, known: bool, processes: int, ran: bool, since_kernel: int, since_work: int, evidence: Evidence
+    *, lost: bool, is_known: bool, processes: int, ran: bool, since_kernel: int, since_work: int, evidence: Evidence
 ) -> str:
     """
     Return why a device was idle: the first that holds.
 
-    `known`: its processes and its utilization are. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
+    `is_known`: its processes and its utilization are. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
     `since_work`: time since the job used a CPU, or since its process came.
     """
     cpu = evidence.cpu
@@ -78,7 +78,7 @@ def cause(
     loads = evidence.cpus and (cpu or 0) >= LOADER_CPU * evidence.cpus and not throttled
     holds = {
         "lost": lost,
-        "unknown": not known,
+        "unknown": not is_known,
         "no_process": not processes,
         "startup": not ran and since_work < STARTUP,
         "held": not ran or (since_kernel >= HELD_AFTER and is_idle),
@@ -93,8 +93,8 @@ def cause(
 
 
 def kind_of_work(values: Mapping[str, float]) -> str:
-    """Return what kernels did by the activity of a GPU's units (metric -> percent): compute, waiting or unknown."""
-    known = [values[name] for name in COMPUTE if name in values]
-    if not known or "gpu.sm.active" not in values:
+    """Return the work of kernels by the activity of a GPU's units (metric -> percent): compute, waiting or unknown."""
+    shares = [values[name] for name in COMPUTE if name in values]
+    if not shares or "gpu.sm.active" not in values:
         return "unknown"
-    return "waiting" if values["gpu.sm.active"] >= ACTIVE and max(known) < ACTIVE else "compute"
+    return "waiting" if values["gpu.sm.active"] >= ACTIVE and max(shares) < ACTIVE else "compute"

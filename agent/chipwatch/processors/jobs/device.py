@@ -1,35 +1,37 @@
-"""One accelerator, or a part of one: who holds it, and what it did since the last reading."""
+"""One accelerator, or a part of one: its holders, and its activity since the last reading."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from math import isfinite, isnan
 from typing import Final, NamedTuple
 
 from chipwatch.datapoint import DEVICES, Dimensions
-from chipwatch.extensions import DeviceActivity, DeviceProcess
-from chipwatch.owner import SLURM, Allocation, Owner
+from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.owner import SLURM, Allocation, JobFacts, Owner
 from chipwatch.processors.jobs import accounting, causes
-from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, Holding, Key, Reading
+from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.causes import Evidence
 
+log: Final = logging.getLogger(__name__)
 SCHEDULERS: Final = ("mapping", "kubelet")
-"""Sources of a scheduler's own word: beside it, who uses the device does not count as its holder."""
+"""Sources that are a scheduler: where one gave a device, other users of the device are not its holders."""
 PROCESS: Final = "process"
 """The source of an allocation that is known only from the device's use."""
 FREE: Final = "free"
 AVERAGED: Final = 300 * SECOND
 """Time constant of the mean of a device's work: GPUs that take turns within minutes are in balance."""
 Place = tuple[tuple[str, str], ...]
-"""What names a device, and a part of it: (("gpu", "0"), ("mig", "1"))."""
+"""The name of a device or of a part of it: (("gpu", "0"), ("mig", "1"))."""
 
 
 @lru_cache(maxsize=10_000)
 def place_of(dims: Dimensions) -> Place:
-    """Return which device, and which part of it, these dimensions name; nothing for the host's."""
+    """Return the device, and the part of it, that these dimensions name; nothing for the host's."""
     return tuple((key, dims[key]) for key in DEVICES if key in dims)
 
 
@@ -44,7 +46,7 @@ class Held(NamedTuple):
 
 
 class Use(NamedTuple):
-    """Who uses a device, and to whom it was given, in one reading."""
+    """The processes and allocations of a device in one reading."""
 
     processes: Sequence[DeviceProcess] | None
     """None if the driver lists none."""
@@ -66,30 +68,30 @@ def holders(use: Use) -> dict[Key, Held]:
             has_strangers = True
         else:
             present.setdefault(owner.key, []).append((owner, process.memory))
-    given = [one for one in use.allocations if one.source in SCHEDULERS and not _is_stale(one, present)]
-    others = [one for one in use.allocations if one.source not in SCHEDULERS]
-    found = {one.owner.key: (one.owner, one.source) for one in reversed(given or others)}
+    given = [item for item in use.allocations if item.source in SCHEDULERS and not _is_stale(item, present)]
+    others = [item for item in use.allocations if item.source not in SCHEDULERS]
+    sources = {item.owner.key: (item.owner, item.source) for item in reversed(given or others)}
     if not given:
-        found |= {key: (mine[0][0], PROCESS) for key, mine in present.items() if key not in found}
-    held = {}
-    for key, (owner, source) in found.items():
+        sources |= {key: (mine[0][0], PROCESS) for key, mine in present.items() if key not in sources}
+    by_job = {}
+    for key, (owner, source) in sources.items():
         mine = present.get(key, [])
-        starts = [one.since for one in (owner, *(one for one, _ in mine)) if one.since is not None]
+        starts = [item.since for item in (owner, *(item for item, _ in mine)) if item.since is not None]
         since = use.moment - max(0, use.at - min(starts)) if starts else use.moment
-        known = [memory for _, memory in mine if memory is not None]
+        sizes = [memory for _, memory in mine if memory is not None]
         holding = Holding(since, present=bool(mine), blind=not mine and has_strangers)
-        held[key] = Held(mine[0][0] if mine else owner, source, holding, sum(known) if known else None)
-    return held
+        by_job[key] = Held(mine[0][0] if mine else owner, source, holding, sum(sizes) if sizes else None)
+    return by_job
 
 
-def _is_stale(one: Allocation, present: Mapping[Key, Sequence[tuple[Owner, float | None]]]) -> bool:
+def _is_stale(allocation: Allocation, present: Mapping[Key, Sequence[tuple[Owner, float | None]]]) -> bool:
     """Return whether a job of Slurm without a cgroup has a device that another job of Slurm uses: it has ended."""
-    has_ended = one.owner.kind == SLURM and not one.owner.cgroup and one.owner.key not in present
+    has_ended = allocation.owner.kind == SLURM and not allocation.owner.cgroup and allocation.owner.key not in present
     return has_ended and any(mine[0][0].kind == SLURM and mine[0][0].cgroup for mine in present.values())
 
 
 def plausible(activity: DeviceActivity) -> DeviceActivity:
-    """Return an activity with shares from 0 to 1, and without what is no number: a plugin may give anything."""
+    """Return an activity with shares from 0 to 1, without NaN and infinity: a plugin may give anything."""
     active, energy = activity.active, activity.energy
     return activity._replace(
         active=None if active is None or isnan(active) else _share(active),
@@ -101,14 +103,14 @@ def plausible(activity: DeviceActivity) -> DeviceActivity:
 
 
 def _share(value: float) -> float:
-    return min(1.0, max(0.0, value))  # 0.0 of what is no number
+    return min(1.0, max(0.0, value))  # 0.0 of NaN
 
 
-class Device:
+class JobDevice:
     """Remembers one device from reading to reading."""
 
-    def __init__(self, dims: Dimensions, last: Reading | None = None) -> None:
-        """Take its dimensions, and a reading before the first one if the time since then was not read."""
+    def __init__(self, dims: Dimensions, last: DeviceReading | None = None) -> None:
+        """`last`: a reading before the first one, if the time since then was not read."""
         self.dims = dims
         """Another device may take its place: its UUID changes then."""
         self.held: dict[Key, Held] = {}
@@ -132,10 +134,10 @@ class Device:
         """Time without a kernel by cause, and with one by kind of work (ns, weighted)."""
         self.busy: Counter[str] = Counter()
 
-    def resume(self, moment: int, held: dict[Key, Held]) -> None:
-        """Take the last reading before the agent stopped."""
-        holders = {key: one.holding for key, one in held.items()}
-        self.held, self.last, self._has_resumed = held, Reading(moment, holders, paused=True), True
+    def resume(self, moment: int, holding: dict[Key, Held]) -> None:
+        """Continue from the last reading before the agent stopped."""
+        holders = {key: holder.holding for key, holder in holding.items()}
+        self.held, self.last, self._has_resumed = holding, DeviceReading(moment, holders, paused=True), True
 
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
@@ -143,28 +145,28 @@ class Device:
         """Return the time since the last reading by job and state, not weighted; nothing for one that is older."""
         if self.last and use.moment <= self.last.moment:
             return {}
-        held = holders(use)
-        if activity.lost and not held:  # the driver lists its processes no more
-            held = {key: one for key, one in self.held.items() if key in use.alive}
+        holding = holders(use)
+        if activity.lost and not holding:  # the driver lists its processes no more
+            holding = {key: holder for key, holder in self.held.items() if key in use.alive}
         idle = round((activity.idle or 0.0) * SECOND)
-        now = Reading(
-            use.moment, {key: one.holding for key, one in held.items()},
+        now = DeviceReading(
+            use.moment, {key: holder.holding for key, holder in holding.items()},
             activity.active, idle, activity.throttled, activity.lost,
         )  # fmt: skip
         before, ran = self.last, now.moment if self.last is None else None
         if before and self._has_resumed:
             before, now = accounting.across(before, now)
-            ran = max((one.ran for one in before.holders.values() if one.ran is not None), default=None)
+            ran = max((holder.ran for holder in before.holders.values() if holder.ran is not None), default=None)
             self._has_resumed = False
         now = accounting.following(before, now)
         self._average(before, now)
-        self.held, self.last, self.slices, self.missed = held, now, activity.slices, 0
+        self.held, self.last, self.slices, self.missed = holding, now, activity.slices, 0
         self.basis = activity.basis
         self._note(use, now, ran)
         self.worked = use.moment if evidence.works else self.worked
         self.cause = causes.cause(
             lost=now.lost,
-            known=now.active is not None and use.processes is not None and self._are_owned(use),
+            is_known=now.active is not None and use.processes is not None and self._are_owned(use),
             processes=len(use.processes or ()),
             ran=self.ran is not None,
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
@@ -181,8 +183,8 @@ class Device:
         self.allocated += round(accounting.allocated(before, now) * self.slices)
         return charged
 
-    def _average(self, before: Reading | None, now: Reading) -> None:
-        """Move the mean of the work by this tick; it begins anew with the holders."""
+    def _average(self, before: DeviceReading | None, now: DeviceReading) -> None:
+        """Move the mean of the work by this tick; it begins again with other holders."""
         if before is None or now.active is None or before.holders.keys() != now.holders.keys():
             self.work = now.active
         elif self.work is not None:
@@ -192,7 +194,7 @@ class Device:
     def _are_owned(self, use: Use) -> bool:
         return all(process.pid in use.owners for process in use.processes or ())
 
-    def _note(self, use: Use, now: Reading, ran: int | None) -> None:
+    def _note(self, use: Use, now: DeviceReading, ran: int | None) -> None:
         """Note when a kernel last ran since the processes came; `ran`, if none of them was in the last reading."""
         pids = self._pids if use.processes is None else frozenset(process.pid for process in use.processes)
         if not pids & self._pids:
@@ -202,7 +204,7 @@ class Device:
         if now.active:
             self.ran = now.moment - now.idle
 
-    def _count(self, now: Reading, elapsed: int, kind: str) -> None:
+    def _count(self, now: DeviceReading, elapsed: int, kind: str) -> None:
         weighted = elapsed * self.slices
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
@@ -212,9 +214,9 @@ class Device:
 
     def release(self, jobs: Container[Key]) -> None:
         """Forget holders that have ended, while the device does not answer; they count until its last reading."""
-        self.held = {key: one for key, one in self.held.items() if key not in jobs}
+        self.held = {key: holder for key, holder in self.held.items() if key not in jobs}
         if self.last:
-            holders = {key: one for key, one in self.last.holders.items() if key in self.held}
+            holders = {key: holder for key, holder in self.last.holders.items() if key in self.held}
             self.last = self.last._replace(holders=holders)
 
     def lose(self, moment: int, interval: int) -> dict[Key, dict[str, int]]:
@@ -228,8 +230,8 @@ class Device:
         return charged
 
 
-def _state(now: Reading, charged: Mapping[Key, Mapping[str, int]]) -> str:
-    """Return what the device did most of the time for its jobs: one of the states, or `free`."""
+def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]]) -> str:
+    """Return the state in which the device was longest for its jobs, or `free`."""
     if now.lost:
         return LOST
     total: Counter[str] = Counter()
@@ -237,3 +239,36 @@ def _state(now: Reading, charged: Mapping[Key, Mapping[str, int]]) -> str:
         if key in now.holders:
             total.update(states)
     return max(total, key=lambda state: total[state]) if total else (FREE if not now.holders else accounting.UNSEEN)
+
+
+SHOWN: Final = 4
+TICKS: Final = 3
+"""Ticks for which a late collector is awaited."""
+
+
+class UnnamedDevices:
+    """Finds devices of jobs whose name in the scheduler no collector knows; logs each change."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, Mapping[str, object]] = {}
+        """Of each collector, as of its last reading."""
+        self._ticks = 0
+        self._logged = ""
+        self.text = ""
+        """The unknown devices, for a person; "" if every device has a name."""
+
+    def take(self, readings: Iterable[DeviceFacts], jobs: JobFacts | None) -> None:
+        """Compare the devices of a tick with the schedulers' allocations."""
+        self._names |= {reading.source: reading.names for reading in readings}
+        allocations = jobs.allocations if jobs else ()
+        given = dict.fromkeys(grant.device for grant in allocations if grant.source in SCHEDULERS)
+        unnamed = [name for name in given if not any(name in names for names in self._names.values())]
+        text = ""
+        if unnamed:
+            rest = f" and {len(unnamed) - SHOWN} more" if len(unnamed) > SHOWN else ""
+            text = f"no collector has {', '.join(unnamed[:SHOWN])}{rest}, which the scheduler gave to jobs"
+        self._ticks = self._ticks + 1 if text == self.text else 0
+        self.text = text
+        if text and text != self._logged and self._ticks >= TICKS:
+            self._logged = text
+            log.warning("jobs: %s", text, extra={"who": "jobs"})

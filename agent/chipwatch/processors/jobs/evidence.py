@@ -1,13 +1,16 @@
-"""What the host tells of a job between two readings: differences of cumulative figures."""
+"""Evidence of a tick: differences of the host's cumulative figures on a job, and values in the points of devices."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.extensions import DeviceActivity, DeviceFacts
 from chipwatch.owner import GroupUse, JobFacts, ProcessUse
 from chipwatch.processors.jobs.accounting import SECOND, Key
-from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, SLEEPS, Evidence
+from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, SLEEPS, Evidence
+from chipwatch.processors.jobs.device import Place, place_of
 
 
 class _Pid(NamedTuple):
@@ -16,7 +19,7 @@ class _Pid(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """What a process on a device waits for."""
+    """Causes for which a process on a device waits."""
 
     loader: bool
     network: bool
@@ -47,29 +50,29 @@ class Evidences:
         }
 
     def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
-        """Return the evidence on the jobs and processes of one device: what holds for any of them."""
-        found = [self._jobs[key] for key in jobs if key in self._jobs]
+        """Return the evidence on the jobs and processes of one device: true if it is for any of them."""
+        evidences = [self._jobs[key] for key in jobs if key in self._jobs]
         awaited = [self._awaited[pid] for pid in pids if pid in self._awaited]
-        loader, network = any(one.loader for one in awaited), any(one.network for one in awaited)
-        if len(found) == 1:
-            return found[0]._replace(loader=loader, network=network)
-        found += [Evidence(one.cpu, blocked=one.blocked) for pid in pids if (one := self._pids.get(pid))]
-        cpu = [one.cpu for one in found if one.cpu is not None]
+        loader, network = any(item.loader for item in awaited), any(item.network for item in awaited)
+        if len(evidences) == 1:
+            return evidences[0]._replace(loader=loader, network=network)
+        evidences += [Evidence(item.cpu, blocked=item.blocked) for pid in pids if (item := self._pids.get(pid))]
+        cpu = [item.cpu for item in evidences if item.cpu is not None]
         return Evidence(
             cpu=sum(cpu) if cpu else None,
-            io=_most(one.io for one in found),
-            blocked=any(one.blocked for one in found),
-            quota=_most(one.quota for one in found),
-            memory=_most(one.memory for one in found),
-            swaps=any(one.swaps for one in found),
-            crowded=_most(one.crowded for one in found),
+            io=_most(item.io for item in evidences),
+            blocked=any(item.blocked for item in evidences),
+            quota=_most(item.quota for item in evidences),
+            memory=_most(item.memory for item in evidences),
+            swaps=any(item.swaps for item in evidences),
+            crowded=_most(item.crowded for item in evidences),
             loader=loader,
             network=network,
         )
 
 
 def _await(before: ProcessUse, now: ProcessUse, seconds: float) -> _Awaited:
-    """Return what a process awaited between two readings."""
+    """Return the causes of a process's wait between two readings."""
     own = _rate(before.cpu, now.cpu, seconds)
     busiest = _most(_rate(before.children.get(key), cpu, seconds) for key, cpu in now.children.items()) or 0.0
     return _Awaited(
@@ -98,3 +101,44 @@ def _rate(before: float | None, now: float | None, over: float) -> float | None:
 
 def _most(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
+
+
+UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
+"""Metrics that are a share of the last moments, used where nothing better is known."""
+FELL_OFF: Final = "79"
+"""The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
+NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power"))
+Values = Mapping[str, float]
+
+
+class DevicePoints:
+    """Finds the needed values, and GPUs that have fallen off the bus."""
+
+    def __init__(self) -> None:
+        self._fallen: dict[Place, float] = {}
+        """Count of Xid 79 by GPU."""
+
+    def take(self, tick: Iterable[Datapoint]) -> tuple[dict[Place, dict[str, float]], set[Place]]:
+        """Return the needed values of each device, and the GPUs that have fallen off the bus in this tick."""
+        values: dict[Place, dict[str, float]] = {}
+        fallen = set()
+        for point in tick:
+            name = point.metric.name
+            if name in NEEDED and (place := place_of(point.dims)):
+                values.setdefault(place, {})[name] = point.value
+            elif name == "gpu.xid" and point.dims.get("xid") == FELL_OFF:
+                place = place_of(point.dims)
+                if point.value > self._fallen.get(place, 0):
+                    fallen.add(place)
+                self._fallen[place] = point.value
+        return values, fallen
+
+
+def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
+    """Yield the activity of devices whose collector reports none, by the utilization in their points."""
+    used = (process.dims for process in reading.processes or ())
+    named = {place_of(dims) for dims in (*reading.names.values(), *used)}
+    for place, figures in values.items():
+        percent = next((figures[name] for name in UTILIZATIONS if name in figures), None)
+        if percent is not None and (place in named or place[:1] in named):
+            yield DeviceActivity(Dimensions(dict(place)), min(1.0, percent / 100), "point value")

@@ -1,4 +1,4 @@
-"""What each job was charged, in this life of the agent and in earlier ones."""
+"""The charges of each job, in this life of the agent and in earlier ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from chipwatch.processors.jobs.accounting import Key
 OTHER: Final = Owner("", "other")
 """Stands for all jobs beyond the limit."""
 KEPT: Final = 24 * 3600 * 1_000_000_000
-"""How long (ns) the account of a job that holds nothing is kept: it may return, or the agent may start again."""
+"""Time (ns) for which the account of a job that holds nothing is kept: the job may return, the agent may restart."""
 MOST_BYTES: Final = 1 << 20
-"""Size of what is saved at most."""
+"""Most bytes of the saved state."""
 LATEST: Final = 2**62
-"""A time (ns) beyond what a clock shows: 146 years after 1970."""
+"""A time (ns) beyond any clock: 146 years after 1970."""
 Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
@@ -32,7 +32,7 @@ class Hold(NamedTuple):
 
 
 class Account(msgspec.Struct):
-    """What a job was charged; times in ns."""
+    """The charges of a job; times in ns."""
 
     owner: Owner
     since: Time
@@ -72,7 +72,7 @@ class SavedLedger(msgspec.Struct):
     accounts: list[Account]
 
 
-class Ledger:
+class JobLedger:
     """The accounts of at most `most` jobs that hold devices, and as many that no longer do; the rest share one."""
 
     def __init__(self, most: int) -> None:
@@ -80,7 +80,7 @@ class Ledger:
         self.accounts: dict[Key, Account] = {}
         self._live: set[Key] = set()
         self.forgotten = 0
-        """Time (ns) charged in accounts that are no longer kept."""
+        """Time (ns) charged in accounts that were forgotten."""
 
     def account(self, owner: Owner, at: int) -> Account:
         """Return the account of a job, of OTHER if there are too many; it holds a device at `at`."""
@@ -91,17 +91,17 @@ class Ledger:
         account = self.accounts.get(key) or self.accounts.setdefault(key, Account(owner, owner.since or at, at))
         account.seen = at
         account.since = min(account.since, owner.since or at)
-        if owner.user and not account.owner.user:  # a mapping file tells only the job
+        if owner.user and not account.owner.user:  # a mapping file names only the job
             account.owner = owner
         return account
 
-    def end(self, held: Iterable[Key], at: int) -> list[Account]:
+    def end(self, holding: Iterable[Key], at: int) -> list[Account]:
         """Return the accounts whose jobs hold nothing any more; forget the oldest of those that ended before."""
-        over = self._live.difference(held)
+        over = self._live.difference(holding)
         self._live -= over
-        for one in self.accounts.values():
-            one.seen = min(one.seen, at)  # the clock was ahead
-        past = sorted((one.seen, key) for key, one in self.accounts.items() if key not in self._live | over)
+        for account in self.accounts.values():
+            account.seen = min(account.seen, at)  # the clock was ahead
+        past = sorted((account.seen, key) for key, account in self.accounts.items() if key not in self._live | over)
         for n, (seen, key) in enumerate(past):
             if seen < at - KEPT or n < len(past) - self._most:
                 self.forgotten += sum(self.accounts.pop(key).times.values())
@@ -113,22 +113,23 @@ class Ledger:
 
     def resume(self, place: str) -> list[tuple[Owner, Hold]]:
         """Return, once, the jobs that held a device when the agent stopped."""
-        return [(one.owner, one.held.pop(place)) for one in self.accounts.values() if place in one.held]
+        return [(account.owner, account.held.pop(place)) for account in self.accounts.values() if place in account.held]
 
     def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
         """
-        Return the accounts as JSON, with the times of this life added to those of earlier ones; `holds` by device.
+        Return the accounts as JSON, with the times of this life and of earlier ones added up; `holds` by device.
 
         Where all are too long, those are left out that held a device least recently.
         """
         rows: list[bytes] = []
         head = b'{"at":%d,"accounts":[' % at
         size = len(head) + 2
-        for one in sorted(self.accounts.values(), key=lambda one: one.seen, reverse=True):
-            totals = {state: one.total(state) for state in {**one.earlier, **one.times}}
-            owner = one.owner._replace(cgroup="")  # which is found anew
-            kept = Account(owner, one.since, one.seen, totals, one.earlier_energy + one.energy, one.memory)
-            kept.held = {**one.held, **holds.get(one.owner.key, {})}
+        for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
+            totals = {state: account.total(state) for state in {**account.earlier, **account.times}}
+            owner = account.owner._replace(cgroup="")  # it is found again
+            energy = account.earlier_energy + account.energy
+            kept = Account(owner, account.since, account.seen, totals, energy, account.memory)
+            kept.held = {**account.held, **holds.get(account.owner.key, {})}
             rows.append(msgspec.json.encode(kept))
             size += len(rows[-1]) + 1
             if size > MOST_BYTES:
@@ -137,7 +138,7 @@ class Ledger:
         return b"%b%b]}" % (head, b",".join(rows))
 
     def restore(self, saved: bytes) -> int:
-        """Take the accounts of an earlier life, return the time of its last tick; raise ValueError."""
+        """Restore the accounts of an earlier life; return the time of its last tick; raise ValueError."""
         try:
             state = msgspec.json.decode(saved[: MOST_BYTES + 1], type=SavedLedger)
         except (msgspec.MsgspecError, RecursionError) as problem:

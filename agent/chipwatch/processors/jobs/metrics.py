@@ -7,40 +7,28 @@ from typing import Final
 from chipwatch.datapoint import Level, counter, gauge
 
 DETAILED: Final = Level.DETAILED
+# fmt: off
 GPUS: Final = gauge(
-    "job.gpus", "{gpu}", "Accelerators that the job holds; a MIG instance counts by its slices.", dims=("job", "source")
-)
+    "job.gpus", "{gpu}", "Accelerators that the job holds; a MIG instance counts by its slices.",
+    dims=("job", "source"))
 GPU_TIME: Final = counter(
-    "job.gpu.time", "s", "Time of the accelerators that the job holds, by what they did in it.", dims=("job", "state")
-)
+    "job.gpu.time", "s", "Time of the accelerators that the job holds, by what they did in it.", dims=("job", "state"))
 MEMORY: Final = gauge(
-    "job.gpu.memory.max", "By", "The most memory of one accelerator that the job has used.", dims=("job",)
-)
+    "job.gpu.memory.max", "By", "The most memory of one accelerator that the job has used.", dims=("job",))
 ENERGY: Final = counter("job.energy", "J", "Energy of the accelerators that the job holds.", DETAILED, ("job",))
 COST: Final = counter(
-    "job.cost", "{USD}", "Price of the accelerators that the job holds, where dollars_per_hour is set.", dims=("job",)
-)
+    "job.cost", "{USD}", "Price of the accelerators that the job holds, where dollars_per_hour is set.", dims=("job",))
 IMBALANCE: Final = gauge(
-    "job.gpu.imbalance",
-    "%",
-    "Difference between the accelerators of the job that worked most and least in the last minutes.",
-    DETAILED,
-    ("job",),
-)
+    "job.gpu.imbalance", "%",
+    "Difference between the accelerators of the job that worked most and least in the last minutes.", DETAILED,
+    ("job",))
 HELD: Final = gauge(
-    "job.gpu.held",
-    "1",
-    "Share of the accelerator that the job holds: 1, or a part where several jobs hold it.",
-    DETAILED,
-    ("job", "gpu"),
-)
+    "job.gpu.held", "1", "Share of the accelerator that the job holds: 1, or a part where several jobs hold it.",
+    DETAILED, ("job", "gpu"))
 IDLE: Final = counter(
-    "gpu.idle.time", "s", "Experimental: time in which no kernel ran, by its likely cause.", DETAILED, ("gpu", "cause")
-)
+    "gpu.idle.time", "s", "Experimental: time in which no kernel ran, by its likely cause.", DETAILED, ("gpu", "cause"))
 BUSY: Final = counter(
-    "gpu.busy.time",
-    "s",
-    "Experimental: time in which kernels ran, by whether they computed or waited, if that is known.",
-    DETAILED,
-    ("gpu", "kind"),
-)
+    "gpu.busy.time", "s",
+    "Experimental: time in which kernels ran, by whether they computed or waited, if that is known.", DETAILED,
+    ("gpu", "kind"))
+# fmt: on

@@ -280,7 +280,7 @@ def test_without_bytes_the_share_of_the_memory_is_used_and_activity_is_not_a_sha
     assert values["gpu.memory.activity", "1"] == 55
 
 
-def test_a_counter_has_one_source_and_starts_anew_when_sysfs_provides_it(machine, until, smi, opened):
+def test_a_counter_has_one_source_and_starts_again_when_sysfs_provides_it(machine, until, smi, opened):
     machine.card(1, {"ras/umc_err_count": "ue: ?\nce: ?"})
     smi.amd(["0000:01:00.0"])
     collector = opened()

@@ -60,7 +60,7 @@ def test_the_contract_is_kept_at_every_level(machine):
         assert check_collector(machine.collector(level))
 
 
-def test_a_card_of_another_vendor_and_a_connector_are_no_cards(machine, read):
+def test_a_card_of_another_vendor_and_a_connector_are_left_out(machine, read):
     machine.card(0, {"vendor": "0x1a03"})
     machine.card(2)
     machine.put("class/drm/card2-DP-1/status", "connected")
@@ -113,7 +113,7 @@ def test_the_memory_of_an_apu_is_the_sum_of_vram_and_gtt(machine, read, sign):
     )  # fmt: skip
 
 
-def test_the_memory_of_a_card_with_vram_of_its_own_excludes_gtt(machine, read):
+def test_the_memory_of_a_card_with_separate_vram_excludes_gtt(machine, read):
     machine.card(0, {"mem_info_gtt_total": 100 << 30, "mem_info_gtt_used": 1 << 30})
     assert read(opened(machine.collector()))[0]["gpu.memory.total", "0"] == 12868124672
 

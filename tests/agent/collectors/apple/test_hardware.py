@@ -11,7 +11,7 @@ from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
 
 from chipwatch.collectors.apple import AppleCollector
 from chipwatch.collectors.apple.foundation import Libraries, bind
-from chipwatch.collectors.apple.hardware import Hardware
+from chipwatch.collectors.apple.hardware import AppleHardware
 from chipwatch.collectors.apple.registry import frequencies
 from chipwatch.collectors.apple.report import shares
 from chipwatch.errors import Unavailable
@@ -49,7 +49,7 @@ class Watch:
         self.mac, self.clock, self.hardware = mac, Clock(), None
 
     def open(self):
-        self.hardware = Hardware(self.mac.libraries, self.clock)
+        self.hardware = AppleHardware(self.mac.libraries, self.clock)
 
     def close(self):
         if self.hardware:
@@ -167,7 +167,7 @@ def test_few_keys_of_a_long_table_are_looked_at(mac, watch):
     assert mac.calls < 150
 
 
-# -- what is not there ------------------------------------------------------------------------------------------
+# -- absent sources ---------------------------------------------------------------------------------------------
 
 
 def test_a_virtual_machine_has_no_gpu(mac, watch):
@@ -183,7 +183,7 @@ def test_a_system_without_the_sign_of_a_virtual_machine_is_not_one(mac, watch):
     assert watch.read(1.0, watts=1.0)[0]["gpu.power"] == pytest.approx(1.0)
 
 
-def test_only_zeros_are_no_values(mac, watch):
+def test_only_zeros_give_no_values(mac, watch):
     statistics = {"Device Utilization %": 0, "In use system memory": 0}
     mac.tell(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})
     watch.open()
@@ -259,10 +259,10 @@ def test_without_all_sources_there_is_no_gpu(mac, watch):
 def test_the_message_names_a_library_that_is_absent(mac, part):
     libraries = mac.libraries._replace(**{part: "/nowhere/lib.dylib"})
     if part == "report":
-        Hardware(libraries, Clock()).close()  # the registry and the SMC still tell something
+        AppleHardware(libraries, Clock()).close()  # the registry and the SMC still tell something
     else:
         with pytest.raises(Unavailable, match=r"/nowhere/lib\.dylib cannot be used"):
-            Hardware(libraries, Clock())
+            AppleHardware(libraries, Clock())
     assert mac.leaked == 0
 
 
@@ -274,7 +274,7 @@ def test_the_message_names_a_function_that_is_absent(library):
 @pytest.mark.skipif(sys.platform == "darwin", reason="there they are")
 def test_another_system_has_none_of_the_libraries():
     with pytest.raises(Unavailable, match="CoreFoundation cannot be used"):
-        Hardware(Libraries(), Clock())
+        AppleHardware(Libraries(), Clock())
 
 
 # -- ownership, and calls that fail -----------------------------------------------------------------------------
@@ -382,7 +382,7 @@ print(mac.leaked, *mac.trouble(), sep=chr(10))
 # -- sums -------------------------------------------------------------------------------------------------------
 
 
-def test_the_clocks_are_those_of_the_table_without_the_off_state():
+def test_the_clocks_come_from_the_table_without_the_off_state():
     assert frequencies(bytes.fromhex(table(CLOCKS))) == [mhz * MHZ for mhz in CLOCKS[1:]]
 
 

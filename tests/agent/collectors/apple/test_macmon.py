@@ -95,7 +95,7 @@ def test_an_idle_gpu_has_zero_utilization_and_no_clock():
     assert parse(line(idle)) == {UTILIZATION: 0.0, TEMPERATURE: 36.95167, POWER: 0.0}
 
 
-def test_a_mean_of_no_sensors_is_no_temperature():
+def test_a_mean_of_no_sensors_gives_no_temperature():
     assert TEMPERATURE not in parse(line(RECORD | {"temp": {"gpu_temp_avg": 0.0}}))
 
 
@@ -138,7 +138,7 @@ def test_a_record_without_any_value_of_a_gpu_is_refused():
 
 
 @pytest.mark.parametrize("bad", [b"[]", b"7", b"Error: no IOReport", b"\xff\xfe", b"[" * 100_000, b"null"])
-def test_a_line_that_is_no_record_is_refused(bad):
+def test_a_line_that_is_not_a_record_is_refused(bad):
     with pytest.raises(ValueError, match="macmon printed a line that is not a record"):
         parse(bad)
 

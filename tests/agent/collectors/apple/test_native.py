@@ -24,11 +24,11 @@ from pathlib import Path
 from chipwatch.collectors.apple import hardware
 from tests.doubles.apple.mac import Mac
 mac = Mac(Path(sys.argv[1]))
-read = hardware.Hardware.read
+read = hardware.AppleHardware.read
 def reading(self, problems):
     mac.pass_by(1.0, 20.0, P1=0.5)
     return read(self, problems)
-hardware.Hardware.read = reading
+hardware.AppleHardware.read = reading
 hardware.main(*mac.libraries)
 """
 PRINTS = 'echo \'{"source": "a fake", "values": {"gpu.power": 7.5}, "problems": []}\''
@@ -68,7 +68,7 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch):
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # where there is no macmon
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without macmon
     made = Bench()
     yield made
     if made.collector:

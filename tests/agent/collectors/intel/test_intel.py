@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.collectors.intel import IntelCollector
-from chipwatch.collectors.intel.card import Card
+from chipwatch.collectors.intel.card import IntelCard
 from chipwatch.collectors.intel.xpu_smi import parse_discovery, parse_dump
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
@@ -305,7 +305,7 @@ def test_a_failing_xpu_smi_delays_no_tick_and_costs_no_other_value(machine, unti
 @pytest.mark.parametrize("cell", ["100.01", "150", "200", "65535", "99999999999999999999"])
 def test_impossible_values_of_xpu_smi_are_absent(machine, cell):
     machine.xe(3)
-    card = Card("3", machine.sys / "class/drm/card3")
+    card = IntelCard("3", machine.sys / "class/drm/card3")
     heads = "DeviceId, GPU Utilization (%), GPU Memory Utilization (%), GPU Power (W), GPU Core Temperature (C)"
     readings = parse_dump(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
     assert len(readings) == 4

@@ -152,7 +152,7 @@ def test_numbers_in_a_mapping_folder_are_not_used_with_mig(machine):
     (machine.proc / "driver/nvidia/capabilities/gpu0/mig/gi1").mkdir(parents=True)
     _, facts = read(machine.collector())
     assert {one.device for one in facts.allocations} == {"0.3", "MIG-5a", "GPU-1b"}
-    assert facts.missing["numbers"] == "with MIG, Slurm's numbers are not those of the GPUs: jobs have what they use"
+    assert facts.missing["numbers"] == "with MIG, Slurm numbers the GPUs differently: jobs have what they use"
 
 
 def test_jobs_on_devices_come_first_and_jobs_left_out_are_not_asked(machine):

@@ -1,4 +1,4 @@
-"""What real processes wait for."""
+"""Waits of real processes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def cause_of(pid, first, last, seconds):
     evidences.take(facts(0, first))
     evidences.take(facts(seconds, last))
     evidence = evidences.of((), (pid,))
-    return cause(lost=False, known=True, processes=1, ran=True, since_kernel=0, since_work=0, evidence=evidence)
+    return cause(lost=False, is_known=True, processes=1, ran=True, since_kernel=0, since_work=0, evidence=evidence)
 
 
 def waited(pid, until, wchan, seconds=0.5):
@@ -141,7 +141,7 @@ def test_a_process_that_sleeps_while_one_child_computes_waits_for_data(start, un
     assert cause_of(pid, first, last, 2 * seconds) == "other"
 
 
-def test_a_child_that_is_on_a_gpu_itself_is_no_loader(start, until):
+def test_a_child_that_is_on_a_gpu_itself_is_not_a_loader(start, until):
     pid, waits = start(LOADER), Waits(PROC)
     (child,) = until(lambda: [key for one in waits.read({pid}, {pid}, 0.0).values() for key in one.children])
     assert waits.read({pid}, {pid, child[0]}, 0.0)[pid].children == {}

@@ -16,7 +16,7 @@ from tests.examples import examples
 
 from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
-from chipwatch.collectors.neuron.records import Records
+from chipwatch.collectors.neuron.records import NeuronRecords
 from chipwatch.datapoint import Kind, Level
 from chipwatch.host.last_values import LastValues
 
@@ -116,7 +116,7 @@ def check(points, tagged):
 )
 def test_mutated_records_never_raise_and_the_next_record_counts(given, tagged, ecc, level):
     config = NeuronCollector.Config(interval=1.0, neuron_runtime_tag=tagged, ecc=ecc)
-    records = Records(config, level, LastValues(None, "neuron", Path("/nowhere")))
+    records = NeuronRecords(config, level, LastValues(None, "neuron", Path("/nowhere")))
     counters = {}
     for n, data in enumerate([*given, GOOD], start=1):
         at = AT + n * 10**9

@@ -280,7 +280,7 @@ def test_counters_continue_over_restarts(bench, until):
     assert values[-1] >= 40
 
 
-def test_back_off_begins_anew_after_a_success(bench, until):
+def test_back_off_begins_again_after_a_success(bench, until):
     bench.open(*["record"] * 12, "kill")
     for n in range(1, 4):
         until(lambda: "neuron-monitor was ended by signal 9; it is started again later" in bench.tick()[1])

@@ -1,4 +1,4 @@
-"""The collector on its standard input; with a monitor of its own: test_monitor.py."""
+"""The collector on its standard input; with its monitor: test_monitor.py."""
 
 from __future__ import annotations
 

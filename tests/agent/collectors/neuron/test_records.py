@@ -11,7 +11,7 @@ from tests.doubles.fake_neuron_monitor import record
 
 from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
-from chipwatch.collectors.neuron.records import PERIODS, Records
+from chipwatch.collectors.neuron.records import PERIODS, NeuronRecords
 from chipwatch.datapoint import Dimensions, Kind, Level
 from chipwatch.host.last_values import LastValues
 
@@ -32,7 +32,7 @@ class Feed:
         config = NeuronCollector.Config(interval=interval, neuron_runtime_tag=tagged, ecc=ecc)
         kept = LastValues(None, "neuron", Path("/nowhere"))
         kept.start_time = boot
-        self.records = Records(config, level, kept)
+        self.records = NeuronRecords(config, level, kept)
         self.now = 0
 
     def tick(self, *given) -> dict:
@@ -512,7 +512,7 @@ def test_tags_are_dimensions_if_configured():
     assert {p.metric for p in feed.points} <= set(metrics.declared(tagged=True))
 
 
-def test_tags_are_no_dimensions_by_default():
+def test_tags_are_not_dimensions_by_default():
     feed = Feed()
     feed.tick(tagged("a", "b"))
     assert not any("neuron_runtime_tag" in p.dims for p in feed.points)
@@ -558,7 +558,7 @@ def test_a_tag_whose_runtime_ended_is_absent():
     assert not [name for name, series in found.items() if any("b" in dims.split() for dims in series)]
 
 
-def test_the_number_of_tags_is_bounded_and_a_dropped_tag_counts_anew():
+def test_the_number_of_tags_is_bounded_and_a_dropped_tag_counts_again():
     feed = Feed(tagged=True)
     feed.tick(tagged("first"))
     for n in range(300):

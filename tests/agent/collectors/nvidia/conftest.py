@@ -73,7 +73,7 @@ def key(point):
 
 @pytest.fixture
 def watch(proc, tmp_path):
-    """Return an open collector; its options are those of Config."""
+    """Return an open collector; it takes the options of Config."""
     made = []
 
     def start(level=Level.ALL, **options):

@@ -1,4 +1,4 @@
-"""What a driver can say of a sick GPU, and the verdict on it, with the codes of DCGM 4.6 as the measure."""
+"""Faults that a driver reports of a GPU, and the verdict on them, compared with the codes of DCGM 4.6."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_what_a_driver_does_not_tell_is_said_and_never_fine(judge):
     assert verdict.word == FIT
 
 
-def test_a_bridge_that_no_gpu_has_is_no_fault_and_with_mig_links_are_not_known(judge):
+def test_a_bridge_that_no_gpu_has_is_not_a_fault_and_with_mig_links_are_not_known(judge):
     apart = judge({}, many=2)
     for gpu in apart.fake.gpus:
         gpu["links_down"] = 18

@@ -1,4 +1,4 @@
-"""What the driver counts: energy, from which the power is known, errors, bytes, time."""
+"""Counters of the driver: energy, from which power is computed, errors, bytes, time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def start_time(watched, name):
 
 def test_power_is_the_energy_since_the_last_tick_divided_by_the_time(gpu):
     watched = gpu(Level.BASIC)
-    assert watched.after(f83=1_000_000)[POWER] == 631.95  # the sensor's, since there is no time to speak of yet
+    assert watched.after(f83=1_000_000)[POWER] == 631.95  # the sensor's, since too little time has passed
     read = watched.after(5, f83=3_500_000)  # 2500 J in 5 s
     assert read[POWER] == 500
     assert read["gpu.power.utilization{gpu=0}"] == 100 * 500 / 700
@@ -116,7 +116,7 @@ def test_energy_that_no_gpu_can_use_is_not_charged_to_a_job(gpu):
     assert charged[4] == 500
 
 
-def test_an_energy_counter_that_jumps_starts_again_and_is_no_power(gpu):
+def test_an_energy_counter_that_jumps_starts_again_and_gives_no_power(gpu):
     watched = gpu()
     watched.after(f83=5_000_000)
     assert ENERGY not in watched.after(f83=10**15)
@@ -126,7 +126,7 @@ def test_an_energy_counter_that_jumps_starts_again_and_is_no_power(gpu):
     assert watched.after(f83=10**15 + 1_100_000)[POWER] == 600
 
 
-def test_a_sensor_that_tells_the_impossible_is_no_power(gpu):
+def test_an_impossible_value_of_the_sensor_gives_no_power(gpu):
     watched = gpu(Level.BASIC)
     watched.driver.gpus[0]["power"] = 4294967295
     read = watched.after(f83=5_000_000)

@@ -1,4 +1,4 @@
-"""What the watched process tree uses of the GPUs."""
+"""Use of the GPUs by the watched process tree."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_a_missing_library_is_named_as_the_reason(agent, gpu_agent, tmp_path):
 
 
 def run(library, tmp_path, proc, source, **env):
-    """Run a program of the fake driver's in a process of its own; return what it printed."""
+    """Run a program of the fake driver's in a separate process; return its output."""
     fake = Driver(tmp_path, "h100", 2)
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(source), str(proc)],
@@ -172,7 +172,7 @@ def test_a_forked_process_opens_its_own_nvml(library, tmp_path, proc):
         """,
     )
     assert fake["child"] == fake["first"]
-    assert fake["calls"] == ["init", "shutdown"]  # and the shutdown is of its own
+    assert fake["calls"] == ["init", "shutdown"]  # it shut down what it had opened
     assert set(fake["first"]) - {"gpu.fault", "gpu.link.errors"} <= set(fake["after"])  # these are read every 30 s
 
 

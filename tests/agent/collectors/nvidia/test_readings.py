@@ -1,4 +1,4 @@
-"""What is read of a GPU that works, value by value."""
+"""Readings of a GPU that works, value by value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SINCE = {
     "gpu.engine.active", "gpu.memory.available", "gpu.memory.reserved", "gpu.pcie.replays", "gpu.recovery_action",
     "gpu.rows.failed", "gpu.fault", "gpu.link.errors",
 }  # fmt: skip
-"""What the first catalogue does not have."""
+"""Metrics that the first catalogue lacks."""
 
 BASIC = {
     "gpu.utilization{gpu=0}": 100,
@@ -212,7 +212,7 @@ def test_the_collector_keeps_the_contract(driver, proc, tmp_path, profile, dimen
     assert check_collector(NvidiaCollector(config))
 
 
-def test_the_declared_metrics_are_those_of_the_catalogue():
+def test_the_declared_metrics_are_in_the_catalogue():
     text = (FIXTURES / "catalogue.md").read_text()
     gpu = text[text.index("## GPU (NVIDIA") : text.index("## Graphcore IPU")]
     rows = re.findall(r"^\| ((?:gpu\.process\.).*)", text, re.MULTILINE) + re.findall(

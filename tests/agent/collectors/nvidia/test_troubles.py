@@ -1,4 +1,4 @@
-"""Absent, lost, broken: what fails costs itself alone."""
+"""Absent, lost and broken devices: a failure loses only its own values."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_an_action_has_the_name_that_its_driver_gives_it(source, version, driver
 
 
 @pytest.mark.parametrize(("source", "version"), ALL)
-def test_numbers_without_a_name_are_those_of_each_version(source, version):
+def test_numbers_without_a_name_are_right_for_each_version(source, version):
     has = at(source, version)
     for number, reason in THROTTLES.items():
         assert has[f"NVML_FI_DEV_PERF_POLICY_{reason.upper()}"] == number

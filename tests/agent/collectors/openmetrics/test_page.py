@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint, Filter
-from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, MetricFilter, PageReader
 from chipwatch.datapoint import Kind
-from chipwatch.host.exposition import Answer
+from chipwatch.host.exposition import ScrapeResponse
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/openmetrics"
 PAGES = sorted(FIXTURES.glob("*.prom"))
@@ -22,11 +21,11 @@ GAUGE, COUNTER = Kind.GAUGE, Kind.COUNTER
 
 
 def answer(text, *, openmetrics=False, whole=True):
-    return Answer(text.encode() if isinstance(text, str) else text, openmetrics, whole)
+    return ScrapeResponse(text.encode() if isinstance(text, str) else text, openmetrics, whole)
 
 
 def reader(**options):
-    return Reader("e", Endpoint(**options))
+    return PageReader("e", Endpoint(**options))
 
 
 def read(text, at=NOW, **how):
@@ -286,7 +285,7 @@ def test_the_number_of_lines_is_limited_even_if_filters_select_nothing():
 def test_lines_with_timestamps_are_parsed_once(monkeypatch):
     of, stamp = reader(), NOW // 10**6
     of.read(answer(f'a{{b="c d"}} 1 {stamp}\ne 2 {stamp}\n'), NOW)
-    monkeypatch.setattr("chipwatch.host.exposition.SERIES", None)
+    monkeypatch.setattr("chipwatch.host.exposition.SERIES_TEXT", None)
     points, problems = of.read(answer(f'a{{b="c d"}} 3 {stamp}\ne 4 {stamp - 400_000}\n'), NOW)
     assert (told(points), problems) == ({("a", (("b", "c d"),)): 3}, []), "the second is old"
 
@@ -326,7 +325,7 @@ def test_filters_have_two_forms_and_are_searched(filters, taken):
 
 def test_an_invalid_regex_is_refused():
     with pytest.raises(ValueError, match="not a regular expression"):
-        Filter(("(",))
+        MetricFilter(("(",))
 
 
 @given(st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60), st.booleans())

@@ -483,7 +483,7 @@ def test_what_a_workload_does_is_read_over_grpc_by_level(v6e, service):
 
 
 @needs_grpc
-def test_the_counts_of_the_next_workload_begin_anew(v6e, service):
+def test_the_counts_of_the_next_workload_begin_again(v6e, service):
     v6e.level = Level.DETAILED
     v6e.open()
 

@@ -11,8 +11,8 @@ from chipwatch.processors.jobs.accounting import (
     HELD_AFTER,
     SECOND,
     STATES,
+    DeviceReading,
     Holding,
-    Reading,
     allocated,
     charges,
     following,
@@ -30,7 +30,7 @@ holdings = st.builds(
     ran=st.none() | st.integers(0, 10**13),
 )
 readings = st.builds(
-    Reading,
+    DeviceReading,
     moment=st.integers(0, 10**13),
     holders=st.dictionaries(st.sampled_from(KEYS), holdings),
     active=st.none() | st.floats(0, 1),
@@ -64,7 +64,7 @@ def test_the_sums_agree_over_many_ticks(ticks, gaps):
 
 @given(st.lists(st.sampled_from(KEYS), min_size=1, unique=True), st.integers(1, 10**11), st.floats(0, 1))
 def test_jobs_that_share_a_device_are_charged_alike(keys, elapsed, active):
-    before = Reading(0, dict.fromkeys(keys, Holding(0)))
+    before = DeviceReading(0, dict.fromkeys(keys, Holding(0)))
     charged = charges(before, before._replace(moment=elapsed, active=active), INTERVAL)
     sums = [sum(states.values()) for states in charged.values()]
     assert len(sums) == len(keys) or elapsed < len(keys)
@@ -72,7 +72,9 @@ def test_jobs_that_share_a_device_are_charged_alike(keys, elapsed, active):
 
 
 def reading(seconds, *keys, active=1.0, **more):
-    return Reading(seconds * SECOND, {key: more.pop("holding", Holding(0, ran=0)) for key in keys}, active, **more)
+    return DeviceReading(
+        seconds * SECOND, {key: more.pop("holding", Holding(0, ran=0)) for key in keys}, active, **more
+    )
 
 
 def seconds(charged):
@@ -89,7 +91,7 @@ def test_a_job_that_left_a_device_free_counts_until_it_was_last_seen():
 
 
 def test_a_second_job_shares_the_time_from_its_start_only():
-    now = Reading(15 * SECOND, {ADA: Holding(0), BOB: Holding(11 * SECOND)}, 1.0)
+    now = DeviceReading(15 * SECOND, {ADA: Holding(0), BOB: Holding(11 * SECOND)}, 1.0)
     assert seconds(charges(reading(10, ADA), now, INTERVAL)) == {("0", "busy"): 3.0, ("1", "busy"): 2.0}
 
 

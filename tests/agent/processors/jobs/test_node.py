@@ -257,7 +257,7 @@ def test_each_job_is_charged_within_half_a_percent_by_state(node):
     assert off == {}
 
 
-def test_what_is_charged_is_what_was_held(node):
+def test_the_charged_time_is_the_held_time(node):
     answer = node[0].processor.answer()
     assert answer["charged_seconds"] == pytest.approx(answer["allocated_seconds"], abs=1e-3)
 

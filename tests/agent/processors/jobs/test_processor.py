@@ -174,7 +174,7 @@ def test_a_maker_without_facts_of_activity_is_read_by_its_points():
     assert "utilization by point value" in machine.processor.describe()
 
 
-def test_gpus_of_a_job_that_do_unequal_work_are_told_and_those_that_take_turns_are_not():
+def test_gpus_of_a_job_that_do_unequal_work_are_reported_and_gpus_that_take_turns_are_not():
     machine, turns = Machine(), Machine()
     for n in range(300):
         machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: {"active": 0.3}}, owners={10: ADA})
@@ -246,7 +246,7 @@ def test_many_gpus_and_jobs_are_bounded_in_series_and_memory():
     assert answer["charged_seconds"] == pytest.approx(answer["allocated_seconds"])
 
 
-def test_the_ledger_is_kept_over_a_restart_while_counters_begin_anew():
+def test_the_ledger_is_kept_over_a_restart_while_counters_begin_again():
     machine = Machine(dollars_per_hour=3600)
     owner = ADA._replace(since=START - 100 * SECOND)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What must hold whatever a machine does: GPUs that vanish, jobs that come and go, collectors that hang, odd values."""
+"""Laws that hold on any machine: GPUs that vanish, jobs that come and go, collectors that hang, odd values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on machines in trouble: what is not known is charged to nobody, and no wrong owner is named."""
+"""Jobs on machines in trouble: unknown time is charged to nobody, and no wrong owner is named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sums(machine):
     return answer["charged_seconds"], answer["allocated_seconds"]
 
 
-def test_instances_that_are_made_anew_keep_the_sums_and_begin_their_counters_anew():
+def test_instances_that_are_made_again_keep_the_sums_and_restart_their_counters():
     machine = Machine()
     for devices in ({"0.1": {"active": 0.2, "slices": 0.5}}, {"0": {"active": 0.2}}) * 2:
         for _ in range(3):
@@ -101,7 +101,7 @@ def test_while_the_collector_of_jobs_hangs_nobody_is_charged():
     assert sums(machine)[0] == pytest.approx(sums(machine)[1])
 
 
-def test_a_hung_collector_is_no_lost_gpu_though_that_of_another_maker_answers():
+def test_a_hung_collector_does_not_mean_a_lost_gpu_though_another_makers_collector_answers():
     machine = Machine()
     jobs = JobFacts(0, {10: ADA}, [], [GroupUse(ADA)], {}, frozenset(), {})
     for tick in range(10):
@@ -168,7 +168,7 @@ def test_a_job_that_slurm_left_in_the_mapping_does_not_win_over_the_one_that_run
     assert machine.values("job.gpus") == {("41000", "mapping"): 1.0}, "without cgroups of Slurm its word counts"
 
 
-def test_two_jobs_of_one_name_have_rows_of_their_own():
+def test_two_jobs_of_one_name_have_separate_rows():
     machine = Machine()
     pods = [Owner("kubernetes", "train-0", namespace=name) for name in ("a", "b")]
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_a_ledger_of_a_later_version_keeps_what_this_one_does_not_know():
     assert kept["earlier"] == {"busy": 3600 * SECOND, "frozen": 7}
 
 
-def test_accounts_of_a_clock_that_was_ahead_do_not_crowd_out_those_of_today():
+def test_accounts_of_a_clock_that_was_ahead_do_not_crowd_out_accounts_of_today():
     machine = Machine(max_jobs=2)
     ahead = [{"owner": ["slurm", f"9{n}"], "since": 1, "seen": 2**62} for n in range(4)]
     machine.processor.restore(json.dumps({"at": 2**62, "accounts": ahead}).encode())
