@@ -67,11 +67,11 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench $(ARGS)
 
 golden: $(VENV)/dev.stamp
-	$(BIN)/python -m tests.golden.update
+	$(BIN)/python -m tools.golden
 
 # The picture of `agent top` in README: eight GPUs of a fake driver.
 picture: $(VENV)/dev.stamp
-	$(BIN)/python -m tests.picture docs/top.svg
+	$(BIN)/python -m tools.picture docs/top.svg
 
 # What is installed is pinned with hashes; the project itself comes from this folder, and needs no network.
 $(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp

@@ -18,7 +18,8 @@ from tests.deploy import tools
 from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
 from tests.deploy.test_ecs import agent_of as container_of
 from tests.doubles.terraform import trim
-from tests.golden.update import terraform_aws, without_jobs
+from tools.dashboards import terraform_aws, without_jobs
+from tools.installers import installers
 
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import Options
@@ -31,6 +32,7 @@ from chipwatch.naming.profiles import PROFILES
 AWS = tf.ROOT / "terraform/aws"
 FILES = AWS.parent.parent / "ecs-sidecar/task-definitions"
 GOLDEN = tf.GOLDEN / "aws"
+STALE = "if this change is meant, `make golden` renews it"
 MODULES = [AWS, *sorted(path for path in (AWS / "modules").iterdir() if path.is_dir())]
 EXAMPLES = sorted(path for path in (AWS / "examples").iterdir() if path.is_dir())
 LONG = 300.0
@@ -187,7 +189,12 @@ def test_what_can_have_tags_has_them(module):
 
 def test_dashboards_and_alarms_are_what_the_generator_says():
     generated = {path: path.read_text(encoding="utf-8") for path in AWS.rglob("generated/*/*")}
-    assert generated == terraform_aws(), "if this change is meant, `make golden` writes it anew"
+    assert generated == terraform_aws(), STALE
+
+
+def test_the_user_data_is_what_the_generator_says():
+    path = AWS / "user-data.sh.tftpl"
+    assert path.read_text(encoding="utf-8") == installers()[path], STALE
 
 
 # -- the stand-in ------------------------------------------------------------------------------------------------

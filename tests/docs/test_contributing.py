@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
-NAMED = re.findall(r"`((?:agent|sinks|docs|tests|requirements|\.ci)/[\w./-]*)`", TEXT)
+NAMED = re.findall(r"`((?:agent|sinks|docs|tests|tools|requirements|\.ci)/[\w./-]*)`", TEXT)
 
 
 @pytest.mark.parametrize("path", sorted(set(NAMED)))

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from tests.golden import helm, verdict
-from tests.golden.messages import messages, of_source
-from tests.golden.update import (
-    DASHBOARDS,
-    DOCUMENT,
-    GOLDEN,
-    MESSAGES,
-    OPERATIONS,
-    OTEL_NAMES,
-    dashboards,
-    document,
-    golden,
-    names,
-    otel_names,
-)
+from tools import messages, schema, verdict
+from tools.dashboards import DASHBOARDS, dashboards
+from tools.pages import DOCUMENT, GOLDEN, OPERATIONS, OTEL_NAMES, document, golden, names, otel_names
 
 from chipwatch.advisor.catalogue import catalogue as declared
 
-STALE = "if this change is meant, `make golden` writes it anew"
+STALE = "if this change is meant, `make golden` renews it"
 
 
 def test_the_golden_file_is_what_the_collectors_declare():
@@ -28,7 +16,7 @@ def test_the_golden_file_is_what_the_collectors_declare():
 
 
 def test_the_messages_are_those_of_the_sources():
-    assert messages().splitlines() == MESSAGES.read_text(encoding="utf-8").splitlines(), STALE
+    assert messages.messages().splitlines() == messages.GOLDEN.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_a_message_is_what_is_raised_logged_or_reported():
@@ -41,7 +29,7 @@ raise ConfigError(f"{path}: no such file" if a else "no file is given")
 problems = PartlyCollected(["one is lost", two])
 print("not a message")
 """
-    assert list(of_source(source)) == [
+    assert list(messages.of_source(source)) == [
         "%s is ignored",
         "failed: {text}",
         "there is no role",
@@ -62,8 +50,8 @@ def test_the_table_of_what_the_verdict_judges_by_is_its_rules():
     assert verdict.page().splitlines() == verdict.PAGE.read_text(encoding="utf-8").splitlines(), STALE
     for name in {*verdict.TESTS.values(), verdict.EACH}:
         file, test = name.split("::")
-        (found,) = verdict.PAGE.parents[1].glob(f"tests/agent/*/**/{file}")
-        assert f"def {test}(" in found.read_text(encoding="utf-8"), name
+        (path,) = verdict.PAGE.parents[1].glob(f"tests/agent/**/{file}")
+        assert f"def {test}(" in path.read_text(encoding="utf-8"), name
 
 
 def test_the_page_on_the_names_of_opentelemetry_is_the_profile():
@@ -78,7 +66,7 @@ def test_the_dashboards_and_alarms_are_what_the_collectors_declare():
 
 
 def test_the_schema_of_the_chart_is_what_the_program_takes():
-    assert helm.schema().splitlines() == helm.SCHEMA.read_text(encoding="utf-8").splitlines(), STALE
+    assert schema.schema().splitlines() == schema.SCHEMA.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_the_page_has_a_row_for_every_metric():

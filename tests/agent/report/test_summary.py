@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from tests.agent.processors.jobs.machine import Machine, job
-from tests.golden.update import GOLDEN
+from tools.pages import GOLDEN
 
 from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance

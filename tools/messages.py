@@ -7,8 +7,9 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("agent", "chipwatch", "sinks")
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests/golden/messages.txt"
+ROOMS = ("agent", "sinks")
 MAKERS = {"refusal", "_wrong", "_report", "Fault", "error"}
 """Functions and classes, besides exceptions, that make or print a message."""
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log", "resolved"}

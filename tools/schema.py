@@ -21,7 +21,7 @@ from chipwatch.config.options import TABLES, Config
 from chipwatch.identity.names import WORDS
 from chipwatch.naming.profiles import PROFILES
 
-SCHEMA = Path(__file__).parents[2] / "helm/chipwatch/values.schema.json"
+SCHEMA = Path(__file__).parents[1] / "helm/chipwatch/values.schema.json"
 WIDTH = 120
 PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string", type(None): "null"}
 DURATION = "^[0-9]+([.][0-9]+)? *(ms|s|m|h)?$"
@@ -33,7 +33,7 @@ FORMS = {"url": ADDRESS, "endpoint_url": ADDRESS, "headers": HEADERS}
 
 
 def schema() -> str:
-    """Return values.schema.json with the definitions that follow from the program made anew."""
+    """Return values.schema.json with the definitions that follow from the program renewed."""
     found = json.loads(SCHEMA.read_text(encoding="utf-8"))
     return written(found | {"definitions": found["definitions"] | definitions()}) + "\n"
 
