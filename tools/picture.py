@@ -79,7 +79,7 @@ def record(path: Path, folder: Path, pids: list[int]) -> None:
         points = live._window.add(live._pipeline.gather(at), at)
         for dims, model in live._models().items():
             machine.device(device_of(dims)).model = model
-        machine.take(points, at, live._processes())
+        machine.take(points, at, live._processes(live._pipeline))
         at += STEP * 10**9
     live.close()
     console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")
