@@ -15,6 +15,7 @@ from chipwatch.config.options import Config
 from chipwatch.datapoint import Kind
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.rules import label_key, metric_type
+from tools.compact import compact
 
 ROOT = Path(__file__).parents[1]
 DASHBOARDS = ROOT / "tests/golden/dashboards"
@@ -41,7 +42,7 @@ def dashboards() -> dict[Path, str]:
         for alarms in (False, True):
             options = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
             path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
-            texts[path] = f"{make(load(None, FLAGS, {}), options).text}\n"
+            texts[path] = compact(make(load(None, FLAGS, {}), options).text)
     return texts
 
 
@@ -55,7 +56,7 @@ def terraform_aws() -> dict[Path, str]:
             for kind, alarms in (("dashboards", False), ("alarms", True)):
                 path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
                 config = without_jobs(load(None, flags, {}), name if not alarms else "gpu")
-                texts[path] = f"{make(config, replace(options, alarms=alarms)).text}\n"
+                texts[path] = compact(make(config, replace(options, alarms=alarms)).text)
     return texts
 
 
@@ -73,9 +74,9 @@ def terraform_google() -> dict[Path, str]:
         for kind, alarms in (("dashboards", False), ("alert-policies", True)):
             text = make(config if alarms else without_jobs(config, family), replace(options, alarms=alarms)).text
             path = TERRAFORM_GOOGLE / kind / "generated" / level / f"{family}.json.tftpl"
-            texts[path] = f"{text.replace(GoogleSink.Config().prefix, '${metric_prefix}')}\n"
+            texts[path] = compact(text.replace(GoogleSink.Config().prefix, "${metric_prefix}"))
         path = TERRAFORM_GOOGLE / "alert-policies/generated" / level / f"{family}-metrics.json"
-        texts[path] = f"{json.dumps(_named_by(text, find(config, 'google', options, by_name=True)), indent=1)}\n"
+        texts[path] = compact(json.dumps(_named_by(text, find(config, "google", options, by_name=True))))
     return texts
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+
+import pytest
 from tools import messages, schema, verdict
+from tools.compact import compact
 from tools.dashboards import DASHBOARDS, dashboards
-from tools.pages import DOCUMENT, GOLDEN, OPERATIONS, OTEL_NAMES, document, golden, names, otel_names
+from tools.golden import files
+from tools.pages import DOCUMENT, GOLDEN, OPERATIONS, OTEL_NAMES, ROOT, document, golden, names, otel_names
 
 from chipwatch.advisor.catalogue import catalogue as declared
 
@@ -97,3 +103,51 @@ def test_units_are_words_that_are_known():
     for metrics in declared().values():
         for metric in metrics:
             assert metric.unit in known or metric.unit.startswith("{"), metric.unit
+
+
+def test_generated_json_has_a_widget_a_line_and_the_same_values():
+    document = {
+        "title": "é",
+        "rows": [1, 2],
+        "mosaic": {"tiles": [{"x": 1.50, "widget": {"title": "a"}}, {"x": 2}]},
+        "groups": [{"name": "g", "rules": [{"alert": "b"}]}],
+        "panels": [],
+    }
+    text = compact(json.dumps(document))
+    assert json.loads(text) == document
+    assert list(json.loads(text)) == list(document)
+    assert text.splitlines() == [
+        "{",
+        ' "title": "é",',
+        ' "rows": [1, 2],',
+        ' "mosaic": {',
+        '  "tiles": [',
+        '   {"x": 1.5, "widget": {"title": "a"}},',
+        '   {"x": 2}',
+        "  ]",
+        " },",
+        ' "groups": [',
+        "  {",
+        '   "name": "g",',
+        '   "rules": [',
+        '    {"alert": "b"}',
+        "   ]",
+        "  }",
+        " ],",
+        ' "panels": []',
+        "}",
+    ]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '[{"alert": 1}, 2]', '{"widgets": []}'])
+def test_short_documents_keep_their_values(text):
+    assert json.loads(compact(text)) == json.loads(text)
+
+
+def test_each_generated_file_is_marked_for_reviews():
+    names = [str(path.relative_to(ROOT)) for path in files() if path.suffix != ".md" or path in (DOCUMENT, OTEL_NAMES)]
+    listed = subprocess.run(
+        ["git", "check-attr", "linguist-generated", *names], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    unmarked = [line for line in listed.stdout.splitlines() if not line.endswith(": set")]
+    assert unmarked == [], "mark it in .gitattributes"
