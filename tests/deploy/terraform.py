@@ -159,7 +159,16 @@ def document(plan: dict[str, Any]) -> str:
     """Return resources and outputs as a golden file holds them, without what another file or test already holds."""
     shown = {address: _readable(values) for address, values in resources(plan).items()}
     outputs = {name: _output(change) for name, change in sorted(plan.get("output_changes", {}).items())}
-    return f"{json.dumps({'resources': shown, 'outputs': outputs}, indent=2, ensure_ascii=False)}\n"
+    return as_rows(shown, outputs)
+
+
+def as_rows(shown: dict[str, Any], outputs: dict[str, Any]) -> str:
+    """Return the JSON of resources and outputs, one a line."""
+    parts = []
+    for key, values in (("resources", shown), ("outputs", outputs)):
+        rows = [f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+        parts.append("\n".join([f' "{key}": {{', ",\n".join(rows), " }"]))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _output(change: dict[str, Any]) -> Any:

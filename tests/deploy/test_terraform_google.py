@@ -235,8 +235,7 @@ def title(widget):
 def test_an_example_plans_what_it_planned(planned, module):
     plan = planned(module.name)
     shown = {address: readable(values) for address, values in tf.resources(plan).items()}
-    text = json.dumps({"resources": shown, "outputs": outputs(plan)}, indent=2, ensure_ascii=False)
-    tf.check_golden(GOLDEN / f"{module.name}.json", f"{text}\n")
+    tf.check_golden(GOLDEN / f"{module.name}.json", tf.as_rows(shown, outputs(plan)))
 
 
 @pytest.mark.parametrize(
