@@ -26,7 +26,7 @@ reading, which is its start, and does not fall when a member goes. Units are UCU
 `1` a plain number, and words in braces say what is counted.
 
 The level `basic` is sent unless more is asked for with `--level detailed` or `--level all`: every series costs money in
-a cloud. The dimensions named here are a metric's own; those of `--common-dims` and `--dim` come on top.
+a cloud. The dimensions named here are a metric's own; `--common-dims` and `--dim` add further ones.
 """
 
 
@@ -63,7 +63,7 @@ clocks, throttling, Xid, NVLink, TPU, Neuron, jobs and idle time, TCP's retransm
 of a cloud's network, congestion, waits and operations of RDMA. `rdma.errors` and `memory.errors` keep our names too: they are sums of what
 `hw.errors` has.
 
-- Where the convention has an UpDownCounter, ours is a gauge: the mean of a window is no sum.
+- Where the convention has an UpDownCounter, ours is a gauge: the mean of a window is not a sum.
 - `system.disk.io` and `system.network.io` have the whole machine in the series without a device, at every level, and each device at `--level all`:
   do not add these.
 - `hw.id` is the index of the GPU on this machine, `DEVICE/PORT` of RDMA, or `CONTROLLER/DIMM` of a memory module.
