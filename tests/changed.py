@@ -22,7 +22,7 @@ DEPLOY_FILES = (
 
 
 def paths_for(name: str) -> list[Path]:
-    """Return the tests of one file: itself, those of its name, or, of a package in a folder of its own, that folder's."""
+    """Return the tests of one file: itself, the tests of its name, or the tests of the package's folder."""
     path = Path(name)
     if path.suffix != ".py":
         return []
@@ -45,7 +45,7 @@ def git(*words: str, root: Path = ROOT) -> list[str]:
 
 
 def changed(since: str = "HEAD", root: Path = ROOT) -> list[str]:
-    """Return the files that changed since a commit, and the new ones; none where this is no checkout of git."""
+    """Return the files that changed since a commit, and the new ones; none where this is not a checkout of git."""
     return git("diff", "--name-only", since, root=root) + git("ls-files", "--others", "--exclude-standard", root=root)
 
 

@@ -30,7 +30,7 @@ AWS_FAMILIES = {
     "health": (("health",), []),
     "fabric": (("fabric",), []),
 }
-"""What the modules may choose from: by the name of a file, families and words that are dimensions of points."""
+"""Choices of the modules: by the name of a file, families and words that are dimensions of points."""
 LEVELS = ("basic", "detailed")
 TERRAFORM_GOOGLE = ROOT / "terraform/google/modules"
 
@@ -80,10 +80,12 @@ def terraform_google() -> dict[Path, str]:
     return texts
 
 
-def _named_by(policies: str, found: Found) -> dict[str, dict[str, object]]:
+def _named_by(policies: str, sending: Found) -> dict[str, dict[str, object]]:
     """Return the descriptors of the metrics that alert policies name, by the end of their type."""
     prefix = GoogleSink.Config().prefix
-    named = {metric_type("", one.name): one for one in found.sent if f'{metric_type(prefix, one.name)}\\"' in policies}
+    named = {
+        metric_type("", one.name): one for one in sending.sent if f'{metric_type(prefix, one.name)}\\"' in policies
+    }
     return {
         name: {
             "kind": "GAUGE" if one.metric.kind is Kind.GAUGE else "CUMULATIVE",

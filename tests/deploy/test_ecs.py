@@ -50,7 +50,7 @@ def each(files):
 
 
 def model(task):
-    """What botocore leaves out: enumerations, negative numbers, names given twice, volumes that nobody declares."""
+    """Mistakes that botocore does not find: enumerations, negative numbers, names given twice, volumes that nobody declares."""
     shape = botocore.session.Session().get_service_model("ecs").operation_model("RegisterTaskDefinition").input_shape
     faults = list(walk(shape, task, "task"))
     volumes = {volume["name"] for volume in task.get("volumes", [])}

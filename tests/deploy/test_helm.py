@@ -1,7 +1,7 @@
 """
 The chart, by the real Helm 3.10 and Helm 4, upstream's schemas, a stand-in API and checkov.
 
-What each file of ci/ renders is kept in golden/helm; `UPDATE_GOLDEN=1 pytest tests/deploy/test_helm.py` writes it anew.
+The output of each file of ci/ is kept in golden/helm; `UPDATE_GOLDEN=1 pytest tests/deploy/test_helm.py` renews it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_every_file_of_values_gives_what_it_gave(name):
     path = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(of_file(name), encoding="utf-8")
-    assert of_file(name) == path.read_text(encoding="utf-8"), "if this is meant, UPDATE_GOLDEN=1 writes it anew"
+    assert of_file(name) == path.read_text(encoding="utf-8"), "if this is meant, UPDATE_GOLDEN=1 renews it"
 
 
 def test_there_is_no_golden_file_without_values():

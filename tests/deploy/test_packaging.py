@@ -93,7 +93,7 @@ def test_a_wheel_can_be_made_of_the_sdist(built, tmp_path):
 
 
 def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
-    """Installed alone; its dependencies are those of this test."""
+    """Installed alone, with the dependencies of this test."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", "--quiet", built[0])

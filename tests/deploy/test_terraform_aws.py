@@ -2,7 +2,7 @@
 terraform/aws, by the real Terraform on a stand-in for hashicorp/aws, and what it plans by botocore, moto and checkov.
 
 What each example plans is kept in golden/terraform/aws; `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform_aws.py`
-writes it anew, and the lists of inputs and outputs in the READMEs.
+renews it, and the lists of inputs and outputs in the READMEs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ GIVEN = {
     },
     "dashboards-and-alarms": {},
 }
-"""What the examples are given."""
+"""Variables of the examples."""
 
 
 def each(modules):
@@ -337,7 +337,7 @@ def test_the_template_gets_the_variables_that_its_header_lists():
 
 
 def task(planned_task, **placed):
-    """Return a planned task definition as ECS is told it; `placed` stands for what nobody knows before."""
+    """Return a planned task definition as ECS gets it; `placed` stands for values that are known only later."""
     known = {key: placed.get(key, value) for key, value in planned_task.items()}
     volumes = []
     for volume in known.get("volume", []):
@@ -573,7 +573,7 @@ LEFT = {
     ("CKV_AWS_336", "aws_ecs_task_definition.training"): "the training writes to its own root; the agent does not",
     ("CKV_AWS_338", "aws_cloudwatch_log_group.this"): "an agent's log is of no use after a month; log_retention_days",
 }
-"""What checkov asks for and does not get, where, and why."""
+"""Findings of checkov that do not apply, with place and reason."""
 
 
 def faults(*words):

@@ -2,7 +2,7 @@
 terraform/google, by the real Terraform on a stand-in for hashicorp/google, and what it plans by Google's client, bash and checkov.
 
 What each example plans is kept in golden/terraform/google; `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform_google.py`
-writes it anew, and the lists of inputs and outputs in the READMEs.
+renews it, and the lists of inputs and outputs in the READMEs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ GIVEN = {
     "gke-workload-identity": {"project_id": PROJECT, "cluster_name": "train"},
     "dashboards-and-alarms": {"project_id": PROJECT, "email": "pager@example.com"},
 }
-"""What the examples are given."""
+"""Variables of the examples."""
 
 
 def each(modules):
@@ -325,7 +325,7 @@ def test_the_planned_dashboard_is_the_generators(planned, name):
 
 
 def of_api(value):
-    """Return a planned block as the API has it: what can be there once is no list, what is not set is not there."""
+    """Return a planned block as the API has it: without lists around single blocks, without unset values."""
     once = {"condition_threshold", "condition_absent", "documentation", "alert_strategy", "trigger"}
     return {
         key: of_api(one[0]) if key in once else [of_api(each) if isinstance(each, dict) else each for each in one]
@@ -662,7 +662,7 @@ NOT_ASKED = {
         "CKV_GCP_31": "the same",
     },
 }
-"""What checkov asks for and does not get, by what it reads, and why."""
+"""Findings of checkov that do not apply, by its input, with the reason."""
 
 
 def faults(framework, *words):

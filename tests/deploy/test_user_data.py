@@ -1,4 +1,4 @@
-"""What installs the agent on EC2, without EC2: the template as Terraform renders it, the unit, the script in a folder that plays /."""
+"""The installer of EC2, without EC2: the template as Terraform renders it, the unit, the script in a folder that plays /."""
 
 from __future__ import annotations
 

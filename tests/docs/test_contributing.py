@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md and SECURITY.md point at is there."""
+"""Paths, targets and figures that CONTRIBUTING.md names are right."""
 
 from __future__ import annotations
 
