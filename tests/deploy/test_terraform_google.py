@@ -190,7 +190,7 @@ def test_what_can_have_labels_and_a_project_has_them(module):
         assert ("project" not in attributes) or re.search(r"^  project\s+= .*var\.project_id", text, re.MULTILINE), name
 
 
-def test_the_alarms_that_can_be_changed_are_those_that_there_are():
+def test_the_alarms_that_can_be_changed_all_exist():
     text = tf.blocks(GOOGLE / "modules/alert-policies")["variable"]["alarms"]
     known = set(re.findall(r'"([a-z-]+)"', re.search(r"keys\(var\.alarms\), \[\]\), \[(.*?)\]", text)[1]))
     names = re.findall(r'"displayName": "\$\{prefix\}-([a-z-]+)"', "".join(terraform_google().values()))
@@ -451,7 +451,7 @@ def shell(script):
     return done.returncode, done.stdout
 
 
-def test_the_start_up_script_installs_what_it_is_told(planned):
+def test_the_start_up_script_installs_what_the_variables_name(planned):
     script = startup_script(planned("gce-fleet"))
     assert settings_of(script) == {
         "version": "0.1.0", "extras": "google", "sink": "google", "level": "basic", "common_dims": "hostname,instance_type",
@@ -630,7 +630,7 @@ def test_the_policy_sees_that_another_version_or_configuration_is_wanted(machine
     assert (machine.root / "opt/chipwatch/current").resolve().name.startswith("0.1.0-")
 
 
-def test_an_installation_that_fails_is_no_success_to_the_policy(machine, stages):
+def test_an_installation_that_fails_is_a_failure_to_the_policy(machine, stages):
     validate, enforce = stages()
     machine.ends("systemctl restart chipwatch.service", 1)
     done = machine.run(enforce)
