@@ -7,31 +7,31 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench golden picture constraints dist image clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench golden size picture constraints dist image clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
 	@$(BIN)/agent $(if $(filter-out -%,$(firstword $(ARGS))),,--interval 1) $(ARGS)
 
-# Every check of the program that needs no server but moto: six minutes of CPU time. Those of what is deployed run after
-# it if a file that they read has changed on this branch; DEPLOY_FILES=yes runs them always, as .ci/run does.
+# Every check of the program that needs no server but moto: six minutes of CPU time. If a deployed file has changed on this
+# branch, the checks of deployed files follow; DEPLOY_FILES=yes runs them always, as .ci/run does.
 test: lint unit
 	@if [ "$(DEPLOY_FILES)" = yes ] || $(BIN)/python tests/changed.py --deploy-files; then $(MAKE) test-deploy-files; \
 	  else echo 'no file that is deployed has changed; `make test-deploy-files` checks them all the same'; fi
 
-# The heavier real parts, each in an environment of its own below .proof. One that cannot be had is skipped with its reason.
+# Comparisons with real programs, each in its environment below .proof. One that cannot be installed is skipped with its reason.
 proof: $(VENV)/dev.stamp tools
 	$(BIN)/python -m tests.proof.parts $(EXPECT_WORDS)
 	$(BIN)/pytest -n auto --dist loadgroup -m proof $(PYTEST_ARGS)
 
-# Charts, modules, task definitions, units and packages, by the programs that will read them.
+# Charts, modules, task definitions, units and packages, checked by the programs that will read them.
 test-deploy-files: $(VENV)/dev.stamp tools
 	$(BIN)/pytest $(PARALLEL) -m deploy_files tests/deploy $(PYTEST_ARGS)
 
 # A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
 QUICK ?= $(addprefix tests/agent/,config logs net naming/test_rename.py naming/test_rename_cwagent.py pipeline/test_window.py \
   spool/test_codec.py spool/test_ledger.py host/test_counters.py test_datapoint.py) \
-  tests/agent/test_public_face.py $(filter-out %/test_commands.py %/test_screens.py,$(wildcard tests/docs/test_*.py)) tests/golden tests/sinks/test_stdout.py
+  tests/agent/test_public_face.py $(filter-out %/test_commands.py %/test_screens.py,$(wildcard tests/docs/test_*.py)) tests/golden tests/test_english.py tests/test_names.py tests/sinks/test_stdout.py
 check: lint
 	$(BIN)/pytest -n 2 --quiet $(QUICK) $$($(BIN)/python tests/changed.py) $(PYTEST_ARGS)
 
@@ -41,8 +41,8 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Other people's checkers of what is deployed, in .tools. One that cannot be had here is left out, and its checks are skipped;
-# `make test-deploy-files TOOLS=no` does without them all. EXPECT names a file of those that must be there, as .ci/run does.
+# Checkers of deployed files, in .tools. One that cannot be installed is left out, and its checks are skipped;
+# `make test-deploy-files TOOLS=no` does without them all. EXPECT names a file with the checkers that must be there, as .ci/run does.
 TOOLS ?= yes
 EXPECT_WORDS := $(if $(EXPECT),--expect $(EXPECT))
 tools: $(VENV)/dev.stamp
@@ -55,7 +55,7 @@ PARALLEL = -n $$($(BIN)/python -c 'import os; print(2 * min(os.cpu_count(), 8))'
 unit: $(VENV)/dev.stamp
 	$(BIN)/pytest $(PARALLEL) -m "not deploy and not proof and not deploy_files" $(PYTEST_ARGS)
 
-# What needs root: the image built and run by buildah, podman and runc, a unit under a real systemd.
+# Needs root: the image built and run by buildah, podman and runc, a unit under a real systemd.
 test-deploy: $(VENV)/dev.stamp tools
 	$(BIN)/pytest -m deploy -s tests/deploy $(PYTEST_ARGS)
 
@@ -67,13 +67,17 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench $(ARGS)
 
 golden: $(VENV)/dev.stamp
-	$(BIN)/python -m tests.golden.update
+	$(BIN)/python -m tools.golden
+
+# The table of lines of code in CONTRIBUTING.md.
+size: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.size
 
 # The picture of `agent top` in README: eight GPUs of a fake driver.
 picture: $(VENV)/dev.stamp
-	$(BIN)/python -m tests.picture docs/top.svg
+	$(BIN)/python -m tools.picture docs/top.svg
 
-# What is installed is pinned with hashes; the project itself comes from this folder, and needs no network.
+# Dependencies are pinned with hashes; the project itself comes from this folder, and needs no network.
 $(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp
 	$(PIP) --require-hashes -r $<
 	$(PIP) --no-deps --no-build-isolation --editable .
@@ -90,7 +94,7 @@ $(VENV)/made.stamp:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# Pins every dependency anew, for every platform and Python that is supported; needs uv and an index.
+# Renews the pins of every dependency, for every platform and Python that is supported; needs uv and an index.
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --python-version
 constraints:
 	$(COMPILE) 3.11 --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
@@ -99,7 +103,7 @@ constraints:
 	@set -e; for part in tools proof-wandb proof-mlflow proof-otlp proof-grafana; do \
 	  $(COMPILE) 3.11 $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 
-# Wheel and sdist, the same bytes each time; and a folder for machines without an index, of all that EXTRAS needs, by hash:
+# Wheel and sdist, reproducible; and a folder for machines without an index, with all that EXTRAS needs, by hash:
 #   (cd dist && sha256sum --check SHA256SUMS) && pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'
 EXTRAS ?= cloudwatch
 PYTHONS ?= 3.11 3.12 3.13

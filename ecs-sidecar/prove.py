@@ -26,7 +26,7 @@ LATE = (
     "html.entities",
     "zoneinfo",
 )
-"""What is imported only when there is something to send."""
+"""Modules that are imported only when there is something to send."""
 
 
 def bring(name: str) -> None:

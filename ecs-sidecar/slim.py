@@ -29,9 +29,9 @@ Of botocore's 400 services: the one that the sink speaks to, and those that its 
 and regions stand in files beside them, and stay.
 """
 FOR_RICH = ("pygments", "markdown_it", "mdurl")
-"""What rich imports for code and Markdown, which the agent does not print: 9 MB, compiled."""
+"""Packages that rich imports for code and Markdown, which the agent does not print: 9 MB, compiled."""
 NEVER_RUN = (*FOR_RICH, "bin", "example.py", "*/test", "*/tests", "*.dist-info/RECORD", "**/*.pyi", "**/*.c", "**/*.h")
-"""What nothing imports; example.py is nvidia-ml-py's."""
+"""Files that nothing imports; example.py is nvidia-ml-py's."""
 
 
 def prune(lib: Path) -> None:

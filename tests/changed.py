@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[1]
 TESTS_OF = {"agent/chipwatch/": "tests/agent/", "sinks/chipwatch_sinks/": "tests/sinks/"}
 """Package -> the folder of its tests."""
 DEPLOY_FILES = (
-    "ecs-sidecar/", "helm/", "requirements/", "slurm/", "terraform/", "tests/deploy/", "tests/doubles/", "pyproject.toml",
+    "ecs-sidecar/", "helm/", "requirements/", "slurm/", "terraform/", "tests/deploy/", "tests/doubles/", "tools/", "pyproject.toml",
 )  # fmt: skip
 
 
 def paths_for(name: str) -> list[Path]:
-    """Return the tests of one file: itself, those of its name, or, of a package in a folder of its own, that folder's."""
+    """Return the tests of one file: itself, the tests of its name, or the tests of the package's folder."""
     path = Path(name)
     if path.suffix != ".py":
         return []
@@ -45,7 +45,7 @@ def git(*words: str, root: Path = ROOT) -> list[str]:
 
 
 def changed(since: str = "HEAD", root: Path = ROOT) -> list[str]:
-    """Return the files that changed since a commit, and the new ones; none where this is no checkout of git."""
+    """Return the files that changed since a commit, and the new ones; none where this is not a checkout of git."""
     return git("diff", "--name-only", since, root=root) + git("ls-files", "--others", "--exclude-standard", root=root)
 
 

@@ -1,4 +1,4 @@
-"""What many tests need: a clean environment, the real command, plugins of other people, the promised catalogue."""
+"""Fixtures of many tests: a clean environment, the real command, plugins of other people, the promised catalogue."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Plugins:
 
 @pytest.fixture
 def plugins_folder(tmp_path):
-    """Plugins for an agent of its own: give its folder as PYTHONPATH."""
+    """Plugins for a separate agent: give their folder as PYTHONPATH."""
     folder = tmp_path / "plugins"
     folder.mkdir()
     return Plugins(folder)
@@ -184,14 +184,14 @@ class Running:
 
 @dataclass
 class Agent:
-    """The real command, in an environment of its own."""
+    """The real command, in a separate environment."""
 
     command: list[str]
     folder: Path
     started: list[Running] = field(default_factory=list)
 
     def env(self, **more):
-        """Return this environment without what would steer an agent, with a state folder of its own and `more`."""
+        """Return this environment without an agent's settings, with a separate state folder and `more`."""
         own = {k: v for k, v in os.environ.items() if not OURS.match(k)} | {"STATE_DIRECTORY": self.folder / "state"}
         return {k: str(v) for k, v in (own | more).items()}
 

@@ -142,7 +142,7 @@ variable "irsa" {
 }
 
 variable "hosts" {
-  description = "How many machines should send, besides those of autoscaling_groups, as the module alarms takes it."
+  description = "How many machines should send, besides the instances of autoscaling_groups, as the module alarms takes it."
   type        = number
   default     = 0
   nullable    = false

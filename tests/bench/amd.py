@@ -1,4 +1,4 @@
-"""What eight AMD cards cost, in a sysfs made of files."""
+"""Cost of eight AMD cards, in a sysfs made of files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEVICE = {
 
 
 def eight_cards(effort: Effort) -> list[Figure]:
-    """Read eight cards at two levels, all that there is in each tick."""
+    """Read eight cards at two levels, everything in each tick."""
     figures = []
     with tempfile.TemporaryDirectory() as folder:
         for card in range(CARDS):

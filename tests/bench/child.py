@@ -1,4 +1,4 @@
-"""A measurement in a process of its own: `python -m tests.bench.child MODULE [WORD ...]` calls the module's `child`."""
+"""A measurement in a separate process: `python -m tests.bench.child MODULE [WORD ...]` calls the module's `child`."""
 
 from __future__ import annotations
 

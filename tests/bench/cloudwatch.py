@@ -1,4 +1,4 @@
-"""What sending to CloudWatch costs: CPU a datum, memory, requests, and what a dead endpoint does to the clock."""
+"""Cost of sending to CloudWatch: CPU a datum, memory, requests, and the effect of a dead endpoint on the clock."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def point(at: int, n: int, samples: int, dice: random.Random) -> Datapoint:
 
 
 def cost(effort: Effort) -> list[Figure]:
-    """Ask a process of its own, which sends to another one that takes everything and reads nothing."""
+    """Measure in a separate process, which sends to another one that accepts everything and reads nothing."""
     with discarding() as url:
         told = json.loads(ask("cloudwatch", "cost", url, str(effort.rounds)))
     share = [ours / min(told["plain 1"]) for ours in told["sink 1"]]
@@ -180,7 +180,7 @@ def cpu(call: Any) -> float:
 
 @contextmanager
 def discarding() -> Iterator[str]:
-    """Run a server that answers every request with 200, in a process of its own; give its address."""
+    """Run a server that answers every request with 200, in a separate process; give its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         words = command("cloudwatch", "discard", str(listener.fileno()))
         server = subprocess.Popen(words, cwd=ROOT, env=environment(), pass_fds=[listener.fileno()])

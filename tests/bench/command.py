@@ -35,7 +35,7 @@ def agent_command() -> str:
 
 @contextmanager
 def running(words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command with its output in a pipe, in a group of its own, which ends with the block or the deadline."""
+    """Run a command with its output in a pipe, in a separate group, which ends with the block or the deadline."""
     run = subprocess.Popen(
         words, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     )

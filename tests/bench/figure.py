@@ -1,4 +1,4 @@
-"""What a measurement gives, and how this process and others are measured."""
+"""Result of a measurement, and measurements of this process and others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MB = 1e6
-"""Memory is told in units of 10^6 bytes, the stricter reading of a bound in MB."""
+"""Memory is given in units of 10^6 bytes, the stricter reading of a bound in MB."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class CannotMeasure(Exception):
 
 @dataclass(frozen=True)
 class Effort:
-    """How long the measurements may take."""
+    """Time limit of the measurements."""
 
     rounds: int
     """Repetitions of what takes a second or two."""

@@ -1,4 +1,4 @@
-"""What sending to Cloud Monitoring costs: CPU a series, and memory."""
+"""Cost of sending to Cloud Monitoring: CPU a series, and memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def google(effort: Effort) -> list[Figure]:
 
 
 def cost(effort: Effort) -> list[Figure]:
-    """Ask a process of its own, which sends to another one that takes everything and looks at nothing."""
+    """Measure in a separate process, which sends to another one that accepts everything and reads nothing."""
     with discarding() as target:
         told = json.loads(ask("google", "cost", target, str(effort.rounds)))
     share = [min(told["documented"]) / ours for ours in told["sink"]]
@@ -115,7 +115,7 @@ def documented(target: str) -> Any:
 
 @contextmanager
 def discarding(*words: str) -> Iterator[str]:
-    """Run a server that takes everything, in a process of its own; give its address."""
+    """Run a server that takes everything, in a separate process; give its address."""
     server = subprocess.Popen(
         command("google", "discard", *words), cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -184,7 +184,7 @@ TOKENS: list[str] = []
 
 
 class Tokens(BaseHTTPRequestHandler):
-    """Gives a token to whoever asks."""
+    """Gives a token to every client."""
 
     def do_POST(self) -> None:
         """Answer as https://oauth2.googleapis.com/token does."""

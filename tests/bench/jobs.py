@@ -1,4 +1,4 @@
-"""What the accounting of jobs adds to a tick: processes, owners, cgroups, activity and charges."""
+"""Cost of the accounting of jobs in a tick: processes, owners, cgroups, activity and charges."""
 
 from __future__ import annotations
 

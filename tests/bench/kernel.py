@@ -1,4 +1,4 @@
-"""What reading the kernel's log costs."""
+"""Cost of reading the kernel's log."""
 
 from __future__ import annotations
 
@@ -59,4 +59,4 @@ BOOT = (
     "cni0: port 3(veth1b2c3d4e) entered forwarding state",
     "nvme nvme0: 16/0/0 default/read/poll queues",
 )
-"""Messages of a start that are no events; some begin as events do."""
+"""Messages of a start that are not events; some begin as events do."""

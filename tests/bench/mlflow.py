@@ -1,4 +1,4 @@
-"""What writing into a run of MLflow costs, beside MLflow's and W&B's own monitors at the same interval."""
+"""Cost of writing into a run of MLflow, beside MLflow's and W&B's own monitors at the same interval."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def child(what: str, folder: str) -> None:
 
 @contextmanager
 def serving(what: str) -> Iterator[str]:
-    """Run the server in a process of its own."""
+    """Run the server in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         server = subprocess.Popen(
             command("mlflow", what, folder), cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

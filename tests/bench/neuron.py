@@ -1,4 +1,4 @@
-"""What a record of neuron-monitor costs, from its bytes to datapoints."""
+"""Cost of a record of neuron-monitor, from its bytes to datapoints."""
 
 from __future__ import annotations
 

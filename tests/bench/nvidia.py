@@ -1,4 +1,4 @@
-"""What eight GPUs cost, on a driver that costs nothing itself: tests/doubles/nvml."""
+"""Cost of eight GPUs, on a driver that costs almost nothing: tests/doubles/nvml."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def eight_gpus(effort: Effort) -> list[Figure]:
 
 
 def gpu_memory(effort: Effort) -> list[Figure]:
-    """Compare the host's collectors alone with the same and the GPUs, each in a process of its own."""
+    """Compare the host's collectors alone with the same and the GPUs, each in a separate process."""
     grown = [
         (ask("memory", "all", "with")["rss"] - ask("memory", "all", "without")["rss"]) / MB
         for _ in range(effort.rounds)

@@ -1,4 +1,4 @@
-"""What a large page of metrics costs, from its bytes to datapoints, beside prometheus_client's parser."""
+"""Cost of a large page of metrics, from its bytes to datapoints, beside prometheus_client's parser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BYTES = 1_400_000
 TICKS = 20
 ASKED = 12.0
 TIMES = 20.0
-"""How often prometheus_client's time must hold ours."""
+"""Least ratio of prometheus_client's time to ours."""
 GPUS = 8
 
 

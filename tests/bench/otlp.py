@@ -1,4 +1,4 @@
-"""What OTLP costs: CPU of a request, beside OpenTelemetry's own exporter in the same run, and memory over TLS."""
+"""Cost of OTLP: CPU of a request, beside OpenTelemetry's own exporter in the same run, and memory over TLS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POINTS, METRICS = 1000, 10
 TURNS = 50
 PLAIN, ZIPPED = 0.6, 1.2
 TIMES = 8.0
-"""How often the time of OpenTelemetry's exporter must hold ours."""
+"""Least ratio of the time of OpenTelemetry's exporter to ours."""
 RESIDENT = {"plain": 32.0, "cloudwatch": 37.0, "google": 39.0, "google with a key file": 39.0}
 """MB by flavour; google has the token of the machine."""
 
@@ -88,7 +88,7 @@ def exporter(rounds: int) -> list[float]:
 
 @contextmanager
 def receiving(folder: Path):
-    """Run a strict receiver over TLS in a process of its own; give its address, and a bundle of certificates with its own."""
+    """Run a strict receiver over TLS in a separate process; give its address, and a bundle of certificates with its own."""
     import certifi
     from tests.certificates import Authority
 

@@ -1,4 +1,4 @@
-"""What the endpoint for Prometheus costs a tick and a scrape, beside prometheus_client's registry, and in memory."""
+"""Cost of the endpoint for Prometheus in a tick and a scrape, beside prometheus_client's registry, and in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METRICS = 50
 TICKS = 20
 PLAIN, ZIPPED, FURTHER = 3.0, 6.0, 0.3
 TIMES = 10.0
-"""How often prometheus_client's time must hold ours."""
+"""Least ratio of prometheus_client's time to ours."""
 MEMORY = 3.0
 WHOLE = 35.0
 DCGM_EXPORTER = 467 * 2**20 / MB

@@ -1,4 +1,4 @@
-"""What eight ports of the fabric cost, in a sysfs made of files: our own share, since a real card answers more slowly."""
+"""Cost of eight ports of the fabric, in a sysfs made of files: our own share, since a real card answers more slowly."""
 
 from __future__ import annotations
 

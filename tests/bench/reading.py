@@ -1,4 +1,4 @@
-"""What collecting costs: the host set, a machine of 192 cores, a tree of 500 processes."""
+"""Cost of collecting: the host set, a machine of 192 cores, a tree of 500 processes."""
 
 from __future__ import annotations
 

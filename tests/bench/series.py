@@ -1,4 +1,4 @@
-"""What 10,000 series in one tick cost on their way through window and spool; in a process of its own, for its memory."""
+"""Cost of 10,000 series in one tick, through window and spool; in a separate process, to measure its memory."""
 
 from __future__ import annotations
 

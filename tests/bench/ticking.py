@@ -1,4 +1,4 @@
-"""What a whole tick costs, from the clock to the printed line, and whether many of them leave something behind."""
+"""Cost of a whole tick, from the clock to the printed line; many ticks must leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every plugin promises, asked of every entry point that is installed."""
+"""Promises of every plugin, checked on each installed entry point."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_a_sink_keeps_the_contract_or_says_why_it_cannot_be_opened(name, capfd):
 
 @every_collector
 def test_a_collector_loads_no_library_before_it_is_opened(name):
-    """What lists the catalogue imports every collector: a driver's library is for `open`."""
+    """Listing the catalogue imports every collector: a driver's library is for `open`."""
     loaded(plugins.COLLECTORS, name)
     program = """
 import sys

@@ -1,7 +1,7 @@
 """
 What installs the agent on a machine, made from its one source: user-data from the template, the cloud-init file from that.
 
-`python -m tests.deploy.boot` writes terraform/aws/cloud-init.yaml anew.
+`python -m tests.deploy.boot` renews terraform/aws/cloud-init.yaml.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ runcmd:
 
 
 def variables(**given):
-    """Return the template's variables: those of an ordinary instance but for what is `given`."""
+    """Return the template's variables: an ordinary instance's, changed by `given`."""
     usual = dict.fromkeys(re.findall(r"(?m)^(\w+)=\$\{\1\}$", TEMPLATE.read_text()), "")
     usual |= {"version": __version__, "extras": "cloudwatch", "sink": "cloudwatch", "config": ""}
     usual |= {"common_dims": "instance_id,instance_type", "unit": UNIT.read_text(), "uninstall": UNINSTALL.read_text()}

@@ -1,4 +1,4 @@
-"""A small Debian under a real systemd and a real cloud-init, without a network of its own; a context manager starts and ends it."""
+"""A small Debian under a real systemd and a real cloud-init, without a separate network; a context manager starts and ends it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PACKAGES = "systemd,systemd-sysv,dbus,udev,python3,python3-venv,ca-certificates,
 LATER = "cloud-init openssh-server"
 """By apt, since debootstrap leaves a dependency of cloud-init unconfigured; which ends in an error without sshd."""
 VENV = "python3.11-venv python3-pip-whl python3-setuptools-whl"
-"""What `python3-venv` brings."""
+"""Contents of `python3-venv`."""
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 SIGRTMIN = int(signal.SIGRTMIN)
 

@@ -1,4 +1,4 @@
-"""What the checks of several deployments need: other people's servers, and machines that boot."""
+"""Fixtures of the checks of several deployments: other people's servers, and machines that boot."""
 
 from __future__ import annotations
 

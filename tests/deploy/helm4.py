@@ -1,5 +1,5 @@
 """
-Runs Helm 4 (helm-sdkpy) under a Python of its own: a release for each set of values, installed, upgraded, tested, removed.
+Runs Helm 4 (helm-sdkpy) under a separate Python: a release for each set of values, installed, upgraded, tested, removed.
 
 Takes {"chart", "kubeconfig", "namespace", "lives": {key: {"values", "then"}}} as JSON on standard input; prints what came of each.
 """

@@ -1,7 +1,7 @@
 """
 The real Terraform on stand-ins for its providers (tests/doubles/terraform), for any cloud's modules.
 
-Nothing is written beside the modules: what Terraform keeps goes to a folder of its own for each of them.
+Nothing is written beside the modules: Terraform's state goes to a separate folder for each of them.
 """
 
 from __future__ import annotations
@@ -159,7 +159,16 @@ def document(plan: dict[str, Any]) -> str:
     """Return resources and outputs as a golden file holds them, without what another file or test already holds."""
     shown = {address: _readable(values) for address, values in resources(plan).items()}
     outputs = {name: _output(change) for name, change in sorted(plan.get("output_changes", {}).items())}
-    return f"{json.dumps({'resources': shown, 'outputs': outputs}, indent=2, ensure_ascii=False)}\n"
+    return as_rows(shown, outputs)
+
+
+def as_rows(shown: dict[str, Any], outputs: dict[str, Any]) -> str:
+    """Return the JSON of resources and outputs, one a line."""
+    parts = []
+    for key, values in (("resources", shown), ("outputs", outputs)):
+        rows = [f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+        parts.append("\n".join([f' "{key}": {{', ",\n".join(rows), " }"]))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _output(change: dict[str, Any]) -> Any:
@@ -209,7 +218,7 @@ def check_valid(terraform: Terraform, module: Path) -> None:
 
 
 def check_own_tests(terraform: Terraform, module: Path) -> None:
-    """Assert that a module has tests of its own, and that they pass."""
+    """Assert that a module has tests, and that they pass."""
     terraform.init(module)
     done = terraform(module, "test", "-no-color")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -229,11 +238,11 @@ def check_layout(module: Path, provider: str, *, is_called: bool) -> str:
 
 
 def check_golden(path: Path, text: str) -> None:
-    """Compare with a golden file, or write it anew where UPDATE_GOLDEN is set."""
+    """Compare with a golden file, or renew it where UPDATE_GOLDEN is set."""
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8"), "if this is meant, UPDATE_GOLDEN=1 writes it anew"
+    assert text == path.read_text(encoding="utf-8"), "if this is meant, UPDATE_GOLDEN=1 renews it"
 
 
 # -- what modules say of themselves --------------------------------------------------------------------------------
@@ -276,7 +285,7 @@ def _description(text: str) -> str:
 
 
 def check_readme(module: Path) -> None:
-    """Compare the lists in a README with the files, or write them anew where UPDATE_GOLDEN is set."""
+    """Compare the lists in a README with the files, or renew them where UPDATE_GOLDEN is set."""
     readme = module / "README.md"
     text = readme.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)

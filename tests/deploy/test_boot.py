@@ -116,7 +116,7 @@ def test_the_cloud_init_file_does_the_same_with_its_lines_changed(machine, dist)
         assert 0 < idle_seconds(after) <= LIMIT
 
 
-def test_every_collector_works_in_the_sandbox_and_a_wrong_configuration_is_told_in_the_journal(machine, dist):
+def test_every_collector_works_in_the_sandbox_and_a_wrong_configuration_is_in_the_journal(machine, dist):
     given = settings(dist, 'endpoint_url = "http://127.0.0.1:9"\n')
     with machine(boot.user_data(**given)) as running:
         done_with_cloud_init(running)

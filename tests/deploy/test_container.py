@@ -91,7 +91,7 @@ def run_base(folder):
 
 
 class Engine:
-    """podman and buildah with a store of their own."""
+    """podman and buildah with a separate store."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -293,7 +293,7 @@ def process_of(engine, name):
 
 
 def memory_of(pid):
-    """Return the most that the process had resident, and the most that its cgroup was charged with, if that is told."""
+    """Return the most that the process had resident, and the most that its cgroup was charged with, if it is known."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -312,7 +312,7 @@ def facts_of(pid):
 
 
 def test_it_sends_to_cloudwatch_from_a_small_locked_box(engine, image, client, moto, until):
-    """Read-only, no capability, no root, 64 MB; and it ends when it is told to, with all sent."""
+    """Read-only, no capability, no root, 64 MB; and it ends on a signal, with all sent."""
     port = free_port()
     words = (
         "--memory",

@@ -1,4 +1,4 @@
-"""What an agent sends that is configured as shipped is what Terraform's dashboard for it looks for, by real runs."""
+"""Agents that are configured as shipped send the series that Terraform's dashboards look for; by real runs."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def each(files):
 
 
 def model(task):
-    """What botocore leaves out: enumerations, negative numbers, names given twice, volumes that nobody declares."""
+    """Mistakes that botocore does not find: enumerations, negative numbers, names given twice, volumes that nobody declares."""
     shape = botocore.session.Session().get_service_model("ecs").operation_model("RegisterTaskDefinition").input_shape
     faults = list(walk(shape, task, "task"))
     volumes = {volume["name"] for volume in task.get("volumes", [])}
@@ -209,7 +209,7 @@ def test_a_daemon_sees_the_host_and_cannot_write_to_it(file):
 
 
 @each(FILES)
-def test_the_agent_understands_what_it_is_told(file, caplog):
+def test_the_agent_understands_the_definition(file, caplog):
     settings = environment(read(file))
     secrets = {secret["name"]: "detailed" for secret in agent_of(read(file)).get("secrets", [])}
     config = load(None, {}, settings | secrets)
@@ -308,7 +308,7 @@ def test_the_tasks_role_may_send_into_one_namespace_and_nothing_else():
         assert environment(read(file))["CHIPWATCH_NAMESPACE"] == "Chipwatch"
 
 
-def test_a_word_that_needs_more_has_a_policy_of_its_own():
+def test_a_word_that_needs_more_has_a_separate_policy():
     assert list(actions(read(FOLDER / "iam/task-role-autoscaling-group.json"))) == ["ec2:DescribeTags"]
     for file in FILES:
         assert "autoscaling_group" not in environment(read(file))["CHIPWATCH_COMMON_DIMS"]

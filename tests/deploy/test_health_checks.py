@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not Path("/bin/sh").exists(), reason="a script o
 
 @pytest.fixture
 def node(tmp_path):
-    """A node with an agent that says what it is told, and a scontrol that notes what it is asked."""
+    """A node with an agent that prints given answers, and a scontrol that notes its arguments."""
 
     def run(output, code, node=IDLE, **env):
         programs = {

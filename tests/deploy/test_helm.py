@@ -1,7 +1,7 @@
 """
 The chart, by the real Helm 3.10 and Helm 4, upstream's schemas, a stand-in API and checkov.
 
-What each file of ci/ renders is kept in golden/helm; `UPDATE_GOLDEN=1 pytest tests/deploy/test_helm.py` writes it anew.
+The output of each file of ci/ is kept in golden/helm; `UPDATE_GOLDEN=1 pytest tests/deploy/test_helm.py` renews it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_every_file_of_values_gives_what_it_gave(name):
     path = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(of_file(name), encoding="utf-8")
-    assert of_file(name) == path.read_text(encoding="utf-8"), "if this is meant, UPDATE_GOLDEN=1 writes it anew"
+    assert of_file(name) == path.read_text(encoding="utf-8"), "if this is meant, UPDATE_GOLDEN=1 renews it"
 
 
 def test_there_is_no_golden_file_without_values():
@@ -173,7 +173,7 @@ def test_names_namespace_and_labels_are_for_the_user_to_say():
         assert what["metadata"]["annotations"]["a"] == "b"
 
 
-def test_a_label_of_all_objects_is_no_part_of_the_selector_which_can_never_change():
+def test_a_label_of_all_objects_is_not_in_the_selector_which_can_never_change():
     plain, labelled = render({}), render({"commonLabels": {"team": "ml"}, "podLabels": {"tier": "x"}})
     assert one(plain, "DaemonSet")["spec"]["selector"] == one(labelled, "DaemonSet")["spec"]["selector"]
     labels = one(labelled, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
@@ -246,7 +246,7 @@ def test_the_command_itself_reads_what_is_mounted(agent, tmp_path):
     assert "k8s_cluster=training, k8s_node=node-7" in done.stdout
 
 
-def test_values_that_have_a_place_of_their_own_reach_the_agent():
+def test_values_with_a_separate_place_reach_the_agent():
     values = {"cloudwatch": {"namespace": "ML/x y", "region": "us-gov-west-1", "endpointUrl": "https://vpce.example/x"}}
     site = 'Zurich, "cellar", row 3'
     values |= {"dims": {"site": site}, "window": 60, "collectors": ["cpu"], "names": "wandb", "level": "all"}
@@ -258,7 +258,7 @@ def test_values_that_have_a_place_of_their_own_reach_the_agent():
     assert (found["names"], found["level"]) == ("wandb", "all")
 
 
-def test_a_table_of_a_sink_and_the_values_of_its_own_become_one():
+def test_a_table_of_a_sink_and_its_separate_values_become_one():
     found = tomllib.loads(toml_of(render({"config": {"sinks": {"cloudwatch": {"include": ["gpu.*"]}}}})))
     assert found["sinks"]["cloudwatch"] == {"include": ["gpu.*"], "namespace": "Chipwatch"}
 

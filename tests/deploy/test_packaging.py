@@ -93,7 +93,7 @@ def test_a_wheel_can_be_made_of_the_sdist(built, tmp_path):
 
 
 def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
-    """Installed alone; its dependencies are those of this test."""
+    """Installed alone, with the dependencies of this test."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", "--quiet", built[0])
@@ -155,7 +155,9 @@ def test_a_bare_name_is_seen_where_it_is_installed(text, is_bare):
 
 def test_nothing_that_is_shipped_installs_the_agent_by_a_name_that_anybody_may_take():
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=True)
-    shipped = [ROOT / name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "CHANGELOG"))]
+    shipped = [
+        ROOT / name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "tools/", "CHANGELOG"))
+    ]
     assert ROOT / "terraform/aws/user-data.sh.tftpl" in shipped
     found = {str(path): bare(path.read_text(errors="replace")) for path in shipped if path.is_file()}
     assert {path: lines for path, lines in found.items() if lines} == {}

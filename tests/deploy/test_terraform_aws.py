@@ -2,7 +2,7 @@
 terraform/aws, by the real Terraform on a stand-in for hashicorp/aws, and what it plans by botocore, moto and checkov.
 
 What each example plans is kept in golden/terraform/aws; `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform_aws.py`
-writes it anew, and the lists of inputs and outputs in the READMEs.
+renews it, and the lists of inputs and outputs in the READMEs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tests.deploy import tools
 from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
 from tests.deploy.test_ecs import agent_of as container_of
 from tests.doubles.terraform import trim
-from tests.golden.update import terraform_aws, without_jobs
+from tools.dashboards import terraform_aws, without_jobs
+from tools.installers import installers
 
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options
@@ -31,6 +32,7 @@ from chipwatch.naming.profiles import PROFILES
 AWS = tf.ROOT / "terraform/aws"
 FILES = AWS.parent.parent / "ecs-sidecar/task-definitions"
 GOLDEN = tf.GOLDEN / "aws"
+STALE = "if this change is meant, `make golden` renews it"
 MODULES = [AWS, *sorted(path for path in (AWS / "modules").iterdir() if path.is_dir())]
 EXAMPLES = sorted(path for path in (AWS / "examples").iterdir() if path.is_dir())
 LONG = 300.0
@@ -70,7 +72,7 @@ GIVEN = {
     },
     "dashboards-and-alarms": {},
 }
-"""What the examples are given."""
+"""Variables of the examples."""
 
 
 def each(modules):
@@ -134,7 +136,7 @@ def test_the_settings_are_those_that_the_agent_knows():
     variables = tf.blocks(AWS / "modules/ecs")["variable"]
     for name in ("environment", "secrets"):
         assert set(re.search(r"CHIPWATCH_\(\(([A-Z_|]+)\)", variables[name])[1].split("|")) == known
-    names = re.search(r'NAMES = "\^\(\|([a-z0-9.\[\]|-]+)\)', variables["environment"])[1].replace("[.]", ".")
+    names = re.search(r'NAMES = "\^\(\|([^)]+)\)', variables["environment"])[1].replace("[.]", ".")
     assert set(names.split("|")) == {"native", *PROFILES}
 
 
@@ -185,7 +187,12 @@ def test_what_can_have_tags_has_them(module):
 
 def test_dashboards_and_alarms_are_what_the_generator_says():
     generated = {path: path.read_text(encoding="utf-8") for path in AWS.rglob("generated/*/*")}
-    assert generated == terraform_aws(), "if this change is meant, `make golden` writes it anew"
+    assert generated == terraform_aws(), STALE
+
+
+def test_the_user_data_is_what_the_generator_says():
+    path = AWS / "user-data.sh.tftpl"
+    assert path.read_text(encoding="utf-8") == installers()[path], STALE
 
 
 # -- the stand-in ------------------------------------------------------------------------------------------------
@@ -263,7 +270,7 @@ def only(found):
 # -- what is planned, taken by others ----------------------------------------------------------------------------
 
 
-def test_the_launch_template_installs_what_it_is_told(planned):
+def test_the_launch_template_installs_what_the_variables_name(planned):
     template = only(tf.of_type(planned("ec2-fleet"), "aws_launch_template"))
     script = tf.unpacked(template["user_data"])
     settings = dict(line.split("=", 1) for line in script.split("END_OF_SETTINGS")[1].strip("'\n").splitlines())
@@ -328,7 +335,7 @@ def test_the_template_gets_the_variables_that_its_header_lists():
 
 
 def task(planned_task, **placed):
-    """Return a planned task definition as ECS is told it; `placed` stands for what nobody knows before."""
+    """Return a planned task definition as ECS gets it; `placed` stands for values that are known only later."""
     known = {key: placed.get(key, value) for key, value in planned_task.items()}
     volumes = []
     for volume in known.get("volume", []):
@@ -564,7 +571,7 @@ LEFT = {
     ("CKV_AWS_336", "aws_ecs_task_definition.training"): "the training writes to its own root; the agent does not",
     ("CKV_AWS_338", "aws_cloudwatch_log_group.this"): "an agent's log is of no use after a month; log_retention_days",
 }
-"""What checkov asks for and does not get, where, and why."""
+"""Findings of checkov that do not apply, with place and reason."""
 
 
 def faults(*words):

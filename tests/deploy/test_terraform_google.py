@@ -2,7 +2,7 @@
 terraform/google, by the real Terraform on a stand-in for hashicorp/google, and what it plans by Google's client, bash and checkov.
 
 What each example plans is kept in golden/terraform/google; `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform_google.py`
-writes it anew, and the lists of inputs and outputs in the READMEs.
+renews it, and the lists of inputs and outputs in the READMEs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tests.deploy import boot, tools
 from tests.deploy import terraform as tf
 from tests.deploy.test_user_data import FAKE, Play
 from tests.doubles.terraform import trim
-from tests.golden.update import installer_on_google, terraform_google
+from tools.dashboards import terraform_google
+from tools.installers import installers
 
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options
@@ -33,7 +34,7 @@ GOOGLE = tf.ROOT / "terraform/google"
 GOLDEN = tf.GOLDEN / "google"
 MODULES = [GOOGLE, *sorted(path for path in (GOOGLE / "modules").iterdir() if path.is_dir())]
 EXAMPLES = sorted(path for path in (GOOGLE / "examples").iterdir() if path.is_dir())
-STALE = "if this change is meant, `make golden` writes it anew"
+STALE = "if this change is meant, `make golden` renews it"
 LONG = 300.0
 
 PROJECT = "some-project"
@@ -58,7 +59,7 @@ GIVEN = {
     "gke-workload-identity": {"project_id": PROJECT, "cluster_name": "train"},
     "dashboards-and-alarms": {"project_id": PROJECT, "email": "pager@example.com"},
 }
-"""What the examples are given."""
+"""Variables of the examples."""
 
 
 def each(modules):
@@ -106,7 +107,8 @@ def test_what_is_generated_is_what_the_generators_say():
     generated = {path: path.read_text(encoding="utf-8") for path in GOOGLE.rglob("generated/*/*")}
     assert generated == terraform_google(), STALE
     files = {path: path.read_text(encoding="utf-8") for path in (GOOGLE / "files").iterdir()}
-    assert files == installer_on_google(), STALE
+    expected = installers()
+    assert files == {path: text for path, text in expected.items() if path.is_relative_to(GOOGLE)}, STALE
 
 
 def test_unit_and_uninstaller_are_the_same_in_both_clouds():
@@ -188,7 +190,7 @@ def test_what_can_have_labels_and_a_project_has_them(module):
         assert ("project" not in attributes) or re.search(r"^  project\s+= .*var\.project_id", text, re.MULTILINE), name
 
 
-def test_the_alarms_that_can_be_changed_are_those_that_there_are():
+def test_the_alarms_that_can_be_changed_all_exist():
     text = tf.blocks(GOOGLE / "modules/alert-policies")["variable"]["alarms"]
     known = set(re.findall(r'"([a-z-]+)"', re.search(r"keys\(var\.alarms\), \[\]\), \[(.*?)\]", text)[1]))
     names = re.findall(r'"displayName": "\$\{prefix\}-([a-z-]+)"', "".join(terraform_google().values()))
@@ -233,8 +235,7 @@ def title(widget):
 def test_an_example_plans_what_it_planned(planned, module):
     plan = planned(module.name)
     shown = {address: readable(values) for address, values in tf.resources(plan).items()}
-    text = json.dumps({"resources": shown, "outputs": outputs(plan)}, indent=2, ensure_ascii=False)
-    tf.check_golden(GOLDEN / f"{module.name}.json", f"{text}\n")
+    tf.check_golden(GOLDEN / f"{module.name}.json", tf.as_rows(shown, outputs(plan)))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +325,7 @@ def test_the_planned_dashboard_is_the_generators(planned, name):
 
 
 def of_api(value):
-    """Return a planned block as the API has it: what can be there once is no list, what is not set is not there."""
+    """Return a planned block as the API has it: without lists around single blocks, without unset values."""
     once = {"condition_threshold", "condition_absent", "documentation", "alert_strategy", "trigger"}
     return {
         key: of_api(one[0]) if key in once else [of_api(each) if isinstance(each, dict) else each for each in one]
@@ -450,7 +451,7 @@ def shell(script):
     return done.returncode, done.stdout
 
 
-def test_the_start_up_script_installs_what_it_is_told(planned):
+def test_the_start_up_script_installs_what_the_variables_name(planned):
     script = startup_script(planned("gce-fleet"))
     assert settings_of(script) == {
         "version": "0.1.0", "extras": "google", "sink": "google", "level": "basic", "common_dims": "hostname,instance_type",
@@ -629,7 +630,7 @@ def test_the_policy_sees_that_another_version_or_configuration_is_wanted(machine
     assert (machine.root / "opt/chipwatch/current").resolve().name.startswith("0.1.0-")
 
 
-def test_an_installation_that_fails_is_no_success_to_the_policy(machine, stages):
+def test_an_installation_that_fails_is_a_failure_to_the_policy(machine, stages):
     validate, enforce = stages()
     machine.ends("systemctl restart chipwatch.service", 1)
     done = machine.run(enforce)
@@ -661,7 +662,7 @@ NOT_ASKED = {
         "CKV_GCP_31": "the same",
     },
 }
-"""What checkov asks for and does not get, by what it reads, and why."""
+"""Findings of checkov that do not apply, by its input, with the reason."""
 
 
 def faults(framework, *words):

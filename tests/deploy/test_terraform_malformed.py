@@ -28,7 +28,7 @@ GIVEN = {
     **{f"aws/examples/{name}": given for name, given in aws.GIVEN.items()},
     **{f"google/examples/{name}": given for name, given in google.GIVEN.items()},
 }  # fmt: skip
-"""What is planned without a mistake."""
+"""A plan without a mistake."""
 MALFORMED = {f"{cloud}/{name}".removesuffix("/."): rows for cloud, of in (("aws", AWS), ("google", GOOGLE)) for name, rows in of.items()}  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def packed(module):
     """
     Put the values into few plans, since Terraform says all that is wrong: in each a variable and a message once.
 
-    Where a module calls others a value has a plan of its own: Terraform does not ask those after an error of its own.
+    Where a module calls others a value has a separate plan: after an error Terraform does not read the modules that a module calls.
     """
     plans: list[dict] = []
     for said, path, *values in MALFORMED[module]:

@@ -1,4 +1,4 @@
-"""How the checkers are installed and found; without a network, since that is when it matters."""
+"""The checkers are installed and found, without a network."""
 
 from __future__ import annotations
 

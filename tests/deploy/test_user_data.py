@@ -1,4 +1,4 @@
-"""What installs the agent on EC2, without EC2: the template as Terraform renders it, the unit, the script in a folder that plays /."""
+"""The installer of EC2, without EC2: the template as Terraform renders it, the unit, the script in a folder that plays /."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_the_agent_is_not_installed_by_its_name_alone(play, given):
     assert (play.calls(), list(play.root.iterdir())) == ("", [])
 
 
-def test_all_wrong_variables_are_told_at_once(play):
+def test_all_wrong_variables_are_reported_at_once(play):
     done = play.install(version="x", region="y", level="z")
     assert re.findall(r"chipwatch: (\w+):", done.stderr) == ["version", "region", "level"]
 
@@ -323,7 +323,7 @@ def test_it_installs_the_pinned_version_configuration_unit_and_uninstaller_and_s
     assert [calls.index(word) for word in order] == sorted(calls.index(word) for word in order)
 
 
-def test_a_second_run_installs_nothing_anew_and_another_version_takes_the_place_of_the_first(play):
+def test_a_second_run_installs_nothing_and_another_version_takes_the_place_of_the_first(play):
     play.install()
     first = play.releases()
     (play.folder / "calls").unlink()
@@ -495,7 +495,7 @@ def test_a_wheelhouse_of_s3_is_copied_first(play, wheelhouse):
     assert "--no-index --find-links " in play.calls()
 
 
-def test_s3_without_the_aws_cli_is_told(play):
+def test_s3_without_the_aws_cli_is_reported(play):
     done = play.install(wheelhouse="s3://my-bucket/chipwatch")
     assert (done.returncode, play.calls()) == (1, "")
     assert "wheelhouse: s3:// takes the AWS CLI" in done.stderr

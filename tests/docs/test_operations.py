@@ -1,4 +1,4 @@
-"""What docs/operations.md promises is shown by tests that exist."""
+"""The tests that docs/operations.md names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and docs/troubleshooting.md show is what the agent prints; numbers and addresses may differ."""
+"""README and docs/troubleshooting.md show the agent's output; numbers and addresses may differ."""
 
 from __future__ import annotations
 

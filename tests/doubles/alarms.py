@@ -27,7 +27,7 @@ OK, ALARM, UNKNOWN = "OK", "ALARM", "INSUFFICIENT_DATA"
 
 
 class Stored(NamedTuple):
-    """What CloudWatch stores of one metric for a minute or less."""
+    """Values that CloudWatch stores of one metric for a minute or less."""
 
     at: float
     """Seconds since the epoch, of its begin."""

@@ -39,7 +39,7 @@ HEADERS = {
     "content-type": "application/x-amz-json-1.0",
     "x-amzn-query-mode": "true",
 }
-"""What a request must carry beside its date and signature: AWS JSON 1.0, and the historic codes of errors."""
+"""Headers of a request beside its date and signature: AWS JSON 1.0, and the historic codes of errors."""
 SIZES: tuple[str, ...] = ("Bytes", "Kilobytes", "Megabytes", "Gigabytes", "Terabytes")
 SIZES += ("Bits", "Kilobits", "Megabits", "Gigabits", "Terabits")
 TIMES = ("Seconds", "Microseconds", "Milliseconds")
@@ -70,7 +70,7 @@ def isolate(monkeypatch: Any) -> None:
 
 
 class Datum(NamedTuple):
-    """What was stored."""
+    """A stored datum."""
 
     namespace: str
     name: str
@@ -84,7 +84,7 @@ class Datum(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What was asked, and how it ended: a status, or the name of a fault of the wire."""
+    """A request and its end: a status, or the name of a fault of the wire."""
 
     at: float
     end: int | str
@@ -96,7 +96,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer that is no success; `headers` stand beside the usual ones."""
+    """An answer that is not a success; `headers` stand beside the usual ones."""
 
     status: int
     code: str
@@ -134,9 +134,9 @@ class CloudwatchDouble:
     def __init__(self, *, port: int = 0, listen: bool = True) -> None:
         """Take a port of 127.0.0.1, and listen: else connections are refused until `listen` is called."""
         self.datums: list[Datum] = []
-        """What was stored, in order."""
+        """Stored datums, in order."""
         self.requests: list[Request] = []
-        """What was asked of PutMetricData."""
+        """Requests of PutMetricData."""
         self.weather: Callable[[], Fault | None] = lambda: None
         """Asked for a fault with each request that has none scripted by `will`."""
         self.skew = 0.0
@@ -148,7 +148,7 @@ class CloudwatchDouble:
         self.roles: dict[str, str | None] = {}
         """ARN of a role that may be assumed -> external id that it asks for."""
         self.role_seconds = 3_600
-        """How long the credentials of a role live."""
+        """Lifetime of a role's credentials."""
         self.assumed: list[str] = []
         """The access keys handed out for roles, in order."""
         self._script: deque[Fault] = deque()
@@ -156,7 +156,7 @@ class CloudwatchDouble:
         self.closing = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler, bind_and_activate=False)
         self._server.daemon_threads = True
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that left is no news
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client may leave
         self._server.double = self  # type: ignore[attr-defined]
         self._server.server_bind()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

@@ -21,7 +21,7 @@ class Exporter:
     def __init__(self, page: str = "up 1\n", tls: ssl.SSLContext | None = None) -> None:
         self.page, self.kind, self.zipped = page, TEXT, False
         self.answer: Callable[[BaseHTTPRequestHandler], None] = self.well
-        """What it does with a request: one of the methods below."""
+        """Its reaction to a request: one of the methods below."""
         self.requests: list[dict[str, str]] = []
         """The headers of each request, their names in lower case, and its `path`."""
         self.at_once = self.most_at_once = 0
@@ -43,7 +43,7 @@ class Exporter:
             daemon_threads = True
 
             def handle_error(self, *_: Any) -> None:
-                """A client that has gone is no error."""
+                """A client may leave."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if tls:

@@ -55,7 +55,7 @@ def model(number):
 
 
 def runtime(n, cores, period, models):
-    """Return the application on core `n`, which lists all cores and reads 0 for those of the others."""
+    """Return the application on core `n`, which lists all cores and reads 0 for the cores of others."""
     in_use = {
         str(core): {"neuroncore_utilization": 31.25 + n if core == n else 0, "flops": 10**12 * (core == n)}
         for core in sorted(range(cores), key=str)

@@ -2,7 +2,7 @@
 Google's metadata server on loopback: that of a virtual machine, and the one that GKE puts before it for pods.
 
 It refuses what the real one does: 403 without `Metadata-Flavor: Google`, or with `X-Forwarded-For`. All that it answers
-has that header. The shapes are those of answers that people on virtual machines and in pods of GKE have published, keys as
+has that header. The shapes come from answers that people on virtual machines and in pods of GKE have published, keys as
 in Google's "Predefined metadata keys"; the values are invented.
 """
 
@@ -71,7 +71,7 @@ class Gce:
         self.trouble: str | int = ""
         self.trouble_until = float("inf")
         self.token: Any = {"expires_in": 3599, "token_type": "Bearer"}
-        """The answer of the attached service account, if it is no text with a numbered `access_token`; None: no account."""
+        """The answer of the attached service account, if it is not a text with a numbered `access_token`; None: no account."""
         self.given = 0
         """Tokens that were given."""
         self.requests: list[str] = []
@@ -94,7 +94,7 @@ class Gce:
             daemon_threads = True
 
             def handle_error(self, *_: Any) -> None:
-                """A client that has gone is no error."""
+                """A client may leave."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.host = f"127.0.0.1:{self._server.server_port}"

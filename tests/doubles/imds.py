@@ -74,7 +74,7 @@ class Imds:
             daemon_threads = True
 
             def handle_error(self, *_: Any) -> None:
-                """A client that has gone is no error."""
+                """A client may leave."""
 
         self._server = Server((host, 0), Handler)
         self.port = self._server.server_port

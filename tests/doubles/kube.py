@@ -153,7 +153,7 @@ def merged(below, patch, key: str = ""):
 
 
 def merged_list(below: list[dict], patch: list[dict], by: str) -> list[dict]:
-    """Return a list of objects with a patch laid over those of the same key."""
+    """Return a list of objects with a patch laid over the objects of the same key."""
     items = {item[by]: item for item in below}
     for item in patch:
         if item.get("$patch") == "delete":
@@ -400,7 +400,7 @@ def main():
     handler = type("Bound", (Handler,), {"store": Store(sys.argv[1], checker())})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    print(server.server_port, flush=True)  # noqa: T201  # whoever starts it reads this
+    print(server.server_port, flush=True)  # noqa: T201  # its parent reads this
     server.serve_forever()
 
 

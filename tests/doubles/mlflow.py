@@ -57,7 +57,7 @@ class MlflowDouble:
             daemon_threads = True
 
             def handle_error(self, *_: Any) -> None:
-                """A client that has gone is no error."""
+                """A client may leave."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if tls:

@@ -35,7 +35,7 @@ RESET, LOST, HANG, HALF = "reset", "lost", "hang", "half"
 
 
 class Reply(NamedTuple):
-    """An answer that is no plain success."""
+    """An answer that is not a plain success."""
 
     status: int
     body: bytes = b""
@@ -62,7 +62,7 @@ def _varint(number: int) -> bytes:
 
 
 class Point(NamedTuple):
-    """What was stored."""
+    """A stored point."""
 
     resource: tuple[tuple[str, str], ...]
     name: str
@@ -76,7 +76,7 @@ class Point(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What was asked, and how it ended: a status, or the name of a fault of the wire."""
+    """A request and its end: a status, or the name of a fault of the wire."""
 
     end: int | str
     path: str
@@ -131,7 +131,7 @@ class OtlpDouble:
 
     @property
     def points(self) -> list[Point]:
-        """What was stored, in order."""
+        """Stored points, in order."""
         return [point for request in self.requests if request.end in (200, LOST, HALF) for point in request.points]
 
     def close(self) -> None:

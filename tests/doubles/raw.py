@@ -89,7 +89,7 @@ BODIES = {
     "nothing": b"",
     "huge": b"x" * (3 << 20),
 }
-"""What no CloudWatch says."""
+"""Answers that CloudWatch never gives."""
 WRECKS = {
     "truncated": http(200, b'{"a', length=500),
     "truncated error": http(503, b'{"__ty', length=500),

@@ -1,4 +1,4 @@
-"""The double's states are those of the tables of CloudWatch's user guide: "Configuring how CloudWatch alarms treat missing data"."""
+"""The double has the states of the tables of CloudWatch's user guide: "Configuring how CloudWatch alarms treat missing data"."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def node(kind="generic_node", **labels):
     return {"type": kind, "labels": labels}
 
 
-# -- what is stored, and how it is told
+# -- stored points, and answers
 
 
 def test_it_takes_what_googles_client_sends_stores_it_and_shows_it(double, client):

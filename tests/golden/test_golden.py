@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import pytest
-from tests.golden import helm, verdict
-from tests.golden.messages import messages, of_source
-from tests.golden.update import (
-    DASHBOARDS,
-    DOCUMENT,
-    DRAWN,
-    LEVELS,
-    MESSAGES,
-    OPERATIONS,
-    OTEL_NAMES,
-    dashboards,
-    document,
-    generated,
-    names,
-    otel_names,
-)
+from tools import messages, schema, verdict
+from tools.compact import compact
+from tools.dashboards import DASHBOARDS, DRAWN, LEVELS, dashboards
+from tools.golden import files, of_catalogue
+from tools.pages import DOCUMENT, OPERATIONS, OTEL_NAMES, ROOT, document, names, otel_names
 
 from chipwatch.advisor.catalogue import catalogue as declared
 from chipwatch.collectors.cpu import CpuCollector
 from chipwatch.datapoint import Level, gauge
 
-STALE = "if this change is meant, `make golden` writes it anew"
+STALE = "if this change is meant, `make golden` renews it"
 
 
 def test_the_messages_are_those_of_the_sources():
-    assert messages().splitlines() == MESSAGES.read_text(encoding="utf-8").splitlines(), STALE
+    assert messages.messages().splitlines() == messages.GOLDEN.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_a_message_is_what_is_raised_logged_or_reported():
@@ -41,7 +33,7 @@ raise ConfigError(f"{path}: no such file" if a else "no file is given")
 problems = PartlyCollected(["one is lost", two])
 print("not a message")
 """
-    assert list(of_source(source)) == [
+    assert list(messages.of_source(source)) == [
         "%s is ignored",
         "failed: {text}",
         "there is no role",
@@ -62,8 +54,8 @@ def test_the_table_of_what_the_verdict_judges_by_is_its_rules():
     assert verdict.page().splitlines() == verdict.PAGE.read_text(encoding="utf-8").splitlines(), STALE
     for name in {*verdict.TESTS.values(), verdict.EACH}:
         file, test = name.split("::")
-        (found,) = verdict.PAGE.parents[1].glob(f"tests/agent/**/{file}")
-        assert f"def {test}(" in found.read_text(encoding="utf-8"), name
+        (path,) = verdict.PAGE.parents[1].glob(f"tests/agent/**/{file}")
+        assert f"def {test}(" in path.read_text(encoding="utf-8"), name
 
 
 def test_the_page_on_the_names_of_opentelemetry_is_the_profile():
@@ -79,14 +71,14 @@ def test_the_dashboards_and_alarms_are_what_the_collectors_declare():
 
 @pytest.fixture(scope="module")
 def before():
-    return generated()
+    return of_catalogue()
 
 
 @pytest.mark.parametrize("level", [Level.ALL, Level.BASIC])
 def test_a_new_gauge_changes_one_generated_file_and_the_graphs_that_show_it(before, level, monkeypatch):
     new = gauge("cpu.new", "W", "A new gauge.", level)
     monkeypatch.setattr(CpuCollector, "metrics", (*CpuCollector.metrics, new))
-    after = generated()
+    after = of_catalogue()
     changed = {path for path, text in after.items() if text != before[path]}
     graphs = {path for path in changed if path.parts[-4:-2] == ("dashboards", "generated")}
     assert changed - graphs == {DOCUMENT}
@@ -100,7 +92,7 @@ def test_the_golden_dashboards_draw_every_metric_that_is_named_for_them():
 
 
 def test_the_schema_of_the_chart_is_what_the_program_takes():
-    assert helm.schema().splitlines() == helm.SCHEMA.read_text(encoding="utf-8").splitlines(), STALE
+    assert schema.schema().splitlines() == schema.SCHEMA.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_the_page_has_a_row_for_every_metric():
@@ -131,3 +123,51 @@ def test_units_are_words_that_are_known():
     for metrics in declared().values():
         for metric in metrics:
             assert metric.unit in known or metric.unit.startswith("{"), metric.unit
+
+
+def test_generated_json_has_a_widget_a_line_and_the_same_values():
+    document = {
+        "title": "é",
+        "rows": [1, 2],
+        "mosaic": {"tiles": [{"x": 1.50, "widget": {"title": "a"}}, {"x": 2}]},
+        "groups": [{"name": "g", "rules": [{"alert": "b"}]}],
+        "panels": [],
+    }
+    text = compact(json.dumps(document))
+    assert json.loads(text) == document
+    assert list(json.loads(text)) == list(document)
+    assert text.splitlines() == [
+        "{",
+        ' "title": "é",',
+        ' "rows": [1, 2],',
+        ' "mosaic": {',
+        '  "tiles": [',
+        '   {"x": 1.5, "widget": {"title": "a"}},',
+        '   {"x": 2}',
+        "  ]",
+        " },",
+        ' "groups": [',
+        "  {",
+        '   "name": "g",',
+        '   "rules": [',
+        '    {"alert": "b"}',
+        "   ]",
+        "  }",
+        " ],",
+        ' "panels": []',
+        "}",
+    ]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '[{"alert": 1}, 2]', '{"widgets": []}'])
+def test_short_documents_keep_their_values(text):
+    assert json.loads(compact(text)) == json.loads(text)
+
+
+def test_each_generated_file_is_marked_for_reviews():
+    names = [str(path.relative_to(ROOT)) for path in files() if path.suffix != ".md" or path in (DOCUMENT, OTEL_NAMES)]
+    listed = subprocess.run(
+        ["git", "check-attr", "linguist-generated", *names], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    unmarked = [line for line in listed.stdout.splitlines() if not line.endswith(": set")]
+    assert unmarked == [], "mark it in .gitattributes"

@@ -1,4 +1,4 @@
-"""A Mac: the library compiled from apple.c, and what it is told of the machine."""
+"""A Mac: the library compiled from apple.c, and a description of the machine."""
 
 from __future__ import annotations
 

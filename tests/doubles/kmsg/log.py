@@ -22,7 +22,7 @@ class CannotBuild(Exception):
 
 
 def messages() -> list[tuple[str, str]]:
-    """Return pairs of a kind, or -, and a message: those of public captures."""
+    """Return pairs of a kind, or -, and a message, from public captures."""
     return [tuple(line.split("\t")) for line in FIXTURE.read_text().splitlines()]
 
 
@@ -63,7 +63,7 @@ def build(folder: Path) -> Path:
 
 
 class Ring:
-    """What a child that runs with `env` reads as its kernel's log; None is a record that was overwritten."""
+    """The kernel's log of a child that runs with `env`; None is a record that was overwritten."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         self.path = folder / "kmsg"

@@ -69,7 +69,7 @@ SERVICE = "google.monitoring.v3.MetricService"
 
 
 class Request(NamedTuple):
-    """What was asked, and how it ended: `code` is a status, `stored` the number of points taken."""
+    """A request and its end: `code` is a status, `stored` the number of points taken."""
 
     at: float
     method: str
@@ -98,9 +98,9 @@ class MonitoringDouble(Store):
         """Take a port of 127.0.0.1, and listen: else connections are refused until `start` is called."""
         super().__init__(journal, min_gap)
         self.requests: deque[Request] = deque(maxlen=1_000)
-        """What was asked last: CreateTimeSeries and the few calls that read."""
+        """The last requests: CreateTimeSeries and the few calls that read."""
         self.answered: Counter[str] = Counter()
-        """How many writes ended with each status."""
+        """Number of writes by status."""
         self.weather: Callable[[], Answer | None] = lambda: None
         """Asked for an answer with each write that has none scripted."""
         self._script: deque[Answer] = deque()

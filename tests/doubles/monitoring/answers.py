@@ -95,4 +95,4 @@ BROKEN = Answer(
 )
 LATE = Answer(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline expired before operation could complete.")
 LOST = LATE._replace(stored=True)
-"""The points are taken, and the client is told of a deadline."""
+"""The points are taken, and the client gets a deadline error."""

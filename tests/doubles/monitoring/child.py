@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Child:
-    """The double in a process of its own: it can be killed, and started again on its port."""
+    """The double in a separate process: it can be killed, and started again on its port."""
 
     def __init__(self, journal: Path | None = None, *, port: int = 0, min_gap: float = 10.0) -> None:
         """Start one; what it stores is in `journal`, if that is given, and the next one with it remembers."""

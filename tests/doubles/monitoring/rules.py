@@ -49,7 +49,7 @@ TYPES = {
 
 
 class Point(NamedTuple):
-    """What is stored of a point; times in ns since the epoch."""
+    """The stored part of a point; times in ns since the epoch."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""What is stored, and which points of a write may join it."""
+"""Stored points, and the rules by which points of a write join them."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ class Store:
     def __init__(self, journal: Path | None = None, min_gap: float = 10.0) -> None:
         """Remember what an earlier store with this journal took."""
         self.series: dict[Key, deque[Point]] = {}
-        """What was stored, by series, in order; the last 10,000 points of each."""
+        """Stored points by series, in order; the last 10,000 points of each."""
         self.descriptors: dict[tuple[str, str], metric_pb2.MetricDescriptor] = {}
-        """What each metric is: (project, type) -> descriptor, made by the first write."""
+        """Metrics: (project, type) -> descriptor, made by the first write."""
         self.count: Counter[str] = Counter()
-        """How many points were stored, and refused with each code: FAILED_PRECONDITION and so on."""
+        """Number of points that were stored, and refused with each code: FAILED_PRECONDITION and so on."""
         self.clock: Callable[[], float] = time.time
         """The server's time (s since the epoch)."""
         self.min_gap = min_gap
-        """How far apart the ends of a series' points must be (s)."""
+        """Least distance of the ends of a series' points (s)."""
         self.wording = "new"
-        """How partial refusals are told: new, old, bare; see `words.tell`."""
+        """Form of partial refusals: new, old, bare; see `words.tell`."""
         self.most_words = 3_000
         """Where such a message is cut."""
         self.edits = False
-        """Whether another unit or description than the stored one is ignored, rather than refused."""
+        """True if a changed unit or description is ignored, False if it is refused."""
         self.most_series = 200_000
-        """How many series a monitored resource may have."""
+        """Limit of series of a monitored resource."""
         self.most_metrics = 10_000
-        """How many metrics there may be."""
+        """Limit of metrics."""
         self.lock = threading.RLock()
         self._failing: list[tuple[str, Fault]] = []
         self._file = journal
@@ -179,7 +179,7 @@ class Store:
         return Answer(whole, tell(series, faults, self.wording, self.most_words), (summary,))
 
     def _remember(self, journal: Path) -> None:
-        """Store anew what the journal holds; the torn end of a killed process' last write does not count."""
+        """Store again what the journal holds; the torn end of a killed process' last write does not count."""
         data = journal.read_bytes() if journal.exists() else b""
         at = 0
         while len(data) >= at + 4 and len(data) >= (end := at + 4 + struct.unpack_from(">I", data, at)[0]):

@@ -1,4 +1,4 @@
-"""How Cloud Monitoring tells of a partial refusal."""
+"""Cloud Monitoring's words for a partial refusal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tell(series: list[Any], faults: dict[int, Fault], wording: str, most: int) -
     """
     Return the message of a partial refusal; `faults` are by index.
 
-    `new`: as in 2025, indices first; `old`: as before 2024, indices last; `bare`: without any. The order is no promise,
+    `new`: as in 2025, indices first; `old`: as before 2024, indices last; `bare`: without any. The order is not a promise,
     and the end is cut where the text would take more than `most` bytes as a header: it travels in two of 8 KiB in all.
     """
     groups: dict[tuple[str, str], list[int]] = {}
@@ -47,7 +47,7 @@ def tell(series: list[Any], faults: dict[int, Fault], wording: str, most: int) -
 
 
 def indices(numbers: list[int]) -> str:
-    """Return numbers as the service lists them: 3,8-12,43,44 (two in a row are no range)."""
+    """Return numbers as the service lists them: 3,8-12,43,44 (two in a row do not make a range)."""
     parts: list[str] = []
     rest = sorted(numbers)
     while rest:

@@ -23,7 +23,7 @@ class CannotBuild(Exception):
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into `folder`, its structs checked against those of nvidia-ml-py; return its path."""
+    """Compile the library into `folder`, its structs checked against nvidia-ml-py's; return its path."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if sys.platform != "linux" or not compiler:
         raise CannotBuild("the fake driver needs Linux and a C compiler (cc)")
@@ -85,7 +85,7 @@ def flat(answers: Mapping[str, Any], place: str = "") -> Iterator[str]:
 
 
 class Driver:
-    """What the driver answers: `gpus` by index, and `machine`; `tell` makes it so."""
+    """Answers of the driver: `gpus` by index, and `machine`; `tell` makes it so."""
 
     def __init__(self, folder: Path, name: str, many: int = 1) -> None:
         """Begin with `many` GPUs of a profile, which differ in their UUIDs."""
@@ -108,7 +108,7 @@ class Driver:
 
 class Loaded(Driver):
     """
-    A driver in this process, which can be told other answers while it is in use.
+    A driver in this process, whose answers can change while it is in use.
 
     All of a process share the library that was loaded first, since the loader finds it by its name.
     """
@@ -116,7 +116,7 @@ class Loaded(Driver):
     _first: ctypes.CDLL | None = None
 
     def __init__(self, library: Path, folder: Path, name: str, many: int = 1) -> None:
-        """Load the library: whoever asks for libnvidia-ml.so.1 from now on gets it."""
+        """Load the library: from now on it is the process's libnvidia-ml.so.1."""
         super().__init__(folder, name, many)
         self._library = Loaded._first = Loaded._first or ctypes.CDLL(str(library))
         self._library.fakeCalls.restype = ctypes.c_ulonglong

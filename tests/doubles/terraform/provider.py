@@ -37,7 +37,7 @@ ANSWERS = {
     "aws_region": {"region": "us-east-1", "name": "us-east-1"},
     "google_project": {"project_id": "some-project", "number": ACCOUNT},
 }
-"""What data sources say."""
+"""Values of data sources."""
 
 
 # -- the schema, as the protocol has it --------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def trim(full: dict) -> dict:
 
 
 def main() -> None:
-    """Write schemas/ anew from the files that are named."""
+    """Renew schemas/ from the named files."""
     for name in sys.argv[1:]:
         file = Path(name)
         content = file.read_bytes()

@@ -89,7 +89,7 @@ variable "namespace" {
 }
 
 variable "hosts" {
-  description = "How many machines should send, besides those of autoscaling_groups: below that agent-silent is in ALARM."
+  description = "How many machines should send, besides the instances of autoscaling_groups: below that agent-silent is in ALARM."
   type        = number
   default     = 0
   nullable    = false

@@ -103,7 +103,7 @@ variable "vpc_security_group_ids" {
 }
 
 variable "efa_interfaces" {
-  description = "How many EFA interfaces, each on a network card of its own: 32 for p5.48xlarge, 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. An instance with several gets no public IP by itself."
+  description = "How many EFA interfaces, each on a separate network card: 32 for p5.48xlarge, 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. An instance with several gets no public IP by itself."
   type        = number
   default     = 0
   nullable    = false
@@ -152,7 +152,7 @@ variable "capacity_reservation" {
 }
 
 variable "http_put_response_hop_limit" {
-  description = "How many hops answers of the metadata service go. 1 reaches the instance itself, which is enough for this agent; containers with a network of their own need 2, and reach the instance's role then."
+  description = "How many hops answers of the metadata service go. 1 reaches the instance itself, which is enough for this agent; containers with a separate network need 2, and then reach the instance's role."
   type        = number
   default     = 1
   nullable    = false
@@ -301,7 +301,7 @@ variable "level" {
 }
 
 variable "config" {
-  description = "Further TOML for the agent's configuration: keys first, then tables. No secrets: whoever may describe the launch template reads it."
+  description = "Further TOML for the agent's configuration: keys first, then tables. No secrets: users who may describe the launch template can read it."
   type        = string
   default     = ""
   nullable    = false
@@ -341,7 +341,7 @@ variable "index_url" {
 
   validation {
     condition     = var.index_url == null || can(regex("^https://[^@[:space:]]+$", var.index_url))
-    error_message = "index_url: an address that begins with https://, without a password: whoever may describe the launch template reads it."
+    error_message = "index_url: an address that begins with https://, without a password: users who may describe the launch template can read it."
   }
 }
 

@@ -203,7 +203,7 @@ variable "accelerators" {
 }
 
 variable "on_host_maintenance" {
-  description = "MIGRATE or TERMINATE. With accelerators, of their own (a2, a3, a4, g2, g4, ct and tpu types) or attached, and with spot it is TERMINATE in any case."
+  description = "MIGRATE or TERMINATE. With accelerators, built in (a2, a3, a4, g2, g4, ct and tpu types) or attached, and with spot it is TERMINATE in any case."
   type        = string
   default     = "MIGRATE"
   nullable    = false

@@ -1,4 +1,4 @@
-"""Records the picture of `agent top` in docs/: eight GPUs of a fake driver, ten minutes of made-up load; `make picture`."""
+"""Records the picture of `agent top` in docs/ (`make picture`): eight GPUs of a fake driver under invented load."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELIVERED = [("cloudwatch ", "label"), ("ok ", "good"), ("sent 18,432, kept 0", 
 
 
 def tell(driver: Loaded, tick: int, pids: list[int]) -> None:
-    """Let the driver answer what a training run on six GPUs, a notebook on one, and a free one would look like."""
+    """Load six GPUs with a training run and one with a notebook; leave one free."""
     for n, gpu in enumerate(driver.gpus):
         step = tick % 60 > 54 or 110 < tick < 130
         busy = 0 if n == 7 or (n == 6 and tick % 90 > 12) else 8 if step and n < 6 else 94 + 3 * math.sin(tick / 7 + n)
@@ -48,6 +48,7 @@ def tell(driver: Loaded, tick: int, pids: list[int]) -> None:
 
 
 def main(path: str) -> None:
+    """Write the picture to `path`."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "driver/nvidia").mkdir(parents=True)
@@ -65,6 +66,7 @@ def main(path: str) -> None:
 
 
 def record(path: Path, folder: Path, pids: list[int]) -> None:
+    """Write the last screen of a made-up hour, of processes that run."""
     driver = Loaded(build(folder), folder, "h100", 8)
     assert os.environ[VARIABLE]
     tell(driver, 0, pids)
@@ -78,7 +80,7 @@ def record(path: Path, folder: Path, pids: list[int]) -> None:
         points = live._window.add(live._pipeline.gather(at), at)
         for dims, model in live._models().items():
             machine.device(key_of(dims)).model = model
-        machine.take(points, at, live._processes())
+        machine.take(points, at, live._processes(live._pipeline))
         at += STEP * 10**9
     live.close()
     console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")

@@ -21,7 +21,7 @@ from chipwatch.config.options import TABLES, Config
 from chipwatch.identity.names import WORDS
 from chipwatch.naming.profiles import PROFILES
 
-SCHEMA = Path(__file__).parents[2] / "helm/chipwatch/values.schema.json"
+SCHEMA = Path(__file__).parents[1] / "helm/chipwatch/values.schema.json"
 WIDTH = 120
 PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string", type(None): "null"}
 DURATION = "^[0-9]+([.][0-9]+)? *(ms|s|m|h)?$"
@@ -29,13 +29,13 @@ PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0
 ADDRESS = {"pattern": rf"^https?://([^\s/@?#:\[\]]+|\[[0-9A-Fa-f:.]+\])(:{PORT})?([/?#][!-~]*)?$"}
 HEADERS = {"propertyNames": {"pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"}}
 FORMS = {"url": ADDRESS, "endpoint_url": ADDRESS, "headers": HEADERS}
-"""What binds options of these names beside their type."""
+"""Limits of options of these names beside their type."""
 
 
 def schema() -> str:
-    """Return values.schema.json with the definitions that follow from the program made anew."""
-    found = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    return written(found | {"definitions": found["definitions"] | definitions()}) + "\n"
+    """Return values.schema.json with the definitions that follow from the program renewed."""
+    present = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return written(present | {"definitions": present["definitions"] | definitions()}) + "\n"
 
 
 def definitions() -> dict[str, Any]:
@@ -80,7 +80,7 @@ def definitions() -> dict[str, Any]:
 def _table(group: str, name: str) -> dict[str, Any]:
     """Return the schema of a plugin's table: its own options, and those that any of its group has."""
     shapes = [plugins.load(f"chipwatch.{group}", name).Config, *filter(None, [FRAME_OPTIONS.get(group)])]
-    options = {key: found for shape in shapes for key, found in _options(shape).items()}
+    options = {key: option for shape in shapes for key, option in _options(shape).items()}
     return _closed(options | ({"type": {"enum": [name]}} if group == "sinks" else {}))
 
 
@@ -123,9 +123,9 @@ def _value_of_variable() -> dict[str, Any]:
         "allOf": [
             {
                 "if": {"properties": {"name": {"const": f"CHIPWATCH_{key.upper()}"}}},
-                "then": {"properties": {"value": {"enum": found}}},
+                "then": {"properties": {"value": {"enum": words}}},
             }
-            for key, found in choices.items()
+            for key, words in choices.items()
         ]
     }
 
@@ -140,13 +140,13 @@ def _options(shape: type) -> dict[str, Any]:
 
 
 def _of(hint: Any) -> dict[str, Any]:
-    """Return the schema of a type; each keyword binds values of one type alone, so that those of a union merge."""
+    """Return the schema of a type; each keyword limits values of one type only, so that the schemas of a union can merge."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         meta = next(extra for extra in args if isinstance(extra, msgspec.Meta))
         bounds = {"minimum": meta.ge, "maximum": meta.le}
-        found = _of(args[0]) | {key: value for key, value in bounds.items() if value is not None}
-        return found | ({"type": ["number", "string"], "pattern": DURATION} if meta.extra == TIME else {})
+        node = _of(args[0]) | {key: value for key, value in bounds.items() if value is not None}
+        return node | ({"type": ["number", "string"], "pattern": DURATION} if meta.extra == TIME else {})
     if origin in (typing.Union, types.UnionType):
         parts = [_of(part) for part in args]
         if words := [word for part in parts for word in part.get("enum", ())]:
@@ -155,17 +155,17 @@ def _of(hint: Any) -> dict[str, Any]:
         merged = {key: value for part in parts for key, value in part.items()}
         return merged | {"type": [*dict.fromkeys(kind for some in kinds for kind in some)]}
     if origin is Literal:
-        found = {"enum": [*args]}
+        node = {"enum": [*args]}
     elif is_list(hint):
-        found = {"type": "array", "items": _of(args[0])}
+        node = {"type": "array", "items": _of(args[0])}
     elif origin in TABLE_TYPES:
-        found = {"type": "object", "additionalProperties": _of(args[1])}
+        node = {"type": "object", "additionalProperties": _of(args[1])}
     elif dataclasses.is_dataclass(hint):
-        found = _closed(_options(hint))
-        found |= {"required": ["url"]} if "url" in found["properties"] else {}
+        node = _closed(_options(hint))
+        node |= {"required": ["url"]} if "url" in node["properties"] else {}
     else:  # no count, time or port is negative
-        found = {"type": PLAIN[hint], **({"minimum": 0} if hint in (int, float) else {})}
-    return found
+        node = {"type": PLAIN[hint], **({"minimum": 0} if hint in (int, float) else {})}
+    return node
 
 
 def written(value: Any, indent: str = "", before: int = 0) -> str:

@@ -7,8 +7,9 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("agent", "chipwatch", "sinks")
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests/golden/messages.txt"
+ROOMS = ("agent", "sinks")
 MAKERS = {"refusal", "_wrong", "_report", "Fault", "error"}
 """Functions and classes, besides exceptions, that make or print a message."""
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log", "resolved"}
@@ -34,7 +35,7 @@ def of_source(source: str) -> Iterator[str]:
     }
     raised = {id(node.exc) for node in ast.walk(tree) if isinstance(node, ast.Raise)}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    found: dict[str, None] = {}
+    messages_of: dict[str, None] = {}
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         args = call.args
         match call.func:
@@ -47,9 +48,11 @@ def of_source(source: str) -> Iterator[str]:
                 is_message = False
         if is_message or id(call) in raised:
             values = [part for arg in args for part in (arg.elts if isinstance(arg, ast.List) else [arg])]
-            texts = [_text(constants.get(of.id, of) if isinstance(of, ast.Name) else of) for of in values]
-            found |= dict.fromkeys(text for text in texts if " " in text.strip())
-    yield from found
+            texts = [
+                _text(constants.get(value.id, value) if isinstance(value, ast.Name) else value) for value in values
+            ]
+            messages_of |= dict.fromkeys(text for text in texts if " " in text.strip())
+    yield from messages_of
 
 
 def _text(node: ast.expr) -> str:
@@ -61,15 +64,15 @@ def _text(node: ast.expr) -> str:
             return "".join(map(_text, parts))
         case ast.FormattedValue(value=value):
             return f"{{{ast.unparse(value)}}}"
-        case ast.IfExp(body=one, orelse=other):
-            return " | ".join(filter(None, (_text(one), _text(other))))
+        case ast.IfExp(body=body, orelse=other):
+            return " | ".join(filter(None, (_text(body), _text(other))))
     return ""
 
 
 @functools.cache
 def _exceptions() -> set[str]:
-    """Return the names of the exceptions that the sources define, and of those of Python that reach users."""
-    known = {"Exception", "ValueError", "TypeError", "OSError", "LookupError", "ImportError", "RuntimeError"}
+    """Return the names of the exceptions that the sources define, and of Python's that reach users."""
+    names = {"Exception", "ValueError", "TypeError", "OSError", "LookupError", "ImportError", "RuntimeError"}
     classes = [
         (node.name, {ast.unparse(base) for base in node.bases})
         for room in ROOMS
@@ -77,6 +80,6 @@ def _exceptions() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
     ]
-    while more := {name for name, bases in classes if bases & known} - known:
-        known |= more
-    return known
+    while more := {name for name, bases in classes if bases & names} - names:
+        names |= more
+    return names

@@ -11,7 +11,7 @@ from chipwatch.advisor.catalogue import catalogue
 from chipwatch.verdict.callers import CALLERS, code_of
 from chipwatch.verdict.rules import GAUGES, RULES, Rule
 
-PAGE = Path(__file__).parents[2] / "docs/node-health.md"
+PAGE = Path(__file__).parents[1] / "docs/node-health.md"
 BEGIN, END = "<!-- rules of agent verdict, by `make golden` -->\n", "<!-- end of rules -->\n"
 HEADS = ("signal", "what is said", "level", " ".join(CALLERS), "source", "test")
 TESTS = {

@@ -1,0 +1,109 @@
+"""
+Finds turns that are not plain English: in comments, docstrings, messages, names of tests, and pages.
+
+`python -m tests.english` prints each with its line; `python -m tests.english --allow` writes the list of those that still stand.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+LIST = Path(__file__).with_suffix(".txt")
+TURNS = re.compile(
+    r"""\b(?: those\s+of | (?:is|are|was|were|be|been)\s+told | anew | (?<!there\ )(?:is|are)\s+no(?=\s+(?!longer|more|less))
+    | that\s+there\s+(?:is|are) | costs?\s+itself | of\s+(?:its|their)\s+own | whoever | adversar(?:y|ies) )\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+OPENINGS = re.compile(r"\s*(?:What|Whether|Who|How)\b")
+"""Words with which no docstring begins."""
+PYTHON = ("agent", "sinks", "tools", "tests", "docs", "ecs-sidecar")
+STRINGS = ("agent/", "sinks/")
+"""Folders whose strings are messages, help or labels that people read."""
+NOT_OURS = ("tests/fixtures/", "tests/english", "tests/test_english")
+BEFORE_AND_AFTER = re.compile(r"^\| before \| after \|\n(?:\|.*\n)+", re.MULTILINE)
+
+
+class Turn(NamedTuple):
+    """A turn that is not plain English."""
+
+    line: int
+    words: str
+
+
+def in_python(source: str, *, strings: bool) -> Iterator[Turn]:
+    """Yield the turns in a module's comments, docstrings and names of tests, and in all strings if `strings`."""
+    tree = ast.parse(source)
+    docstrings = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            docstrings[id(node.value)] = node.value
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield from in_text(node.name.replace("_", " "), node.lineno)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and (strings or id(node) in docstrings):
+            yield from in_text(node.value, node.lineno)
+    for node in docstrings.values():
+        if match := OPENINGS.match(node.value):
+            yield Turn(node.lineno, f"docstring begins with {match[0].strip()}")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield from in_text(token.string, token.start[0])
+
+
+def in_text(text: str, line: int = 1) -> Iterator[Turn]:
+    """Yield the turns in a text whose first line has the number `line`."""
+    for match in TURNS.finditer(text):
+        yield Turn(line + text.count("\n", 0, match.start()), " ".join(match[0].lower().split()))
+
+
+def in_page(text: str) -> Iterator[Turn]:
+    """Yield the turns in a page, without its pairs of before and after."""
+    return in_text(BEFORE_AND_AFTER.sub(lambda pairs: "\n" * pairs[0].count("\n"), text))
+
+
+@functools.cache
+def turns() -> dict[str, list[Turn]]:
+    """Return the turns that stand in the tree, by file."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    by_file = {}
+    for name in sorted(listed.stdout.splitlines()):
+        path = ROOT / name
+        if name.startswith(NOT_OURS) or not path.is_file():
+            continue
+        if path.suffix == ".py" and name.startswith(PYTHON):
+            by_file[name] = [*in_python(path.read_text(encoding="utf-8"), strings=name.startswith(STRINGS))]
+        elif path.suffix == ".md":
+            by_file[name] = [*in_page(path.read_text(encoding="utf-8"))]
+    return {name: found for name, found in by_file.items() if found}
+
+
+def allowed() -> Counter[str]:
+    """Return how many turns may still stand in each file."""
+    rows = (line.split() for line in LIST.read_text(encoding="utf-8").splitlines())
+    return Counter({name: int(count) for count, name in rows})
+
+
+if __name__ == "__main__":
+    by_file = turns()
+    if "--allow" in sys.argv[1:]:
+        LIST.write_text("".join(f"{len(lines)} {name}\n" for name, lines in by_file.items()), encoding="utf-8")
+    else:
+        for name, lines in by_file.items():
+            print(*(f"{name}:{turn.line}: {turn.words}" for turn in sorted(lines)), sep="\n")  # noqa: T201  # a command

@@ -1,0 +1,55 @@
+"""Comments, docstrings, messages, names of tests and pages are plain English."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from tests.english import allowed, in_page, in_python, turns
+
+
+def test_a_turn_is_found_in_comments_docstrings_and_names_of_tests():
+    source = '''"""Whether it works."""
+x = "that there is"  # a table of its own
+def test_those_of_today():
+    """Return what is
+    no file, anew."""
+'''
+    assert sorted(in_python(source, strings=False)) == [
+        (1, "docstring begins with Whether"),
+        (2, "of its own"),
+        (3, "those of"),
+        (4, "is no"),
+        (5, "anew"),
+    ]
+
+
+def test_a_turn_is_found_in_the_messages_of_the_program():
+    assert [*in_python('x = f"{a} is told"\nraise E(\n  "the path is no file")\n', strings=True)] == [
+        (1, "is told"),
+        (3, "is no"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["The file is no longer there.", "There is no file.", "Are those office hours?"])
+def test_plain_english_is_left_alone(text):
+    assert [*in_page(text)] == []
+
+
+def test_pairs_of_before_and_after_may_show_what_was_before():
+    page = "First.\n\n| before | after |\n|---|---|\n| is told | gets |\n\nIt is told.\n"
+    assert [*in_page(page)] == [(7, "is told")]
+
+
+def test_no_turn_is_added():
+    may = allowed()
+    added = {name: lines for name, lines in turns().items() if len(lines) > may[name]}
+    assert added == {}
+
+
+@pytest.mark.filterwarnings("default::UserWarning")  # becomes a failure when every room is done
+def test_the_list_of_turns_that_still_stand_is_no_longer_than_it_must_be():
+    stand = turns()
+    stale = [name for name, count in allowed().items() if count > len(stand.get(name, ()))]
+    if stale:
+        warnings.warn(f"`python -m tests.english --allow` shortens the list: {' '.join(stale)}", stacklevel=1)

@@ -1,0 +1,106 @@
+"""Dashboards and alarms: one of each cloud as a golden file, and the templates of Terraform's modules."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from chipwatch.advisor.dashboard.make import make
+from chipwatch.advisor.dashboard.options import BoardOptions
+from chipwatch.advisor.dashboard.sent import SentMetrics, find
+from chipwatch.config.load import load
+from chipwatch.config.options import Config
+from chipwatch.datapoint import Kind
+from chipwatch_sinks.google import GoogleSink
+from chipwatch_sinks.google.rules import label_key, metric_type
+from tools.compact import compact
+
+ROOT = Path(__file__).parents[1]
+DASHBOARDS = ROOT / "tests/golden/dashboards"
+FAMILIES = ("host", "gpu", "neuron", "tpu", "health", "fabric")
+DRAWN = (
+    "cpu.utilization", "memory.available", "disk.available", "disk.read", "network.sent", "memory.errors",
+    "gpu.utilization", "gpu.memory.utilization", "gpu.power", "gpu.xid", "rdma.received", "neuron.core.utilization",
+)  # fmt: skip
+"""Metrics of the dashboards in tests/golden: gauges, peaks, rates and increases, with alarms and without."""
+FLAGS = {"common_dims": ["instance_id", "instance_type"], "region": "us-east-1"}
+TERRAFORM_AWS = ROOT / "terraform/aws/modules"
+AWS_FAMILIES = {
+    "host": (("host",), []),
+    "gpu": (("gpu",), []),
+    "neuron": (("neuron",), []),
+    "neuron-by-runtime": (("neuron",), ["neuron_runtime_tag"]),
+    "health": (("health",), []),
+    "fabric": (("fabric",), []),
+}
+"""Choices of the modules: by the name of a file, families and words that are dimensions of points."""
+LEVELS = ("basic", "detailed")
+TERRAFORM_GOOGLE = ROOT / "terraform/google/modules"
+
+
+def dashboards() -> dict[Path, str]:
+    """Return the dashboard and the alarms of each cloud, by file: graphs of a few metrics, so that a new one changes none."""
+    texts = {}
+    for cloud in ("cloudwatch", "google", "grafana"):
+        for alarms in (False, True):
+            options = BoardOptions(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
+            path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
+            sink = "prometheus" if cloud == "grafana" else cloud
+            flags = FLAGS if alarms else {**FLAGS, "sink": [sink], "sinks": {sink: {"include": DRAWN}}}
+            texts[path] = compact(make(load(None, flags, {}), options).text)
+    return texts
+
+
+def terraform_aws() -> dict[Path, str]:
+    """Return the templates of dashboards and alarms that the modules for AWS put together, by file."""
+    texts = {}
+    for level in LEVELS:
+        for name, (families, words) in AWS_FAMILIES.items():
+            flags = {"level": level, "common_dims": words, "region": "${region}", "namespace": "${namespace}"}
+            options = BoardOptions(
+                cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1
+            )
+            for kind, alarms in (("dashboards", False), ("alarms", True)):
+                path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
+                config = without_jobs(load(None, flags, {}), name if not alarms else "gpu")
+                texts[path] = compact(make(config, replace(options, alarms=alarms)).text)
+    return texts
+
+
+def without_jobs(config: Config, family: str) -> Config:
+    """Return the configuration without jobs but for GPUs, as a dashboard of several families has them once."""
+    return config if family == "gpu" else replace(config, no_processor=("jobs",))
+
+
+def terraform_google() -> dict[Path, str]:
+    """Return the templates of dashboards and alert policies of the modules for Google, by file."""
+    texts = {}
+    for level, family in product(LEVELS, FAMILIES):
+        config = load(None, {"level": level}, {})
+        options = BoardOptions(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
+        for kind, alarms in (("dashboards", False), ("alert-policies", True)):
+            text = make(config if alarms else without_jobs(config, family), replace(options, alarms=alarms)).text
+            path = TERRAFORM_GOOGLE / kind / "generated" / level / f"{family}.json.tftpl"
+            texts[path] = compact(text.replace(GoogleSink.Config().prefix, "${metric_prefix}"))
+        path = TERRAFORM_GOOGLE / "alert-policies/generated" / level / f"{family}-metrics.json"
+        texts[path] = compact(json.dumps(_named_by(text, find(config, "google", options, by_name=True))))
+    return texts
+
+
+def _named_by(policies: str, sending: SentMetrics) -> dict[str, dict[str, object]]:
+    """Return the descriptors of the metrics that alert policies name, by the end of their type."""
+    prefix = GoogleSink.Config().prefix
+    named = {
+        metric_type("", one.name): one for one in sending.metrics if f'{metric_type(prefix, one.name)}\\"' in policies
+    }
+    return {
+        name: {
+            "kind": "GAUGE" if one.metric.kind is Kind.GAUGE else "CUMULATIVE",
+            "unit": one.unit,
+            "description": one.metric.help,
+            "labels": [label_key(key) for key in one.dims],
+        }
+        for name, one in sorted(named.items())
+    }

@@ -1,0 +1,37 @@
+"""`make golden`: writes the generated files; a test says which of them differs from its generator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools import dashboards, installers, messages, pages, schema, verdict
+
+
+def of_catalogue() -> dict[Path, str]:
+    """Return the text of each generated file that the catalogue of metrics may change, by path."""
+    return {
+        pages.DOCUMENT: pages.document(),
+        pages.OPERATIONS: pages.names(),
+        pages.OTEL_NAMES: pages.otel_names(),
+        schema.SCHEMA: schema.schema(),
+        **dashboards.dashboards(),
+        **dashboards.terraform_aws(),
+        **dashboards.terraform_google(),
+    }
+
+
+def files() -> dict[Path, str]:
+    """Return the text of each generated file, by path."""
+    return {
+        **of_catalogue(),
+        messages.GOLDEN: messages.messages(),
+        verdict.PAGE: verdict.page(),
+        verdict.situations.TABLE: verdict.table(),
+        **installers.installers(),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

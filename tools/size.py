@@ -1,0 +1,72 @@
+"""
+Counts lines of code by room, and writes the table into CONTRIBUTING.md (`make size`).
+
+Blank lines, comments and docstrings are not code; a string that stands alone below a constant is a docstring, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "CONTRIBUTING.md"
+BEGIN, END = "<!-- lines of code, by `make size` -->\n", "<!-- end of lines of code -->\n"
+PACKAGES = ("agent/chipwatch", "sinks/chipwatch_sinks")
+NOT_CODE = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
+ROW = re.compile(r"^\| `([\w/]+)/` \| ([\d,]+) \|$", re.MULTILINE)
+
+
+def lines_of(source: str) -> int:
+    """Return the lines of code of a module."""
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    code = {line for token in tokens if token.type not in NOT_CODE for line in range(token.start[0], token.end[0] + 1)}
+    return len(code - docstrings)
+
+
+def sizes() -> dict[str, int]:
+    """Return the lines of code of each room; the modules beside the rooms count as their package."""
+    rooms: Counter[str] = Counter()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            inside = path.relative_to(ROOT / package).parts
+            room = f"{package}/{inside[0]}" if len(inside) > 1 else package
+            rooms[room] += lines_of(path.read_text(encoding="utf-8"))
+    return {room: lines for room, lines in sorted(rooms.items()) if lines}
+
+
+def table(rooms: dict[str, int]) -> str:
+    """Return the table of rooms and their sum."""
+    rows = "".join(f"| `{room}/` | {lines:,} |\n" for room, lines in rooms.items())
+    return f"| room | lines of code |\n|---|---|\n{rows}| all | {sum(rooms.values()):,} |\n"
+
+
+def stated() -> dict[str, int]:
+    """Return the lines of code that CONTRIBUTING.md states, by room."""
+    return {room: int(lines.replace(",", "")) for room, lines in ROW.findall(_parts()[1])}
+
+
+def _parts() -> tuple[str, str, str]:
+    """Return CONTRIBUTING.md before, in and after its table."""
+    head, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    rows, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise LookupError(f"{PAGE.name} has no longer: {BEGIN} and {END}")
+    return head + begin, rows, end + tail
+
+
+if __name__ == "__main__":
+    before, _, after = _parts()
+    text = table(sizes())
+    PAGE.write_text(f"{before}{text}{after}", encoding="utf-8")
+    print(text, end="")
