@@ -49,7 +49,7 @@ class Endpoint:
         """Raise ValueError for an invalid value."""
         if fault := url_fault(self.url):
             raise ValueError(f"url: {fault}")
-        MetricFilter(self.filters)
+        ScrapeFilter(self.filters)
         for key, seconds in (("interval", self.interval), ("timeout", self.timeout)):
             if seconds is not None and not 0 < seconds <= 86400:
                 raise ValueError(f"{key}: expected seconds above 0, at most 86400, got {seconds:g}")
@@ -76,7 +76,7 @@ def _fault_of(name: str, value: str | Mapping[str, str]) -> str | None:
     return header_fault(name, value if isinstance(value, str) else "", RESERVED)
 
 
-class MetricFilter:
+class ScrapeFilter:
     """
     Selects series in one of W&B's two forms: a list of regexes, or a table of regexes to regexes of labels.
 
@@ -111,7 +111,7 @@ class PageReader(exposition.ExpositionReader):
     """Adds the dimension `endpoint`, and selects series by the endpoint's filters."""
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
-        chosen = MetricFilter(endpoint.filters)
+        chosen = ScrapeFilter(endpoint.filters)
 
         def takes(metric: str, labels: Mapping[str, str]) -> bool:
             return chosen.takes(f"{name}.{metric}", labels)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.collectors.openmetrics.endpoint import Endpoint, MetricFilter, PageReader
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader, ScrapeFilter
 from chipwatch.datapoint import Kind
 from chipwatch.host.exposition import ScrapeResponse
 
@@ -325,7 +325,7 @@ def test_filters_have_two_forms_and_are_searched(filters, taken):
 
 def test_an_invalid_regex_is_refused():
     with pytest.raises(ValueError, match="not a regular expression"):
-        MetricFilter(("(",))
+        ScrapeFilter(("(",))
 
 
 @given(st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60), st.booleans())
