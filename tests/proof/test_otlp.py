@@ -48,7 +48,8 @@ def neutral(points, gauges, *, delta):
         kind = "gauge" if gauges == "mean" else "exponential histogram delta"
         if is_counter:
             kind = "sum delta" if delta else "sum cumulative"
-        row = {"attributes": {"gpu": point.dims["gpu"], "kind": "k"}, "at": point.at, "start": 0, "value": point.value}
+        value = int(point.value) if is_counter and point.value == int(point.value) else point.value  # a count of bytes
+        row = {"attributes": {"gpu": point.dims["gpu"], "kind": "k"}, "at": point.at, "start": 0, "value": value}
         if is_counter:
             row |= {"start": point.window_start, "value": int(point.increase)} if delta else {"start": point.start_time}
         elif gauges == "histogram":

@@ -45,12 +45,22 @@ READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "text": bytes.decode,
     "double": lambda value: unpack("<d", value)[0],
     "fixed": lambda value: str(unpack("<Q", value)[0]),  # in JSON a number of 64 bits is a text
-    "integer": lambda value: str(unpack("<q", value)[0]),
+    "integer": lambda value: _integer(unpack("<q", value)[0]),
     "signed": lambda value: value >> 1 ^ -(value & 1),
     "counts": lambda value: [*map(str, varints(value))],
     "truth": bool,
     "number": int,
 }
+
+
+def _integer(value: int) -> int | str:
+    """
+    Return an integer as a number, beyond 2^53 as a text.
+
+    A receiver has to take both (https://protobuf.dev/programming-guides/json/); receivers in Rust take only numbers
+    here, and a number above 2^53 loses digits where JSON's numbers are doubles.
+    """
+    return value if abs(value) <= 1 << 53 else str(value)
 
 
 def as_json(request: bytes) -> bytes:
