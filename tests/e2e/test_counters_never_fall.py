@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import subprocess
 from collections import defaultdict
 from datetime import datetime
@@ -255,7 +256,11 @@ class Host:
     def write(self, members: dict[str, int]) -> None:
         """Write all files for the members that are there."""
         net = [f"{name}: {n} {n} {n} {n} 0 0 0 0 {n} {n} {n} {n} 0 0 0 0\n" for name, n in members.items()]
-        (self.proc / "net/dev").write_text(HEADER + "".join(net))
+        text = HEADER + "".join(net)
+        number = os.open(self.proc / "net/dev", os.O_RDWR | os.O_CREAT)
+        os.pwrite(number, text.encode(), 0)  # in place: an agent that reads meanwhile must not see an empty file
+        os.truncate(number, len(text))
+        os.close(number)
         disks = [f"8 0 sd{name} {n} 0 {n} {n} {n} 0 {n} {n} 0 {n} {n}\n" for name, n in members.items()]
         (self.proc / "diskstats").write_text("".join(disks))
         for name in members:
