@@ -77,6 +77,8 @@ class LastValues:
     def save(self, at: int) -> None:
         """Write the values first, each minute and at each newer start; call it after the reading at `at`."""
         self.start_time, self._last, self._read_at = None, None, at
+        if not self._path:
+            return
         newest = max((life.start_time or 0 for life in self._lives), default=0)
         if self._saved is None or newest > self._newest or not 0 <= at - self._saved < EVERY:
             self._write(at + EVERY)

@@ -89,6 +89,7 @@ class BatchWriter:
         self._clock = clock
         self._refused: dict[tuple[str, Dimensions], float] = {}  # series -> until when it is remembered
         self._sink, self._spool, self._logger = sink, spool, logger
+        self._sized = sink if isinstance(sink, IsSized) else None  # asked once: isinstance takes microseconds
         self.guard = ForkGuard(logger)
         self._counts, self._failures = counts, failures
         self._doubted: deque[Datapoint] = deque()
@@ -137,8 +138,8 @@ class BatchWriter:
     def _size(self, point: Datapoint) -> int:
         """Return the bytes of a point; if the sink fails to, a whole request's."""
         try:
-            assert isinstance(self._sink, IsSized), "it has limits.max_bytes, and no method size"
-            return self._sink.size(point)
+            assert self._sized, "it has limits.max_bytes, and no method size"
+            return self._sized.size(point)
         except Exception as bug:
             text = f"cannot tell the size of {point.metric.name}: {text_of(bug)}"
             self._logger.log(logging.ERROR, f"size {type(bug)}", text, traceback=True)
