@@ -80,7 +80,7 @@ class Terminal:
         deadline = time.monotonic() + LONG
         while not self.text and time.monotonic() < deadline:
             self.type(line)
-            again = time.monotonic() + 3
+            again = time.monotonic() + LONG / 4
             while not self.text and time.monotonic() < again:
                 self.read()
         return self.until(pattern)

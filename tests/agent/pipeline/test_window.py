@@ -159,7 +159,8 @@ def check_summary(samples, rank=0.01):
     for share in [*(n / 200 for n in range(1, 200)), 0.999]:
         value = percentile(summary, share)
         below, upto = bisect.bisect_left(ordered, value), bisect.bisect_right(ordered, value)
-        assert below / len(samples) - rank <= share <= upto / len(samples) + rank, (share, value)
+        error = rank + 1e-9  # 27 / 300 + 0.01 is less than 0.1 in floats
+        assert below / len(samples) - error <= share <= upto / len(samples) + error, (share, value)
 
 
 @given(st.lists(REASONABLE, min_size=1, max_size=400))
