@@ -21,7 +21,6 @@ from chipwatch.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:
     from chipwatch.collectors.amd.gaps import Gaps
-    from chipwatch.collectors.amd.library import AmdSmiLibrary
     from chipwatch.collectors.amd.share import AmdShare
     from chipwatch.collectors.amd.tools import CardReadings, Program
 
@@ -30,11 +29,11 @@ class AmdCollector(Collector):
     """
     Reads every card that amdgpu drives from files that are kept open; does not wake a card that sleeps.
 
-    Values that sysfs lacks are read, without waiting, by the library amdsmi, then amd-smi, then rocm-smi.
+    Values that sysfs lacks are read, without waiting, by amd-smi, then rocm-smi.
     `gpu` is the kernel's number of the card (/sys/class/drm/cardN), which no card of another vendor has.
 
-    Where the kernel has a driver and no card, the first of the three that finds a card is used; `gpu` is then the
-    tool's own number.
+    Where the kernel has a driver and no card, the first of these that finds a card is used; `gpu` is then the tool's
+    own number.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -63,8 +62,7 @@ class AmdCollector(Collector):
         self._config, self._clock = config, time.monotonic_ns
         self._cards = Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level))
         self._slow = Pace(SLOW)
-        self._tool: AmdSmiLibrary | Program | None = None
-        self._library: AmdSmiLibrary | None = None
+        self._tool: Program | None = None
         self._gaps: Gaps | None = None
         self._points: dict[str, CardPoints] = {}
         self._slots: dict[str, str] = {}
@@ -148,15 +146,8 @@ class AmdCollector(Collector):
                 return {}
             from chipwatch.collectors.amd.gaps import Gaps  # noqa: PLC0415  only where something is missing
 
-            self._gaps = Gaps(self._config, self._get_library())
+            self._gaps = Gaps(self._config)
         return self._gaps.fill(missing, now)
-
-    def _get_library(self) -> AmdSmiLibrary:
-        """Return the one instance of the library: a call that hangs costs one thread, not one per `open`."""
-        from chipwatch.collectors.amd.library import AmdSmiLibrary  # noqa: PLC0415  only where it is needed
-
-        self._library = self._library or AmdSmiLibrary(self._config)
-        return self._library
 
     def _find_tool(self) -> None:
         """Use the first tool that finds a card; raise Unavailable."""
@@ -167,9 +158,8 @@ class AmdCollector(Collector):
             raise Unavailable(f"{where}; {', '.join(map(str, signs))} are absent")
         from chipwatch.collectors.amd.tools import find_programs  # noqa: PLC0415  only where they are needed
 
-        tools: list[AmdSmiLibrary | Program] = [self._get_library(), *find_programs(config)]
         errors = []
-        for tool in tools:
+        for tool in find_programs(config):
             try:
                 while (answer := tool.poll(time.monotonic())) is None:
                     time.sleep(0.01)
@@ -179,7 +169,7 @@ class AmdCollector(Collector):
             else:
                 self._tool, self._answer = tool, answer
                 return
-        raise Unavailable(f"{where}; {'; '.join(errors)}; programs found: {len(tools) - 1}")
+        raise Unavailable(f"{where}; {'; '.join(errors) or 'neither amd-smi nor rocm-smi is installed'}")
 
     def _from_tool(self, at: int) -> Iterable[Datapoint]:
         """Yield each answer of the tool once."""

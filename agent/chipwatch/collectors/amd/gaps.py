@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.collectors.amd.library import AmdSmiLibrary
 from chipwatch.collectors.amd.metrics import Readings, possible
 from chipwatch.collectors.amd.tools import CardReadings, Program, find_programs
 from chipwatch.datapoint import Metric
@@ -26,7 +25,7 @@ Gap = tuple[str, Metric]
 class GapSource:
     """One tool, and the metrics that it lacks."""
 
-    def __init__(self, tool: AmdSmiLibrary | Program, interval: float) -> None:
+    def __init__(self, tool: Program, interval: float) -> None:
         """`interval`: seconds between two runs of the tool."""
         self.tool, self._interval = tool, interval
         self._lacks: dict[Gap, float] = {}
@@ -58,15 +57,14 @@ class GapSource:
 
 class Gaps:
     """
-    Fills gaps from the library amdsmi, then amd-smi, then rocm-smi: each is asked for what the ones before it lack.
+    Fills gaps from amd-smi, then rocm-smi, which is asked for what the first lacks.
 
     No tool is started while nothing is missing, and no call waits. A metric that a tool lacked is requested again in an
     hour, and a tool that fails is retried with back-off: a card that has no such sensor costs little.
     """
 
-    def __init__(self, config: AmdCollector.Config, library: AmdSmiLibrary) -> None:
-        self._config, self._library = config, library
-        self._sources: list[GapSource] | None = None
+    def __init__(self, config: AmdCollector.Config) -> None:
+        self._sources = [GapSource(tool, config.tool_interval) for tool in find_programs(config, listed=True)]
         self.problems: list[str] = []
         """Errors of the last call."""
 
@@ -74,12 +72,6 @@ class Gaps:
         """Return new readings of the `missing` metrics, both by PCI address; `now` in monotonic s."""
         self.problems = []
         gaps = {(slot, metric) for slot, metrics in missing.items() for metric in metrics}
-        if self._sources is None:
-            if not gaps:
-                return {}
-            tools: list[AmdSmiLibrary | Program] = [self._library] if self._library.present() else []
-            tools += find_programs(self._config, listed=True)
-            self._sources = [GapSource(tool, self._config.tool_interval) for tool in tools]
         readings: dict[str, Readings] = {}
         for source in self._sources:
             fillable = source.fillable(gaps, now)
@@ -93,12 +85,11 @@ class Gaps:
 
     def close(self) -> None:
         """Release the tools."""
-        for source in self._sources or ():
+        for source in self._sources:
             source.tool.close()
-        self._sources = None
 
     def __str__(self) -> str:
-        return ", ".join(str(source.tool) for source in self._sources or () if source.useful)
+        return ", ".join(str(source.tool) for source in self._sources if source.useful)
 
 
 def _by_slot(cards: CardReadings, slots: Mapping[str, str]) -> Mapping[str, Readings]:

@@ -1,4 +1,4 @@
-"""amdsmi, amd-smi and rocm-smi, where sysfs shows no card."""
+"""amd-smi and rocm-smi, where sysfs shows no card."""
 
 from __future__ import annotations
 
@@ -211,52 +211,10 @@ def test_a_program_that_prints_too_much_is_stopped(machine):
         machine.collector(tool_timeout=20).open()
 
 
-LIBRARY = """
-class AmdSmiException(Exception): pass
-class AmdSmiTemperatureType: EDGE, JUNCTION, VRAM = 0, 1, 2
-class AmdSmiTemperatureMetric: CURRENT = 0
-class AmdSmiClkType: GFX, MEM = 0, 1
-def amdsmi_init(): pass
-def amdsmi_get_processor_handles(): return ["a", "b"]
-def amdsmi_get_gpu_activity(h): return {"gfx_activity": 94, "umc_activity": "N/A"}
-def amdsmi_get_gpu_vram_usage(h): return {"vram_total": 196592, "vram_used": 17153}
-def amdsmi_get_power_info(h): return {"average_socket_power": "N/A", "current_socket_power": 612, "socket_power": 65535}
-def amdsmi_get_temp_metric(h, kind, metric):
-    if kind == 0: raise AmdSmiException("not supported")
-    return 63
-def amdsmi_get_clock_info(h, kind): return {"clk": 2100}
-"""
-
-
-def test_the_library_is_used_before_any_program(machine, read, monkeypatch):
-    import sys
-
-    folder = machine.root / "opt/rocm/share/amd_smi/amdsmi"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text(LIBRARY)
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    machine.tool("amd-smi", f"touch {machine.root}/ran")
-    collector = machine.collector()
-    try:
-        collector.open()
-        values, problems = read(collector)
-        collector.close()
-    finally:
-        sys.modules.pop("amdsmi", None)
-    assert not problems
-    assert not (machine.root / "ran").exists()
-    assert {name: value for (name, gpu), value in values.items() if gpu == "1"} == {
-        "gpu.utilization": 94,
-        "gpu.memory.total": 196592 * 2**20,
-        "gpu.memory.used": 17153 * 2**20,
-        "gpu.memory.utilization": pytest.approx(100 * 17153 / 196592),
-        "gpu.power": 612,
-        "gpu.temperature": 63,
-        "gpu.hotspot.temperature": 63,
-        "gpu.memory.temperature": 63,
-        "gpu.clock.graphics": 2100,
-        "gpu.clock.memory": 2100,
-    }
+def test_without_a_program_the_message_names_both(machine):
+    machine.put("module/amdgpu/version", "6")
+    with pytest.raises(Unavailable, match="neither amd-smi nor rocm-smi is installed"):
+        machine.collector().open()
 
 
 @pytest.mark.parametrize("value", [101, 200, -1, 65535, 1e300])
