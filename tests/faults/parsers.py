@@ -15,7 +15,7 @@ from tests.faults.corruptions import COMMON, POINTS, window
 
 from chipwatch.collectors import gaudi, ipu
 from chipwatch.collectors.amd import tools
-from chipwatch.collectors.amd.metrics import CardPoints
+from chipwatch.collectors.amd.card import CardPoints
 from chipwatch.collectors.apple import registry, source
 from chipwatch.collectors.intel import card, xpu_smi
 from chipwatch.collectors.neuron import NeuronCollector
@@ -29,14 +29,14 @@ from chipwatch.commands.sample import sample_config
 from chipwatch.config import load as config
 from chipwatch.config.convert import ConfigError
 from chipwatch.datapoint import Dimensions, Level
-from chipwatch.host import kubelet
+from chipwatch.host import allocations as kubelet
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.host.gpu_metrics import plausible
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import mount_of, mounts
-from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.owners import parse as parse_path
 from chipwatch.host.process_tree import parse_stat
+from chipwatch.host.supervised_process import QueryFailed
 from chipwatch.identity.local import Kubernetes
 from chipwatch.spool.chunk import UnreadableChunk, decode, encode
 from chipwatch.status import heartbeat

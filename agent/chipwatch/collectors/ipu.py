@@ -23,8 +23,7 @@ from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.gpu_metrics import MOST
-from chipwatch.host.process_tree import ProcTree
-from chipwatch.host.psutil_tree import tree_of
+from chipwatch.host.process_tree import ProcTree, tree_of
 from chipwatch.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 IPU: Final = ("ipu",)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from chipwatch.host.pipe import LineSplitter
+from chipwatch.host.supervised_process import LineSplitter
 
 
 def test_a_line_of_exactly_the_largest_size_is_kept_and_a_longer_one_skipped():

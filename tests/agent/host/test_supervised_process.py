@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from chipwatch.errors import Unavailable
 from chipwatch.host import supervised_process as module
-from chipwatch.host.pipe import CHUNK, MAX_LINE
-from chipwatch.host.supervised_process import SupervisedProcess, find_program, quoted
+from chipwatch.host.supervised_process import CHUNK, MAX_LINE, SupervisedProcess, find_program, quoted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 

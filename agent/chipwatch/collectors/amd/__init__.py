@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.amd.card import AmdCard, find
-from chipwatch.collectors.amd.metrics import METRICS, CardPoints, Readings
+from chipwatch.collectors.amd.card import METRICS, AmdCard, CardPoints, Readings, find
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host.drm import SECOND, Cards
-from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.pace import SLOW, Pace
+from chipwatch.host.supervised_process import QueryFailed
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.amd.gaps import Gaps
     from chipwatch.collectors.amd.share import AmdShare
-    from chipwatch.collectors.amd.tools import CardReadings, Program
+    from chipwatch.collectors.amd.tools import CardReadings, Gaps, Program
 
 
 class AmdCollector(Collector):
@@ -144,7 +142,7 @@ class AmdCollector(Collector):
         if self._gaps is None:
             if not missing:
                 return {}
-            from chipwatch.collectors.amd.gaps import Gaps  # noqa: PLC0415  only where something is missing
+            from chipwatch.collectors.amd.tools import Gaps  # noqa: PLC0415  only where something is missing
 
             self._gaps = Gaps(self._config)
         return self._gaps.fill(missing, now)

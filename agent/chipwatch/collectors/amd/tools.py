@@ -1,4 +1,4 @@
-"""AMD's own programs, run at intervals for values that sysfs lacks."""
+"""AMD's own programs, run at intervals for values that sysfs lacks; cards are matched by PCI address."""
 
 from __future__ import annotations
 
@@ -6,24 +6,41 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from chipwatch.collectors.amd.metrics import HOTSPOT, Readings, number
+from chipwatch.collectors.amd.card import HOTSPOT, Readings, possible
 from chipwatch.datapoint import Metric
 from chipwatch.host import gpu_metrics
-from chipwatch.host.oneshot import OneShot, QueryFailed
-from chipwatch.host.supervised_process import quoted
+from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 if TYPE_CHECKING:
     from chipwatch.collectors.amd import AmdCollector
 
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 MIB: Final = 1 << 20
+TOO_LARGE: Final = 2**63
+"""No true value is as large."""
 T = TypeVar("T")
 CardReadings = Mapping[str, Readings]
 """Readings by the tool's own number of the card."""
+
+
+def number(value: object, unit: str | None = None) -> float | None:
+    """
+    Return the number in a tool's output, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
+
+    None for `N/A` in any spelling, and for a number with text around it other than parentheses and `unit`.
+    """
+    if isinstance(value, dict):
+        given = value.get("unit")
+        return None if unit and isinstance(given, str) and given.lower() != unit else number(value.get("value"))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < TOO_LARGE else None
+    if not isinstance(value, str) or not (found := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%]*)\)?", value.lower())):
+        return None
+    return number(float(found[1])) if found[2] in ("", unit) else None
 
 
 def parse_json(data: bytes) -> Any:
@@ -201,3 +218,95 @@ def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Itera
         yield Program(config, [smi, "metric", "--json"], amd_smi, [smi, "list", "--json"] if listed else ())
     if smi := shutil.which("rocm-smi", path=where):
         yield Program(config, [smi, "-a", "--showmeminfo", "vram", "--json"], rocm_smi)
+
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.amd import AmdCollector
+
+HOUR: Final = 3600.0
+"""Seconds after which a tool that lacked a metric is tried again."""
+NOT_ZERO: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
+"""Metrics for which 0 means absent."""
+Gap = tuple[str, Metric]
+"""PCI address of a card, and a metric that sysfs lacks."""
+
+
+class GapSource:
+    """One tool, and the metrics that it lacks."""
+
+    def __init__(self, tool: Program, interval: float) -> None:
+        """`interval`: seconds between two runs of the tool."""
+        self.tool, self._interval = tool, interval
+        self._lacks: dict[Gap, float] = {}
+        self._failures, self._retry_at = 0, 0.0
+        self.useful = False
+        """True once it has filled a gap."""
+
+    def fillable(self, gaps: Iterable[Gap], now: float) -> set[Gap]:
+        """Return the gaps that the tool may be able to fill."""
+        return {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if now >= self._retry_at else set()
+
+    def poll(self, gaps: set[Gap], now: float) -> Mapping[Gap, float]:
+        """Return the values of gaps if there is an answer; start a query if there are gaps; raise QueryFailed."""
+        try:
+            cards = self.tool.poll(now, start=bool(gaps))
+        except QueryFailed:
+            self._failures += 1
+            self._retry_at = now + min(HOUR, self._interval * 2.0 ** min(self._failures, 16))
+            raise
+        if cards is None:
+            return {}
+        self._failures = 0
+        by_slot = _by_slot(cards, self.tool.slots)
+        filled = {(slot, metric): by_slot[slot][metric] for slot, metric in gaps if metric in by_slot.get(slot, ())}
+        self.useful = self.useful or bool(filled)
+        self._lacks |= dict.fromkeys(gaps - filled.keys(), now + HOUR)
+        return filled
+
+
+class Gaps:
+    """
+    Fills gaps from amd-smi, then rocm-smi, which is asked for what the first lacks.
+
+    No tool is started while nothing is missing, and no call waits. A metric that a tool lacked is requested again in an
+    hour, and a tool that fails is retried with back-off: a card that has no such sensor costs little.
+    """
+
+    def __init__(self, config: AmdCollector.Config) -> None:
+        self._sources = [GapSource(tool, config.tool_interval) for tool in find_programs(config, listed=True)]
+        self.problems: list[str] = []
+        """Errors of the last call."""
+
+    def fill(self, missing: Mapping[str, Iterable[Metric]], now: float) -> Mapping[str, Readings]:
+        """Return new readings of the `missing` metrics, both by PCI address; `now` in monotonic s."""
+        self.problems = []
+        gaps = {(slot, metric) for slot, metrics in missing.items() for metric in metrics}
+        readings: dict[str, Readings] = {}
+        for source in self._sources:
+            fillable = source.fillable(gaps, now)
+            gaps -= fillable
+            try:
+                for (slot, metric), value in source.poll(fillable, now).items():
+                    readings.setdefault(slot, {})[metric] = value
+            except QueryFailed as error:
+                self.problems.append(str(error))
+        return readings
+
+    def close(self) -> None:
+        """Release the tools."""
+        for source in self._sources:
+            source.tool.close()
+
+    def __str__(self) -> str:
+        return ", ".join(str(source.tool) for source in self._sources if source.useful)
+
+
+def _by_slot(cards: CardReadings, slots: Mapping[str, str]) -> Mapping[str, Readings]:
+    """Return the possible readings by PCI address; a divided card has the readings of its first part."""
+    by_slot: dict[str, Readings] = {}
+    for index, readings in cards.items():
+        if slot := slots.get(index):
+            by_slot.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in NOT_ZERO)})
+    for readings in by_slot.values():
+        gpu_metrics.add_shares(readings)
+    return by_slot

@@ -17,9 +17,8 @@ from itertools import chain, repeat
 from typing import Final
 
 from chipwatch.collectors.apple.foundation import Foundation, Libraries
-from chipwatch.collectors.apple.registry import Registry
+from chipwatch.collectors.apple.registry import Registry, Smc
 from chipwatch.collectors.apple.report import STATES, Report
-from chipwatch.collectors.apple.smc import Smc
 from chipwatch.collectors.apple.source import FIRST_PERIOD, Values, valid
 from chipwatch.errors import Unavailable
 from chipwatch.host.gpu_metrics import MEMORY_USED, TEMPERATURE, UTILIZATION

@@ -16,9 +16,9 @@ from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import SECOND, Cards, cards, clients
-from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.pace import SLOW, Pace
+from chipwatch.host.supervised_process import QueryFailed
 
 if TYPE_CHECKING:
     from chipwatch.collectors.intel.xpu_smi import XpuSmi

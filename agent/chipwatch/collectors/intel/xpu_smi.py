@@ -12,8 +12,7 @@ from typing import Final
 from chipwatch.collectors.intel.card import Readings
 from chipwatch.datapoint import Metric
 from chipwatch.host import gpu_metrics
-from chipwatch.host.oneshot import OneShot, QueryFailed
-from chipwatch.host.supervised_process import quoted
+from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 IDS: Final = "0,1,2,3,4,5,8,18"
 """Metrics whose numbers mean the same in xpu-smi 1 and 2; numbers above 20 were reassigned."""

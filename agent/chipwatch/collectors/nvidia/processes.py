@@ -13,8 +13,7 @@ from chipwatch.datapoint import Datapoint
 from chipwatch.extensions import DeviceProcess
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
-from chipwatch.host.process_tree import Where
-from chipwatch.host.psutil_tree import tree_of
+from chipwatch.host.process_tree import Where, tree_of
 
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 LISTS: Final = {

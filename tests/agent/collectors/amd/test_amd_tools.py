@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.load import seconds_since
 
-from chipwatch.collectors.amd.metrics import CardPoints, number
-from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, rocm_smi
+from chipwatch.collectors.amd.card import CardPoints
+from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, number, rocm_smi
 from chipwatch.datapoint import Dimensions
 from chipwatch.errors import Unavailable
 from chipwatch.testing import check_collector
