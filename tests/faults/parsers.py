@@ -72,7 +72,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "apple macmon", seeds("apple/*.json"), source.parse, (ValueError,)
     table = struct.pack("<8I", 0, 0, 338_000_000, 700, 618_000_000, 800, 1_398_000_000, 900)
     yield "apple clocks", [table], lambda data: [*registry.frequencies(data)]
-    yield "ipu gc-monitor", seeds("ipu/*"), gc_monitor, (ValueError,)
+    yield "ipu gcipuinfo", seeds("ipu/*.json"), gcipuinfo, (ValueError, RecursionError)
     yield "gaudi hl-smi", seeds("gaudi/*"), hl_smi
     yield "tpu message", [tpu_message(7.5), tpu_message(2**34)], tpu, (ValueError,)
     yield "kubelet answer", [kubelet_answer()], lambda data: [*kubelet.decode(data)], (ValueError,)
@@ -110,10 +110,12 @@ def intel_fdinfo(data: bytes) -> list[object]:
     return [card.parse_client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
-def gc_monitor(data: bytes) -> Iterator[object]:
+def gcipuinfo(data: bytes) -> Iterator[object]:
     problems: list[str] = []
-    for device in ipu.parsed(data):
-        yield from ipu.values(device, problems)
+    devices = json.loads(data.decode(errors="replace"))
+    for device in devices if isinstance(devices, list) else ():
+        if isinstance(device, dict):
+            yield from ipu.values(device, problems)
     assert all(text.isprintable() for text in problems), problems
 
 

@@ -222,7 +222,7 @@ def _end_all() -> None:
 
 class SupervisedProcess:
     """
-    Runs a program that prints lines, either continuously or, if `interval` is set, once a run.
+    Runs a program that prints lines continuously.
 
     It is read at each tick; while the pipe is full, the program waits. A program that ends too early, or is silent for
     too long, is restarted with back-off. `close` ends it by SIGTERM, then SIGKILL; if the agent itself is killed, it
@@ -239,17 +239,14 @@ class SupervisedProcess:
         command: Sequence[str | Path],
         *,
         timeout: float,
-        interval: float | None = None,
         environment: Mapping[str, str] | None = None,
         name: str = "",
     ) -> None:
-        """`timeout`: seconds without a line after which it hangs; `interval`: seconds between two clean runs."""
+        """`timeout`: seconds without a line after which it hangs."""
         self.command, self._name = command, name or Path(command[0]).name
-        self.finished = False
-        """True if the last lines ended a clean run."""
         self.failures = 0
         """Failed starts in a row."""
-        self._timeout, self._interval, self._environment = timeout, interval, environment
+        self._timeout, self._environment = timeout, environment
         self._process: ChildProcess | None = None
         self._splitter = self._new_splitter()
         self._count = 0
@@ -275,11 +272,11 @@ class SupervisedProcess:
         lines = list(self.read(now))
         if lines:
             self.note_lines(now, len(lines))
-        return lines + self.check(now)
+        self.check(now)
+        return lines
 
     def read(self, now: float) -> Iterator[bytes]:
         """Yield the lines that are available; restart the program if that is due. Call `check` after it."""
-        self.finished = False
         if self._process is None and not self._restart(now):
             return
         if (process := self._process) is None:  # closed by another thread
@@ -293,16 +290,19 @@ class SupervisedProcess:
         self._count += lines
         self._deadline = now + self._timeout
 
-    def check(self, now: float) -> list[bytes]:
-        """Handle a program that has ended or hangs; return its unfinished last line after a clean run."""
+    def check(self, now: float) -> None:
+        """Handle a program that has ended or hangs."""
         process = self._process
         if process is None:
-            return []
+            return
         if process.stdout.ended or (process.child.poll() is not None and not process.stdout.is_readable()):
-            return self._ended(process, now)
-        if now >= self._deadline:
+            process.wait()  # a program closes its output a moment before it ends
+            process.read_stderr()
+            code = process.child.poll()
+            # At a stop the service manager sends SIGTERM to the program too. Otherwise the next tick reports it.
+            self._fail(now, exit_text(code), report=code != -signal.SIGTERM)
+        elif now >= self._deadline:
             self._fail(now, "prints nothing")
-        return []
 
     def problems(self) -> list[str]:
         """Return the problems since the last call, and why the program does not run."""
@@ -329,19 +329,6 @@ class SupervisedProcess:
             self._fail(now, f"cannot be started: {error.strerror}")
             return False
         return True
-
-    def _ended(self, process: ChildProcess, now: float) -> list[bytes]:
-        process.wait()  # a program closes its output a moment before it ends
-        process.read_stderr()
-        code, rest = process.child.poll(), self._splitter.take_rest()
-        if code == 0 and self._interval is not None:
-            self.close()
-            self.finished, self.failures, self._reason = True, 0, None
-            self._start_at = self._started + self._interval
-            return [rest] if rest.strip() else []
-        # At a stop the service manager sends SIGTERM to the program too. Otherwise the next tick reports it.
-        self._fail(now, exit_text(code), report=code != -signal.SIGTERM)
-        return []
 
     def _fail(self, now: float, how: str, *, report: bool = True) -> None:
         said = self._process.last_error() if self._process else ""

@@ -25,10 +25,10 @@ class Tool:
         self.path, self.log = folder / "tool", folder / "log"
         self.child = None
 
-    def make(self, body, *, timeout=15.0, interval=None):
+    def make(self, body, *, timeout=15.0):
         self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
         self.path.chmod(0o755)
-        self.child = SupervisedProcess([self.path, "-x"], timeout=timeout, interval=interval)
+        self.child = SupervisedProcess([self.path, "-x"], timeout=timeout)
         return self.child
 
     def starts(self):
@@ -215,20 +215,6 @@ def test_a_program_that_ignores_sigterm_does_not_outlive_the_agent(tool, until):
     tool.make("trap '' TERM; echo $$; while :; do sleep 0.1; done")
     ran = subprocess.run([sys.executable, "-c", DEAF, tool.path], capture_output=True, text=True, check=True)
     assert until(lambda: gone(int(ran.stdout)))
-
-
-def test_a_program_with_an_interval_runs_again_after_it(tool, until):
-    child = tool.make("printf 'a\\nb'", interval=10.0)
-    child.start(100.0)
-    lines = []
-    until(lambda: lines.extend(child.lines(100.5)) or child.finished)
-    assert lines == [b"a", b"b"]
-    assert child.lines(109.9) == []
-    assert not child.finished
-    assert child.problems() == []
-    assert tool.starts() == 1
-    assert gather(child, until, 2, 110.0) == [b"a", b"b"]
-    assert tool.starts() == 2
 
 
 def test_an_unfinished_line_of_a_continuous_program_is_dropped(tool, until):
