@@ -15,7 +15,6 @@ from tests.faults.corruptions import COMMON, POINTS, window
 
 from chipwatch.collectors import gaudi, ipu
 from chipwatch.collectors.amd import tools
-from chipwatch.collectors.amd.card import CardPoints
 from chipwatch.collectors.apple import registry, source
 from chipwatch.collectors.intel import card, xpu_smi
 from chipwatch.collectors.neuron import NeuronCollector
@@ -31,7 +30,7 @@ from chipwatch.config.convert import ConfigError
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.host import allocations as kubelet
 from chipwatch.host.exposition import ScrapeResponse
-from chipwatch.host.gpu_metrics import plausible
+from chipwatch.host.gpu_metrics import GpuPoints, plausible
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import mount_of, mounts
 from chipwatch.host.owners import parse as parse_path
@@ -102,7 +101,7 @@ def neuron(data: bytes) -> Iterator[object]:
 
 
 def readings(cards) -> Iterator[object]:
-    return (point for card in cards.values() for point in CardPoints(Dimensions(gpu="0")).make(AT, card))
+    return (point for card in cards.values() for point in GpuPoints(Dimensions(gpu="0")).make(AT, card))
 
 
 def intel_fdinfo(data: bytes) -> list[object]:

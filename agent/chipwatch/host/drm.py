@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from chipwatch.datapoint import Dimensions
 from chipwatch.extensions import Device
+from chipwatch.host.gpu_metrics import GpuPoints
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.procfs import KeptFile, open_kept, text
 
@@ -47,6 +48,7 @@ class CardFiles:
         """`index`: the kernel's number of the card; `device`: its folder device/."""
         self.index, self.device, self.dims = index, device, Dimensions(gpu=index)
         slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
+        self.points = GpuPoints(self.dims)
         self.slot = slot[1].lower() if slot else ""
         """PCI address."""
         self.problems: dict[str, str] = {}

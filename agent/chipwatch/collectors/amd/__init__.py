@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.amd.card import METRICS, AmdCard, CardPoints, Readings, find
+from chipwatch.collectors.amd.card import METRICS, AmdCard, find
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host.drm import SECOND, Cards
+from chipwatch.host.gpu_metrics import GpuPoints, Readings
 from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.supervised_process import QueryFailed
 
@@ -62,7 +63,7 @@ class AmdCollector(Collector):
         self._slow = Pace(SLOW)
         self._tool: Program | None = None
         self._gaps: Gaps | None = None
-        self._points: dict[str, CardPoints] = {}
+        self._points: dict[str, GpuPoints] = {}
         self._slots: dict[str, str] = {}
         self._answer: CardReadings | None = None
         self._share: AmdShare | None = None
@@ -178,5 +179,5 @@ class AmdCollector(Collector):
         except QueryFailed as error:
             raise PartlyCollected([str(error)]) from None
         for index, readings in (answer or {}).items():
-            points = self._points.setdefault(index, CardPoints(Dimensions(gpu=index)))
+            points = self._points.setdefault(index, GpuPoints(Dimensions(gpu=index)))
             yield from (point for point in points.make(at, readings) if point.metric.level <= self.level)

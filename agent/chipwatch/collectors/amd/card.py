@@ -9,19 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from chipwatch.datapoint import Level, Metric, gauge
 from chipwatch.host import gpu_metrics
-from chipwatch.host.counters import Life
 from chipwatch.host.drm import CardFiles, cards
+from chipwatch.host.gpu_metrics import COUNTERS, Readings
 from chipwatch.host.procfs import KeptFile, text
 
 HOTSPOT: Final = gauge(
     "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", Level.DETAILED, gpu_metrics.KEYS
 )
 METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT)
-COUNTERS: Final = frozenset({gpu_metrics.ENERGY, gpu_metrics.ECC_CORRECTED, gpu_metrics.ECC_UNCORRECTED})
-Readings = dict[Metric, float]
-"""Values of one card, in the metrics' units."""
 AMD: Final = "0x1002"
 EXPECTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})
 """Errors of amdgpu where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
@@ -70,48 +67,6 @@ FAN: Final = ("pwm1", "fan1_input", "fan1_max")
 """A hwmon without these files has no fan."""
 
 
-class CardPoints:
-    """Makes datapoints of a card's readings; leaves out impossible values."""
-
-    def __init__(self, dims: Dimensions) -> None:
-        self._dims = dims
-        self._lives = {metric: Life() for metric in COUNTERS}
-
-    def restart(self, metric: Metric) -> None:
-        """Restart a counter: from now on it comes from another source."""
-        self._lives[metric] = Life()
-
-    def make(self, at: int, readings: Readings) -> Iterator[Datapoint]:
-        """Yield the readings, and the shares that are computed from them."""
-        _remove_contradictions(readings)
-        gpu_metrics.add_shares(readings)  # more exact than a tool's percentage
-        for metric, value in readings.items():
-            if not possible(metric, value):
-                continue
-            life = self._lives.get(metric)
-            if life is None:
-                yield Datapoint(metric, value, self._dims, at)
-            elif life.take(value, at):
-                yield Datapoint(metric, value, self._dims, at, life.start_time)
-
-
-def _remove_contradictions(readings: Readings) -> None:
-    """Remove limits of 0, and readings that contradict another one."""
-    if not readings.get(gpu_metrics.POWER_LIMIT):  # the second die of a package has no limit, and 0 as its power
-        readings.pop(gpu_metrics.POWER_LIMIT, None)
-        if not readings.get(gpu_metrics.POWER):
-            readings.pop(gpu_metrics.POWER, None)
-    if not (total := readings.get(gpu_metrics.MEMORY_TOTAL)):
-        readings.pop(gpu_metrics.MEMORY_TOTAL, None)
-    elif readings.get(gpu_metrics.MEMORY_USED, 0) > total:
-        readings.pop(gpu_metrics.MEMORY_USED, None)
-
-
-def possible(metric: Metric, value: float) -> bool:
-    """Return whether a value can be true; cards that do not count energy report 0."""
-    return gpu_metrics.possible(metric, value) and (value > 0 or metric is not gpu_metrics.ENERGY)
-
-
 def find(sys: Path) -> Iterator[tuple[str, Path]]:
     """Yield the kernel's number and the device's folder of each AMD card, in order; wakes no card."""
     for index, folder in cards(sys, AMD):
@@ -127,7 +82,6 @@ class AmdCard(CardFiles):
     def __init__(self, index: str, device: Path, level: Level) -> None:
         """Open the files of `level`; raise LookupError if there is none."""
         super().__init__(index, device)
-        self.points = CardPoints(self.dims)
         self.total: float | None = None
         """Bytes of memory as last read, or None."""
         self.gaps: frozenset[Metric] = frozenset()

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from chipwatch.collectors.amd.card import HOTSPOT, Readings, possible
+from chipwatch.collectors.amd.card import HOTSPOT
 from chipwatch.datapoint import Metric
 from chipwatch.host import gpu_metrics
+from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 if TYPE_CHECKING:
@@ -225,8 +226,6 @@ if TYPE_CHECKING:
 
 HOUR: Final = 3600.0
 """Seconds after which a tool that lacked a metric is tried again."""
-NOT_ZERO: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
-"""Metrics for which 0 means absent."""
 Gap = tuple[str, Metric]
 """PCI address of a card, and a metric that sysfs lacks."""
 
@@ -306,7 +305,5 @@ def _by_slot(cards: CardReadings, slots: Mapping[str, str]) -> Mapping[str, Read
     by_slot: dict[str, Readings] = {}
     for index, readings in cards.items():
         if slot := slots.get(index):
-            by_slot.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in NOT_ZERO)})
-    for readings in by_slot.values():
-        gpu_metrics.add_shares(readings)
+            by_slot.setdefault(slot, gpu_metrics.plausible(readings))
     return by_slot

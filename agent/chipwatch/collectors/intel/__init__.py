@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, Readings, parse_client
+from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, parse_client
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
@@ -86,7 +86,7 @@ class IntelCollector(Collector):
         self._cards.search(now)
         awake = [card for card in self._cards.values() if card.begin()]
         problems: list[str] = []
-        from_tool: Mapping[str, Readings] = {}
+        from_tool: Mapping[str, gpu_metrics.Readings] = {}
         if self._xpu:
             try:
                 from_tool = self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards))
@@ -95,7 +95,7 @@ class IntelCollector(Collector):
         for card in awake:
             # A counter comes from one source only: another one may have begun at another moment.
             readings = card.complete(card.read(self._clock()), from_tool.get(card.slot, {}))
-            yield from (point for point in card.points(at, readings) if point.metric.level <= self.level)
+            yield from (point for point in card.points.make(at, readings) if point.metric.level <= self.level)
             problems += card.problems.values()
         if self._share and self._slow.is_due(now / SECOND):
             yield from self._share.points(at, self._cards.values())

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from chipwatch.collectors.intel.card import Readings
 from chipwatch.datapoint import Metric
 from chipwatch.host import gpu_metrics
+from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 IDS: Final = "0,1,2,3,4,5,8,18"

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.load import seconds_since
 
-from chipwatch.collectors.amd.card import CardPoints
 from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, number, rocm_smi
 from chipwatch.datapoint import Dimensions
 from chipwatch.errors import Unavailable
+from chipwatch.host.gpu_metrics import GpuPoints
 from chipwatch.testing import check_collector
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
@@ -226,7 +226,7 @@ def test_impossible_values_of_a_tool_are_absent(value):
         "power": {"socket_power": {"value": -abs(value), "unit": "W"}}, "mem_usage": {"used_vram": {"value": -1, "unit": "MB"}},
     }  # fmt: skip
     (readings,) = amd_smi(json.dumps([row]).encode()).values()
-    assert list(CardPoints(Dimensions(gpu="0")).make(7, readings)) == []
+    assert list(GpuPoints(Dimensions(gpu="0")).make(7, readings)) == []
 
 
 numbers = st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.integers(-300, 300))
@@ -244,5 +244,5 @@ def test_no_output_of_a_tool_makes_a_share_above_100_or_a_negative_value(values)
         inner[keys[-1]] = value
     with suppress(QueryFailed):
         for readings in amd_smi(json.dumps([row]).encode()).values():
-            for point in CardPoints(Dimensions(gpu="0")).make(7, dict(readings)):
+            for point in GpuPoints(Dimensions(gpu="0")).make(7, dict(readings)):
                 assert 0 <= point.value <= (100 if point.metric.unit == "%" else 2**90), point

@@ -309,7 +309,7 @@ def test_impossible_values_of_xpu_smi_are_absent(machine, cell):
     heads = "DeviceId, GPU Utilization (%), GPU Memory Utilization (%), GPU Power (W), GPU Core Temperature (C)"
     readings = parse_dump(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
     assert len(readings) == 4
-    assert list(card.points(7, dict(readings))) == []
+    assert list(card.points.make(7, dict(readings))) == []
     card.close()
 
 
