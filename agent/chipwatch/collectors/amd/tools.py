@@ -26,6 +26,10 @@ TOO_LARGE: Final = 2**63
 T = TypeVar("T")
 CardReadings = Mapping[str, Readings]
 """Readings by the tool's own number of the card."""
+HOUR: Final = 3600.0
+"""Seconds after which a tool that lacked a metric is tried again."""
+Gap = tuple[str, Metric]
+"""PCI address of a card, and a metric that sysfs lacks."""
 
 
 def number(value: object, unit: str | None = None) -> float | None:
@@ -219,15 +223,6 @@ def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Itera
         yield Program(config, [smi, "metric", "--json"], amd_smi, [smi, "list", "--json"] if listed else ())
     if smi := shutil.which("rocm-smi", path=where):
         yield Program(config, [smi, "-a", "--showmeminfo", "vram", "--json"], rocm_smi)
-
-
-if TYPE_CHECKING:
-    from chipwatch.collectors.amd import AmdCollector
-
-HOUR: Final = 3600.0
-"""Seconds after which a tool that lacked a metric is tried again."""
-Gap = tuple[str, Metric]
-"""PCI address of a card, and a metric that sysfs lacks."""
 
 
 class GapSource:
