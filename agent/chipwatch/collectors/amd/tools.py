@@ -14,6 +14,7 @@ from chipwatch.collectors.amd.card import HOTSPOT
 from chipwatch.datapoint import Metric
 from chipwatch.host import gpu_metrics
 from chipwatch.host.gpu_metrics import Readings
+from chipwatch.host.pace import HOUR, Backoff
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ TOO_LARGE: Final = 2**63
 T = TypeVar("T")
 CardReadings = Mapping[str, Readings]
 """Readings by the tool's own number of the card."""
-HOUR: Final = 3600.0
-"""Seconds after which a tool that lacked a metric is tried again."""
 Gap = tuple[str, Metric]
 """PCI address of a card, and a metric that sysfs lacks."""
 
@@ -230,27 +229,25 @@ class GapSource:
 
     def __init__(self, tool: Program, interval: float) -> None:
         """`interval`: seconds between two runs of the tool."""
-        self.tool, self._interval = tool, interval
+        self.tool, self._backoff = tool, Backoff(2 * interval)
         self._lacks: dict[Gap, float] = {}
-        self._failures, self._retry_at = 0, 0.0
         self.useful = False
         """True once it has filled a gap."""
 
     def fillable(self, gaps: Iterable[Gap], now: float) -> set[Gap]:
         """Return the gaps that the tool may be able to fill."""
-        return {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if now >= self._retry_at else set()
+        return {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if self._backoff.allows(now) else set()
 
     def poll(self, gaps: set[Gap], now: float) -> Mapping[Gap, float]:
         """Return the values of gaps if there is an answer; start a query if there are gaps; raise QueryFailed."""
         try:
             cards = self.tool.poll(now, start=bool(gaps))
         except QueryFailed:
-            self._failures += 1
-            self._retry_at = now + min(HOUR, self._interval * 2.0 ** min(self._failures, 16))
+            self._backoff.fail(now)
             raise
         if cards is None:
             return {}
-        self._failures = 0
+        self._backoff.succeed()
         by_slot = _by_slot(cards, self.tool.slots)
         filled = {(slot, metric): by_slot[slot][metric] for slot, metric in gaps if metric in by_slot.get(slot, ())}
         self.useful = self.useful or bool(filled)

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.tpu import runtime, sdk, workload
-from chipwatch.collectors.tpu.runtime import RuntimeService, RuntimeValues
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from chipwatch.collectors.tpu import runtime, sdk
+from chipwatch.collectors.tpu.message import Distribution, is_number, merged
+from chipwatch.collectors.tpu.runtime import DELIVERY, PROGRAMS, ROUND_TRIP, RuntimeService, RuntimeValues
+from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host.counters import Counters
@@ -48,8 +49,29 @@ QUEUED: Final = gauge(
 LINK_FAULT: Final = gauge(
     "tpu.link.fault", "1", "Fault of a link between chips: 0 none, 1 to 5 transient, 6 to 9 minor, 10 unusable.",
     Level.DETAILED, ("link",))
+PROGRAM_TIME: Final = gauge(
+    "tpu.program.time", "s", "Time from queueing a compiled program (HLO) to its start.", Level.ALL,
+    ("tpu", "statistic"))
+OPERATIONS: Final = counter(
+    "tpu.multislice.operations", "{operation}", "Transfers between slices, collectives, and their steps on the host.",
+    Level.DETAILED, ("operation", "size"))
+OPERATION_TIME: Final = counter(
+    "tpu.multislice.time", "s", "Time of all of these operations.", Level.DETAILED, ("operation", "size"))
+RTT: Final = gauge(
+    "tpu.multislice.round_trip", "s", "Least round-trip time of a connection to another slice, mean since the start.",
+    Level.DETAILED)
+RATE: Final = gauge(
+    "tpu.multislice.rate", "Gbit/s", "Rate of delivery to other slices, mean since the start of the job.",
+    Level.DETAILED)
 # fmt: on
 
+QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
+MICROSECOND: Final = 1e-6
+MEGABIT: Final = 1e-3
+"""Gbit of one."""
+MAX_MEAN: Final = 1e15
+MOST: Final = 64
+"""Sizes of one operation, or devices."""
 ACCEL: Final = "/dev/accel"
 """The device file of a chip, before its number; newer chips are files of VFIO."""
 VENDOR: Final = "0x1ae0"
@@ -95,7 +117,7 @@ class TpuCollector(Collector):
 
     metrics = (
         DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE,
-        THROTTLED, QUEUED, LINK_FAULT, *workload.METRICS,
+        THROTTLED, QUEUED, LINK_FAULT, PROGRAM_TIME, OPERATIONS, OPERATION_TIME, RTT, RATE,
     )  # fmt: skip
     level: Level = Level.ALL
 
@@ -146,7 +168,7 @@ class TpuCollector(Collector):
         if self._service:
             if not self._service.is_connected:
                 self._counters = Counters()  # the next workload counts from zero
-            yield from workload.points(at, self._service.distributions, self._counters)
+            yield from workload_points(at, self._service.distributions, self._counters)
         if problems:
             raise PartlyCollected(problems)
 
@@ -206,6 +228,31 @@ def readings(by_key: RuntimeValues, per_chip: int, problems: list[str]) -> Itera
         for index, value in sorted(values.items()):
             if 0 <= value <= (100 if metric.unit == "%" else math.inf) and value < math.inf:
                 yield metric, index, value
+
+
+def workload_points(
+    at: int, distributions: Mapping[str, Mapping[str, Distribution]], counters: Counters
+) -> Iterator[Datapoint]:
+    """Yield the points of a workload's programs and traffic; those named cumulative never fall while the job runs."""
+    for key, parts in distributions.items():
+        if key in (ROUND_TRIP, DELIVERY) and parts:  # labelled by connection
+            mean = merged([*parts.values()]).mean
+            if 0 <= mean < MAX_MEAN:
+                yield RTT.point(at, mean * MICROSECOND) if key == ROUND_TRIP else RATE.point(at, mean * MEGABIT)
+            continue
+        for label, part in list(parts.items())[:MOST]:
+            if not 0 <= part.mean < MAX_MEAN:
+                continue
+            if key == PROGRAMS and is_number(label):
+                quantiles = {name: part.quantile(share) for name, share in QUANTILES.items()}
+                for name, value in {"mean": part.mean, **quantiles}.items():
+                    if value is not None:
+                        dims = Dimensions(tpu=label, statistic=name)
+                        yield PROGRAM_TIME.point(at, value * MICROSECOND, dims)
+            elif key != PROGRAMS:
+                dims = Dimensions(operation=key, size=label or "all")
+                yield counters.point(OPERATIONS, at, part.number, dims)
+                yield counters.point(OPERATION_TIME, at, part.mean * part.number * MICROSECOND, dims)
 
 
 def find_chips(folder: Path) -> Chips | None:
