@@ -3,11 +3,10 @@ Google TPUs, read from the runtime in the training process.
 
 libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs, and only then. message.py
 encodes and decodes the few messages that are needed of tpu_metric_service.proto:
-https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Without grpcio the
-SDK of the user's libtpu is used, in a child process. Only the SDK reports the utilization of the tensor cores,
-throttling and the links between chips, so `sdk` adds it to gRPC; it is off by default, because libtpu may serve one
-process only, which must be the workload. Tested with a real gRPC server, and with libtpu 0.0.52 on a machine without a
-TPU; not yet with a TPU.
+https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Only the SDK of
+the user's libtpu reports the utilization of the tensor cores, throttling and the links between chips, so `sdk` adds it,
+in a child process; it is off by default, because libtpu may serve one process only, which must be the workload. Tested
+with a real gRPC server, and with libtpu 0.0.52 on a machine without a TPU; not yet with a TPU.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.tpu import runtime, sdk
+from chipwatch.collectors.tpu import runtime
 from chipwatch.collectors.tpu.message import Distribution, is_number, merged
 from chipwatch.collectors.tpu.runtime import DELIVERY, PROGRAMS, ROUND_TRIP, RuntimeService, RuntimeValues
+from chipwatch.collectors.tpu.sdk import Sdk
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
@@ -125,7 +125,7 @@ class TpuCollector(Collector):
         self._config, self._clock = config, clock
         self._chips: Chips | None = None
         self._service: RuntimeService | None = None
-        self._sdk: sdk.Sdk | None = None
+        self._sdk: Sdk | None = None
         self._counters = Counters()
         self._dims: dict[int, Dimensions] = {}
         self._open: OpenDevices | None = None
@@ -136,16 +136,14 @@ class TpuCollector(Collector):
         chips = find_chips(folder)
         if not chips:
             raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
-        has_grpc, libtpu = importlib.util.find_spec("grpc"), importlib.util.find_spec("libtpu")
-        if not has_grpc and not libtpu:
-            raise Unavailable("neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'")
-        detailed = self.level >= Level.DETAILED
-        self._service = RuntimeService(self._config.port, self.level) if has_grpc else None
-        if not has_grpc or (self._config.sdk and detailed):
-            keys = sdk.ONLY_HERE if has_grpc else sdk.NAMES if detailed else (runtime.USED, runtime.TOTAL, runtime.DUTY)
+        if not importlib.util.find_spec("grpc"):
+            raise Unavailable("grpcio is not installed: install chipwatch with the extra 'tpu'")
+        self._service = RuntimeService(self._config.port, self.level)
+        if self._config.sdk and self.level >= Level.DETAILED:
+            libtpu = importlib.util.find_spec("libtpu")
             if not libtpu or not libtpu.origin:
-                raise Unavailable("libtpu is not installed; install chipwatch with the extra 'tpu'")
-            self._sdk = sdk.Sdk(Path(libtpu.origin).parents[1], tuple(keys), self._config.interval, self._clock)
+                raise Unavailable("libtpu is not installed; install it, or set collectors.tpu.sdk = false")
+            self._sdk = Sdk(Path(libtpu.origin).parents[1], self._config.interval, self._clock)
             try:
                 self._sdk.open()
             except Unavailable:
@@ -155,20 +153,20 @@ class TpuCollector(Collector):
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         assert self._chips is not None
+        assert self._service is not None
         problems: list[str] = []
-        by_key = self._service.read(problems) if self._service else {}
+        by_key = self._service.read(problems)
         if self._sdk:
-            by_key = {**by_key, **self._sdk.read(problems)}
+            by_key |= self._sdk.read(problems)
         for metric, index, value in readings(by_key, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
         for link, fault in by_key.get(runtime.LINKS, {}).items():
             if 0 <= fault <= 10:
                 yield LINK_FAULT.point(at, fault, Dimensions(link=link))
-        if self._service:
-            if not self._service.is_connected:
-                self._counters = Counters()  # the next workload counts from zero
-            yield from workload_points(at, self._service.distributions, self._counters)
+        if not self._service.is_connected:
+            self._counters = Counters()  # the next workload counts from zero
+        yield from workload_points(at, self._service.distributions, self._counters)
         if problems:
             raise PartlyCollected(problems)
 
