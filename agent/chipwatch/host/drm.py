@@ -6,16 +6,17 @@ import errno
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from chipwatch.datapoint import Dimensions
 from chipwatch.extensions import Device
-from chipwatch.host.gpu_metrics import GpuPoints
+from chipwatch.host.gpu_metrics import GpuPoints, Readings, plausible
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.procfs import KeptFile, open_kept, text
+from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 if TYPE_CHECKING:
     from chipwatch.host.process_tree import Where
@@ -113,6 +114,9 @@ class CardFiles:
 
 
 C = TypeVar("C", bound=CardFiles)
+T = TypeVar("T")
+CardReadings = Mapping[Any, Readings]
+"""Readings by a tool's own number of the card."""
 
 
 class Cards(dict[str, C]):
@@ -146,6 +150,73 @@ class Cards(dict[str, C]):
         for card in self.values():
             card.close()
         self.clear()
+
+
+class CardTool:
+    """A maker's program that prints readings of its cards, run at intervals; it numbers the cards in its own way."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        parse: Callable[[bytes], CardReadings],
+        listing: Sequence[str],
+        parse_slots: Callable[[bytes], Mapping[Any, str]],
+        oneshot: OneShot,
+    ) -> None:
+        """Take a command that lists PCI addresses by number; () if `parse_slots` finds them in the readings."""
+        self._command, self._parse, self._listing, self._parse_slots = command, parse, listing, parse_slots
+        self._oneshot = oneshot
+        self._slots: Mapping[Any, str] = {}
+
+    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
+        """
+        Return each answer once, else None, without waiting; start a query if one is due and `start`.
+
+        `now` in monotonic seconds; raises QueryFailed.
+        """
+        listing = () if self._slots else self._listing
+        answer = self._oneshot.poll(listing or self._command, now, start=start)
+        if answer is None:
+            return None
+        try:
+            if not listing:
+                return self._readings(answer.data)
+            self._slots = _not_empty(self._parse_slots(answer.data), answer.data)
+        except QueryFailed as error:
+            raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
+        self._oneshot.run_now()
+        return None
+
+    def by_slot(self, cards: CardReadings) -> dict[str, Readings]:
+        """Return plausible readings by PCI address; a divided card has the readings of its first part."""
+        by_slot: dict[str, Readings] = {}
+        for index, readings in cards.items():
+            if slot := self._slots.get(index):
+                by_slot.setdefault(slot, plausible(readings))
+        return by_slot
+
+    def close(self) -> None:
+        """End the program if it runs."""
+        self._oneshot.close()
+
+    def __str__(self) -> str:
+        return " ".join(self._command)
+
+    def _readings(self, data: bytes) -> CardReadings:
+        cards = _not_empty(self._parse(data), data)
+        if not self._listing:
+            self._slots = self._parse_slots(data)
+        elif cards.keys() != self._slots.keys():  # a card has gone: the others may have new numbers
+            self._slots = {}
+            raise QueryFailed("reported other GPUs than it listed before")
+        return cards
+
+
+def _not_empty(cards: Mapping[Any, T], data: bytes) -> Mapping[Any, T]:
+    """Return `cards`; raise QueryFailed if none has a value."""
+    if not any(cards.values()):
+        raise QueryFailed(f"reported no GPU: {quoted(data, 80)!r}")
+    return cards
 
 
 def size(words: str) -> int:

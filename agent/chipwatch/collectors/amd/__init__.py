@@ -14,14 +14,14 @@ from chipwatch.collectors.amd.card import METRICS, AmdCard, find
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
-from chipwatch.host.drm import SECOND, Cards
+from chipwatch.host.drm import SECOND, CardReadings, Cards, CardTool
 from chipwatch.host.gpu_metrics import GpuPoints, Readings
 from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.supervised_process import QueryFailed
 
 if TYPE_CHECKING:
     from chipwatch.collectors.amd.share import AmdShare
-    from chipwatch.collectors.amd.tools import CardReadings, Gaps, Program
+    from chipwatch.collectors.amd.tools import Gaps
 
 
 class AmdCollector(Collector):
@@ -61,7 +61,7 @@ class AmdCollector(Collector):
         self._config, self._clock = config, time.monotonic_ns
         self._cards = Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level))
         self._slow = Pace(SLOW)
-        self._tool: Program | None = None
+        self._tool: CardTool | None = None
         self._gaps: Gaps | None = None
         self._points: dict[str, GpuPoints] = {}
         self._slots: dict[str, str] = {}

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.collectors.amd.card import HOTSPOT
 from chipwatch.datapoint import Metric
 from chipwatch.host import gpu_metrics
+from chipwatch.host.drm import CardReadings, CardTool
 from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.pace import HOUR, Backoff
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
@@ -24,9 +25,6 @@ SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
 MIB: Final = 1 << 20
 TOO_LARGE: Final = 2**63
 """No true value is as large."""
-T = TypeVar("T")
-CardReadings = Mapping[str, Readings]
-"""Readings by the tool's own number of the card."""
 Gap = tuple[str, Metric]
 """PCI address of a card, and a metric that sysfs lacks."""
 
@@ -93,7 +91,7 @@ def amd_smi(data: bytes) -> CardReadings:
                 value = value.get(key) if isinstance(value, dict) else None
             if (found := number(value, unit or None)) is not None:
                 readings[metric] = found * factor
-    return not_empty(cards)
+    return cards
 
 
 def _amd_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -134,7 +132,7 @@ def rocm_smi(data: bytes) -> CardReadings:
             for key, value in row.items():
                 if re.fullmatch(pattern, key) and (found := number(value, unit)) is not None:
                     readings[metric] = found * factor
-    return not_empty(cards)
+    return cards
 
 
 def _rocm_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -151,83 +149,25 @@ def pci_addresses(data: bytes) -> Mapping[str, str]:
     return {n: slot.lower() if isinstance(slot, str) and SLOT.fullmatch(slot) else "" for n, slot in slots.items()}
 
 
-def not_empty(cards: Mapping[str, T]) -> Mapping[str, T]:
-    """Return `cards`; raise QueryFailed if none has a value."""
-    if not any(cards.values()):
-        raise QueryFailed("reported no GPU")
-    return cards
-
-
-class Program:
-    """One of AMD's programs, run at intervals."""
-
-    def __init__(
-        self,
-        config: AmdCollector.Config,
-        command: Sequence[str],
-        parse: Callable[[bytes], CardReadings],
-        listing: Sequence[str] = (),
-    ) -> None:
-        """`parse` reads the output; `listing`: a command that lists PCI addresses if the output lacks them."""
-        self._command, self._parse, self._listing = command, parse, listing
-        self._oneshot = OneShot(config.tool_interval, config.tool_timeout)
-        self.slots: Mapping[str, str] = {}
-        """PCI addresses, "" where unknown, by the tool's number of the card, as of the last answer."""
-
-    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
-        """
-        Return each answer once, else None, without waiting; start a query if one is due and `start`.
-
-        `now` in monotonic seconds; raises QueryFailed.
-        """
-        listing = () if self.slots else self._listing
-        answer = self._oneshot.poll(listing or self._command, now, start=start)
-        if answer is None:
-            return None
-        try:
-            if not listing:
-                return self._readings(answer.data)
-            self.slots = not_empty(pci_addresses(answer.data))
-        except QueryFailed as error:
-            raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
-        self._oneshot.run_now()
-        return None
-
-    def close(self) -> None:
-        """End the program if it runs."""
-        self._oneshot.close()
-
-    def __str__(self) -> str:
-        return " ".join(self._command)
-
-    def _readings(self, data: bytes) -> CardReadings:
-        """Return the readings if their PCI addresses are known; raise QueryFailed."""
-        cards = self._parse(data)
-        if not self._listing:
-            self.slots = pci_addresses(data)
-        elif cards.keys() != self.slots.keys():  # a card has gone: the others may have new numbers
-            self.slots = {}
-            raise QueryFailed("reported other GPUs than it listed before")
-        return cards
-
-
-def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Iterator[Program]:
+def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Iterator[CardTool]:
     """
     Yield the programs that are there, best first; an old one may precede ROCm's own in $PATH.
 
     `listed`: PCI addresses are needed.
     """
     where = config.path or os.pathsep.join(["/opt/rocm/bin", os.environ.get("PATH", os.defpath)])
+    oneshot = partial(OneShot, config.tool_interval, config.tool_timeout)
     if smi := shutil.which("amd-smi", path=where):
-        yield Program(config, [smi, "metric", "--json"], amd_smi, [smi, "list", "--json"] if listed else ())
+        listing = [smi, "list", "--json"] if listed else []
+        yield CardTool([smi, "metric", "--json"], amd_smi, listing, pci_addresses, oneshot())
     if smi := shutil.which("rocm-smi", path=where):
-        yield Program(config, [smi, "-a", "--showmeminfo", "vram", "--json"], rocm_smi)
+        yield CardTool([smi, "-a", "--showmeminfo", "vram", "--json"], rocm_smi, (), pci_addresses, oneshot())
 
 
 class GapSource:
     """One tool, and the metrics that it lacks."""
 
-    def __init__(self, tool: Program, interval: float) -> None:
+    def __init__(self, tool: CardTool, interval: float) -> None:
         """`interval`: seconds between two runs of the tool."""
         self.tool, self._backoff = tool, Backoff(2 * interval)
         self._lacks: dict[Gap, float] = {}
@@ -248,7 +188,7 @@ class GapSource:
         if cards is None:
             return {}
         self._backoff.succeed()
-        by_slot = _by_slot(cards, self.tool.slots)
+        by_slot = self.tool.by_slot(cards)
         filled = {(slot, metric): by_slot[slot][metric] for slot, metric in gaps if metric in by_slot.get(slot, ())}
         self.useful = self.useful or bool(filled)
         self._lacks |= dict.fromkeys(gaps - filled.keys(), now + HOUR)
@@ -290,12 +230,3 @@ class Gaps:
 
     def __str__(self) -> str:
         return ", ".join(str(source.tool) for source in self._sources if source.useful)
-
-
-def _by_slot(cards: CardReadings, slots: Mapping[str, str]) -> Mapping[str, Readings]:
-    """Return the possible readings by PCI address; a divided card has the readings of its first part."""
-    by_slot: dict[str, Readings] = {}
-    for index, readings in cards.items():
-        if slot := slots.get(index):
-            by_slot.setdefault(slot, gpu_metrics.plausible(readings))
-    return by_slot

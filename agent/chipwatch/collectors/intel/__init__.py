@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chipwatch.collector import Collector
 from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, parse_client
@@ -15,13 +14,10 @@ from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import SECOND, Cards, cards, clients
+from chipwatch.host.drm import SECOND, Cards, CardTool, cards, clients
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.supervised_process import QueryFailed
-
-if TYPE_CHECKING:
-    from chipwatch.collectors.intel.xpu_smi import XpuSmi
 
 
 class IntelCollector(Collector):
@@ -60,7 +56,7 @@ class IntelCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._config, self._clock = config, time.monotonic_ns
         self._cards = Cards(lambda: cards(config.sys, INTEL), IntelCard)
-        self._xpu: XpuSmi | None = None
+        self._xpu: CardTool | None = None
         self._share: IntelShare | None = None
         self._slow = Pace(SLOW)
         self._open: OpenDevices | None = None
@@ -74,9 +70,9 @@ class IntelCollector(Collector):
         from shutil import which  # noqa: PLC0415  # 0.6 MB, only where there is a card
 
         if program := which("xpu-smi", path=config.path):
-            from chipwatch.collectors.intel.xpu_smi import XpuSmi  # noqa: PLC0415  only where it is installed
+            from chipwatch.collectors.intel.xpu_smi import xpu_smi  # noqa: PLC0415  only where it is installed
 
-            self._xpu = XpuSmi(program, config.tool_interval, config.tool_timeout)
+            self._xpu = xpu_smi(program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._share = IntelShare(config, config.pid, parse_client)
@@ -89,7 +85,8 @@ class IntelCollector(Collector):
         from_tool: Mapping[str, gpu_metrics.Readings] = {}
         if self._xpu:
             try:
-                from_tool = self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards))
+                answer = self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards))
+                from_tool = self._xpu.by_slot(answer or {})
             except QueryFailed as error:
                 problems.append(str(error))
         for card in awake:

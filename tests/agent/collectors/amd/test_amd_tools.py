@@ -128,7 +128,7 @@ def test_a_cell_that_is_not_a_number_is_absent(value):
 def test_json_of_any_shape_is_refused_or_parsed(value):
     for parse in (amd_smi, rocm_smi):
         with suppress(QueryFailed):
-            assert parse(json.dumps(value).encode())
+            assert parse(json.dumps(value).encode()) is not None
 
 
 def test_the_message_of_an_error_does_not_contain_its_time():
@@ -170,6 +170,12 @@ def test_the_next_program_is_used_if_one_ends_with_0_and_prints_no_json(machine,
     assert "rocm-smi" in collector.describe()
     assert read(collector)[0]["gpu.temperature", "0"] == 33
     collector.close()
+
+
+def test_a_program_whose_answer_has_no_gpu_is_refused(machine):
+    machine.tool("amd-smi", "echo '{}'")
+    with pytest.raises(Unavailable, match=r"amd-smi reported no GPU: '{}'"):
+        machine.collector().open()
 
 
 def test_the_message_lists_the_programs_that_failed_and_their_output(machine):
