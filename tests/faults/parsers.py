@@ -119,12 +119,11 @@ def gcipuinfo(data: bytes) -> Iterator[object]:
 
 
 def hl_smi(data: bytes) -> Iterator[object]:
-    collector = gaudi.GaudiCollector(gaudi.GaudiCollector.Config())
+    source = gaudi.HlSmi(Path("hl-smi"), 5.0, lambda: 1.0)
     problems: list[str] = []
-    for line in data.splitlines():
-        collector._take(line, 1.0, problems)
+    source._take_lines(data.splitlines(), 1.0, problems)
     assert all(text.isprintable() for text in problems), problems
-    for _, _, row in collector._rows.values():
+    for _, _, row in source._values.values():
         yield from plausible(row).items()
 
 
