@@ -60,17 +60,11 @@ class CardFiles:
         """Names of files in the hwmon by label."""
         self._opened: list[KeptFile] = []
         self._status = self.kept(device / "power/runtime_status")
-        self._status_only = len(self._opened)
 
     @property
     def lost(self) -> bool:
         """True if the kernel reported, in the last reading, that the card is gone."""
         return "lost" in self.problems
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no file with a reading was found."""
-        return len(self._opened) == self._status_only
 
     def kept(self, path: Path) -> KeptFile | None:
         """Open a file until `close`; return None if it cannot be opened."""

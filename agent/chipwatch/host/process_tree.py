@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
-from chipwatch.host.procfs import boot_time
+from chipwatch.host.procfs import boot_time, read_small
 
 T = TypeVar("T")
 
@@ -289,7 +289,7 @@ class ProcTree:
     def _own_start(self) -> float:
         """Return when this process started, in the unit of Stat.began; infinite if that is not known."""
         try:
-            return parse_stat(self._read_file("self/stat")).began
+            return parse_stat(read_small(f"{self._proc}/self/stat")).began
         except (OSError, ValueError):
             return math.inf
 
@@ -299,26 +299,19 @@ class ProcTree:
 
     def _stat(self, pid: int) -> Stat | None:
         try:
-            stat = parse_stat(self._read_file(f"{pid}/stat"))
+            stat = parse_stat(read_small(f"{self._proc}/{pid}/stat"))
         except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
             return None
         return stat if stat.state not in REAPED else None
 
     def _io(self, pid: int) -> tuple[int, int]:
-        words = self._read_file(f"{pid}/io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
+        words = read_small(f"{self._proc}/{pid}/io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
         return int(words[9]), int(words[11])
 
     def _open_files(self, pid: int) -> int:
         """Return the size of the folder, the number of files since Linux 6.2 (proc.rst of Linux)."""
         path = f"{self._proc}/{pid}/fd"
         return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  # faster than a Path
-
-    def _read_file(self, name: str) -> bytes:
-        file = os.open(f"{self._proc}/{name}", os.O_RDONLY)
-        try:
-            return os.read(file, 4096)
-        finally:
-            os.close(file)
 
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -117,6 +118,14 @@ class ChildReader(RecordSource[Key, Value]):
     def _take(self, values: Mapping[str, Any], problems: list[str]) -> dict[Key, Value]:
         """Return the values of a record as the collector needs them; add to `problems`."""
         raise NotImplementedError
+
+
+def print_records(records: Iterable[Mapping[str, object]]) -> None:
+    """Print records in a child process of ours, until the agent no longer reads."""
+    with suppress(OSError):
+        for record in records:
+            sys.stdout.write(json.dumps(record) + "\n")
+            sys.stdout.flush()
 
 
 def decode(name: str, line: bytes) -> Mapping[str, Any]:

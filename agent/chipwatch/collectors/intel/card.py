@@ -42,7 +42,7 @@ class IntelCard(CardFiles):
         )
         self._idle = [file for path in engines if (file := self.kept(path.parent / "idle_residency_ms"))]
         self._last: dict[KeptFile, tuple[int, float]] = {}
-        if self.is_empty:
+        if not (self._idle or any(file for _, file, _ in self._files)):
             self.close()
             raise LookupError(folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import pynvml
@@ -36,8 +37,10 @@ class Tree:
         self._proc = config.proc
         self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
-        self._contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
+        self._contained = False
         """True if this process is outside the machine's initial PID namespace."""
+        with suppress(OSError):
+            self._contained = os.readlink(config.proc / "self/ns/pid") != FIRST_NAMESPACE  # noqa: PTH115  # not a path
         self._members: frozenset[int] = frozenset()
         self._pids: frozenset[int] = frozenset()
         """The pids that the driver may report for the members, as of the last refresh."""
@@ -98,12 +101,6 @@ class Tree:
             return [int(word) for word in status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()]
         except (OSError, ValueError):
             return []
-
-    def _link(self, name: str) -> str | None:
-        try:
-            return os.readlink(self._proc / name)  # noqa: PTH115  # the result is not a path
-        except OSError:
-            return None
 
 
 def _running(part: Part) -> dict[int, int | None]:

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
 from chipwatch.host.mounts import MountLine, parsed
 from chipwatch.host.pace import Clock, Pace
-from chipwatch.host.procfs import number, open_kept, text
+from chipwatch.host.procfs import number, text
 
 READ_ONLY: Final = gauge(
     "disk.read_only", "1", "Whether a file system mounted for writing is now read-only: 1, else 0.", dims=("path",)
@@ -114,13 +115,10 @@ class StorageCollector(Collector):
 
     def _read(self, name: str) -> bytes:
         """Return a file of the first process, or where that is forbidden our own; raise OSError."""
-        file = next((file for process in self._processes if (file := open_kept(process / name))), None)
-        if file is None:
-            raise OSError(f"{self._processes[0] / name} cannot be read")
-        try:
-            return file.read()
-        finally:
-            file.close()
+        for process in self._processes:
+            with suppress(OSError):
+                return (process / name).read_bytes()
+        raise OSError(f"{self._processes[0] / name} cannot be read")
 
     def _disks(self, lines: Iterable[MountLine]) -> list[MountLine]:
         """Return the first mount of each file system on a disk; bind mounts repeat it."""

@@ -9,17 +9,15 @@ says in libtpu 0.0.52.
 from __future__ import annotations
 
 import importlib
-import json
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.collectors.tpu.runtime import CORE, LINKS, THROTTLE, RuntimeValues
-from chipwatch.host.records import ChildReader, own_program
+from chipwatch.host.records import ChildReader, own_program, print_records
 
 LIMIT: Final = 30
 """Seconds that all answers of one reading may take; then the process is ended, and started again later."""
@@ -74,10 +72,7 @@ def main() -> None:
     """Print records for the agent: the folder that has the package libtpu, the period (s), the names of metrics."""
     folder, period, *names = sys.argv[1:]
     sys.path.append(folder)
-    with suppress(OSError):  # the agent no longer reads
-        for record in records(float(period), names):
-            sys.stdout.write(json.dumps(record) + "\n")
-            sys.stdout.flush()
+    print_records(records(float(period), names))
 
 
 def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
