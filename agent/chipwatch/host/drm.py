@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from chipwatch.datapoint import Dimensions
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.errors import PartlyCollected
 from chipwatch.extensions import Device
 from chipwatch.host.gpu_metrics import GpuPoints, Readings, plausible
 from chipwatch.host.open_devices import open_files
+from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.procfs import KeptFile, open_kept, text
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
@@ -58,6 +61,8 @@ class CardFiles:
         labels = self.hwmon.glob("temp*_label")
         self.temperatures = {text(path): path.name.replace("_label", "_input") for path in labels}
         """Names of files in the hwmon by label."""
+        self.suspended = False
+        """True if the card slept at the last reading."""
         self._opened: list[KeptFile] = []
         self._status = self.kept(device / "power/runtime_status")
 
@@ -76,7 +81,16 @@ class CardFiles:
         """Begin a reading; return whether the card is awake: reading a sensor, or running a tool, would wake it."""
         self.problems = {}
         status = self.data(self._status) if self._status else b"active"
-        return bool(self.problems) or (status or b"").startswith(b"active")
+        self.suspended = not self.problems and not (status or b"").startswith(b"active")
+        return not self.suspended
+
+    def read(self, now: int, *, slow: bool) -> Readings | None:
+        """Return the readings at `now` (monotonic ns), expensive ones if `slow`; None while the card sleeps."""
+        raise NotImplementedError
+
+    def complete(self, readings: Readings, from_tool: Readings) -> Readings:
+        """Return the readings, with a tool's for what sysfs lacks."""
+        raise NotImplementedError
 
     def data(self, file: KeptFile) -> bytes | None:
         """Return the content of a file, or None if it cannot be read."""
@@ -133,11 +147,6 @@ class Cards(dict[str, C]):
                     self[index] = self._make(index, folder)
                     if card:
                         card.close()
-
-    def devices(self) -> list[Device]:
-        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
-        cards = enumerate(self.values())
-        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
 
     def close(self) -> None:
         """Close all cards."""
@@ -211,6 +220,53 @@ def _not_empty(cards: Mapping[Any, T], data: bytes) -> Mapping[Any, T]:
     if not any(cards.values()):
         raise QueryFailed(f"reported no GPU: {quoted(data, 80)!r}")
     return cards
+
+
+class CardCollector(Collector, Generic[C]):
+    """Reads the cards of one vendor, what a tool has of them, and their use by the watched process tree."""
+
+    level: Level = Level.ALL
+
+    def __init__(self, cards: Cards[C]) -> None:
+        self._cards, self._clock, self._slow = cards, time.monotonic_ns, Pace(SLOW)
+        self._share: TreeClients | None = None
+
+    def open(self) -> None:
+        self.close()
+        self._slow = Pace(SLOW)
+        self._cards.search(self._clock(), force=True)
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        now = self._clock()
+        self._cards.search(now)
+        slow, cards = self._slow.is_due(now / SECOND), list(self._cards.values())
+        awake = [(card, readings) for card in cards if (readings := card.read(now, slow=slow)) is not None]
+        problems = [problem for card, _ in awake for problem in card.problems.values()]
+        from_tools = self._ask_tools(now / SECOND, problems)
+        for card, readings in awake:
+            points = card.points.make(at, card.complete(readings, from_tools.get(card.slot, {})))
+            yield from (point for point in points if point.metric.level <= self.level)
+        if slow and self._share:
+            yield from self._share.points(at, cards)
+        if problems:
+            raise PartlyCollected(problems)
+
+    def devices(self) -> Iterable[Device]:
+        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
+        cards = enumerate(self._cards.values())
+        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
+
+    def close(self) -> None:
+        self._cards.close()
+        self._share = None
+
+    def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, Readings]:
+        """
+        Return new readings of tools by PCI address, at `now` (monotonic s); add to `problems`.
+
+        No tool may be started while a card sleeps, because it would wake the card.
+        """
+        raise NotImplementedError
 
 
 def size(words: str) -> int:
@@ -295,6 +351,10 @@ class TreeClients:
         now = self.clock()
         self._before, self._clients = self._clients, current
         self._read_at, self._passed = now, now - self._read_at
+
+    def points(self, at: int, cards: Iterable[Any]) -> Iterable[Datapoint]:
+        """Read, and yield the share of each card that the tree uses; utilization from the second reading on."""
+        raise NotImplementedError
 
     def on_card(self, slot: str) -> list[DrmClient]:
         """Return the clients of a card."""

@@ -9,22 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.amd.card import METRICS, AmdCard, find
-from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import Device, DeviceProcess
-from chipwatch.host.drm import SECOND, CardReadings, Cards, CardTool
+from chipwatch.extensions import DeviceProcess
+from chipwatch.host.drm import SECOND, CardCollector, CardReadings, Cards, CardTool
 from chipwatch.host.gpu_metrics import GpuPoints, Readings
-from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.supervised_process import QueryFailed
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.amd.share import AmdShare
     from chipwatch.collectors.amd.tools import Gaps
 
 
-class AmdCollector(Collector):
+class AmdCollector(CardCollector[AmdCard]):
     """
     Reads every card that amdgpu drives from files that are kept open; does not wake a card that sleeps.
 
@@ -55,23 +52,19 @@ class AmdCollector(Collector):
         """Where the host's / is mounted; filled from --root."""
 
     metrics = METRICS
-    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
-        self._config, self._clock = config, time.monotonic_ns
-        self._cards = Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level))
-        self._slow = Pace(SLOW)
+        super().__init__(Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level)))
+        self._config = config
         self._tool: CardTool | None = None
         self._gaps: Gaps | None = None
         self._points: dict[str, GpuPoints] = {}
         self._slots: dict[str, str] = {}
         self._answer: CardReadings | None = None
-        self._share: AmdShare | None = None
 
     def open(self) -> None:
-        self.close()
-        config, self._slow = self._config, Pace(SLOW)
-        self._cards.search(self._clock(), force=True)
+        super().open()
+        config = self._config
         if not self._cards:
             self._find_tool()
         elif config.pid is not None:
@@ -81,7 +74,7 @@ class AmdCollector(Collector):
                 self._share = AmdShare(config, config.pid)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        return self._from_tool(at) if self._tool else self._from_sysfs(at)
+        return self._from_tool(at) if self._tool else super().collect(at)
 
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes that compute on the cards, by KFD; None without it."""
@@ -95,9 +88,6 @@ class AmdCollector(Collector):
         used_on = ((card.dims, sizes_on.get(card.slot, {})) for card in self._cards.values())
         return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
-    def devices(self) -> Iterable[Device]:
-        return self._cards.devices()
-
     def describe(self) -> str:
         if self._tool:
             return f"{len(self._points)} GPUs, {self._tool}"
@@ -106,37 +96,14 @@ class AmdCollector(Collector):
         return f"{len(self._cards)} GPUs, {self._config.sys}{tools}{f', {asleep} asleep' if asleep else ''}"
 
     def close(self) -> None:
-        self._cards.close()
+        super().close()
         for tool in (self._tool, self._gaps):
             if tool:
                 tool.close()
-        self._tool = self._gaps = self._share = self._answer = None
+        self._tool = self._gaps = self._answer = None
         self._points, self._slots = {}, {}
 
-    def _from_sysfs(self, at: int) -> Iterable[Datapoint]:
-        now = self._clock()
-        self._cards.search(now)
-        slow = self._slow.is_due(now / SECOND)
-        problems: list[str] = []
-        awake: list[tuple[AmdCard, Readings]] = []
-        for card in self._cards.values():
-            readings = card.read(slow=slow)
-            if readings is not None:
-                awake.append((card, readings))
-                problems += card.problems.values()
-        from_tools = self._fill_gaps(now / SECOND)
-        for card, readings in awake:
-            card.complete(readings, from_tools.get(card.slot, {}))
-            yield from card.points.make(at, readings)
-        if self._gaps:
-            problems += self._gaps.problems
-        if slow and self._share:
-            yield from self._share.points(at, self._cards.values())
-        if problems:
-            raise PartlyCollected(problems)
-
-    def _fill_gaps(self, now: float) -> Mapping[str, Readings]:
-        """Return new readings of the tools; no tool is started while a card sleeps, because it would wake the card."""
+    def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, Readings]:
         cards = self._cards.values()
         asleep = any(card.suspended for card in cards)
         missing = {card.slot: card.gaps for card in cards if card.gaps and card.slot and not asleep}
@@ -146,7 +113,7 @@ class AmdCollector(Collector):
             from chipwatch.collectors.amd.tools import Gaps  # noqa: PLC0415  only where something is missing
 
             self._gaps = Gaps(self._config)
-        return self._gaps.fill(missing, now)
+        return self._gaps.fill(missing, now, problems)
 
     def _find_tool(self) -> None:
         """Use the first tool that finds a card; raise Unavailable."""

@@ -98,7 +98,7 @@ class AmdCard(CardFiles):
         self._ras = self.kept(device / "ras/umc_err_count")
         table = self.kept(device / "gpu_metrics")
         self._table = table if level >= gpu_metrics.ENERGY.level else None
-        self.suspended = not self.begin()
+        self.begin()
         form = self.data(table) if table and not self.suspended else None
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
         """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
@@ -107,10 +107,9 @@ class AmdCard(CardFiles):
             self._wanted -= VRAM  # a tool would return only the part that is VRAM
             self._gtt = [(file, metric) for name, metric in GTT if (file := self.kept(device / name))]
 
-    def read(self, *, slow: bool) -> Readings | None:
-        """Return the current readings, with counters if `slow`; None while the card sleeps."""
-        self.suspended = not self.begin()
-        if self.suspended:
+    def read(self, now: int, *, slow: bool) -> Readings | None:
+        del now
+        if not self.begin():
             return None
         readings: Readings = {}
         for file, metric, factor in self._files:
@@ -131,12 +130,13 @@ class AmdCard(CardFiles):
         self._compare(readings if answered else None, slow=slow)
         return readings
 
-    def complete(self, readings: Readings, from_tool: Readings) -> None:
+    def complete(self, readings: Readings, from_tool: Readings) -> Readings:
         """Fill gaps with the readings of a tool; keep the total memory once it is known."""
         readings |= {metric: value for metric, value in from_tool.items() if metric in self.gaps}
         self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
         if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:
             readings[gpu_metrics.MEMORY_TOTAL] = self.total
+        return readings
 
     def _compare(self, readings: Readings | None, *, slow: bool) -> None:
         """Find the missing metrics; none if no file could be read: the card is in a reset, or falls asleep."""

@@ -205,12 +205,9 @@ class Gaps:
 
     def __init__(self, config: AmdCollector.Config) -> None:
         self._sources = [GapSource(tool, config.tool_interval) for tool in find_programs(config, listed=True)]
-        self.problems: list[str] = []
-        """Errors of the last call."""
 
-    def fill(self, missing: Mapping[str, Iterable[Metric]], now: float) -> Mapping[str, Readings]:
+    def fill(self, missing: Mapping[str, Iterable[Metric]], now: float, problems: list[str]) -> Mapping[str, Readings]:
         """Return new readings of the `missing` metrics, both by PCI address; `now` in monotonic s."""
-        self.problems = []
         gaps = {(slot, metric) for slot, metrics in missing.items() for metric in metrics}
         readings: dict[str, Readings] = {}
         for source in self._sources:
@@ -220,7 +217,7 @@ class Gaps:
                 for (slot, metric), value in source.poll(fillable, now).items():
                     readings.setdefault(slot, {})[metric] = value
             except QueryFailed as error:
-                self.problems.append(str(error))
+                problems.append(str(error))
         return readings
 
     def close(self) -> None:

@@ -46,8 +46,11 @@ class IntelCard(CardFiles):
             self.close()
             raise LookupError(folder)
 
-    def read(self, now: int) -> Readings:
-        """Return the readings at `now` (monotonic ns), after `begin`; rates over the time since the last call."""
+    def read(self, now: int, *, slow: bool) -> Readings | None:
+        """Return the readings at `now` (monotonic ns); rates over the time since the last call."""
+        del slow
+        if not self.begin():
+            return None
         readings: Readings = {}
         for metric, file, factor in self._files:
             if (value := self.number(file)) is not None:
@@ -61,7 +64,7 @@ class IntelCard(CardFiles):
         return readings
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        """Return the readings, completed by a tool's where sysfs has no file."""
+        # A counter comes from one source only: another one may have begun at another moment.
         own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._energy else set()
         own |= {gpu_metrics.UTILIZATION} if self._idle else set()
         return {metric: value for metric, value in from_tool.items() if metric not in own} | readings
@@ -100,7 +103,6 @@ class IntelShare(TreeClients):
     """The watched process tree's share of each card: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 
     def points(self, at: int, cards: Iterable[IntelCard]) -> Iterator[Datapoint]:
-        """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
         for card in cards:
             memory = [one.memory for one in self.on_card(card.slot) if one.memory is not None]
