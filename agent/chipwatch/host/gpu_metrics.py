@@ -63,8 +63,6 @@ def plausible(readings: Mapping[Metric, float]) -> Readings:
     used, total = known.get(MEMORY_USED), known.get(MEMORY_TOTAL)
     if used is not None and total and used <= total:
         known[MEMORY_UTILIZATION] = 100 * used / total  # more exact than a tool's percentage
-    if not known.get(POWER) and POWER_LIMIT not in known:  # as the second die of a package reports
-        known.pop(POWER, None)
     power, limit = known.get(POWER), known.get(POWER_LIMIT)
     if power is not None and limit and power <= OVERSHOOT * limit:
         known[POWER_UTILIZATION] = min(100.0, 100 * power / limit)

@@ -136,6 +136,8 @@ class AmdCard(CardFiles):
         self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
         if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:
             readings[gpu_metrics.MEMORY_TOTAL] = self.total
+        if not (readings.get(gpu_metrics.POWER) or readings.get(gpu_metrics.POWER_LIMIT)):
+            readings.pop(gpu_metrics.POWER, None)  # 0 of the second die of a package, which has no limit
         return readings
 
     def _compare(self, readings: Readings | None, *, slow: bool) -> None:

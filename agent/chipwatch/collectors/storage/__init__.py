@@ -64,7 +64,7 @@ class StorageCollector(Collector):
         # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
         self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
-        self._nfs = nfs.Nfs()
+        self._sources: dict[str, nfs.NfsSource] = {}
         self._counters = Counters()
 
     def open(self) -> None:
@@ -92,7 +92,9 @@ class StorageCollector(Collector):
                 counts = self._mountstats.ask(TIMEOUT)
             except OSError as error:
                 raise PartlyCollected([f"NFS: {error}"]) from None
-            yield from self._nfs.points(at, self._clock(), counts)
+            self._sources = {name: self._sources.get(name) or nfs.NfsSource(name) for name in counts}
+            for name, source in self._sources.items():
+                yield from source.points(at, self._clock(), counts[name])
 
     def describe(self) -> str:
         lines = self._lines()
