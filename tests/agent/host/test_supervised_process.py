@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chipwatch.errors import Unavailable
 from chipwatch.host import supervised_process as module
-from chipwatch.host.supervised_process import CHUNK, MAX_LINE, SupervisedProcess, find_program, quoted
+from chipwatch.host.supervised_process import CHUNK, MAX_LINE, LineSplitter, SupervisedProcess, find_program, quoted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 
@@ -268,3 +268,10 @@ def test_a_program_is_found_in_the_path_or_at_a_known_place(tmp_path, monkeypatc
 def test_foreign_text_is_quoted_on_one_line_and_without_numbers():
     assert quoted(b"pid 12:\n\x1b[31m  0x7f \xff") == "pid N: [Nm NxNf \ufffd"
     assert len(quoted(b"x" * 10_000)) == 120
+
+
+def test_a_line_of_exactly_the_largest_size_is_kept_and_a_longer_one_skipped():
+    reports, line = [], b"x" * (1 << 20)
+    splitter = LineSplitter(reports.append, len(line))
+    assert list(splitter.split(line + b"\n" + line + b"y\nnext\n")) == [line, b"next"]
+    assert reports == ["a line above 1 MiB was skipped"]
