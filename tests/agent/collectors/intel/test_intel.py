@@ -274,6 +274,26 @@ def test_xpu_smi_fills_what_sysfs_lacks_by_pci_address(machine, until):
     collector.close()
 
 
+def test_devices_of_xpu_smi_are_listed_again_when_an_answer_has_others(machine, until):
+    machine.xe(3)
+    dump = "DeviceId, GPU Memory Used (MiB)\\n1, 24\\n"
+    lists, counted = f"echo '{DISCOVERY}'", machine.sys / "listed"
+    machine.tool(f"[ $1 = discovery ] && echo x >> {counted} && {lists} && exit; printf %b '{dump}'")
+    collector = machine.collector(tool_interval=0.01)
+    collector._clock = time.monotonic_ns
+    problems_seen = []
+
+    def ready():
+        values, problems = read(collector)
+        assert ("gpu.memory.used", "3") not in values, "its number is another one's"
+        problems_seen.extend(problems)
+        return counted.exists() and counted.read_text().count("x") > 1
+
+    until(ready)
+    assert set(problems_seen) == {"xpu-smi reported other GPUs than it listed before"}
+    collector.close()
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
