@@ -15,7 +15,6 @@ from tests.faults.corruptions import COMMON, POINTS, window
 
 from chipwatch.collectors import gaudi, ipu
 from chipwatch.collectors.amd import tools
-from chipwatch.collectors.amd.metrics import CardPoints
 from chipwatch.collectors.apple import registry, source
 from chipwatch.collectors.intel import card, xpu_smi
 from chipwatch.collectors.neuron import NeuronCollector
@@ -29,14 +28,14 @@ from chipwatch.commands.sample import sample_config
 from chipwatch.config import load as config
 from chipwatch.config.convert import ConfigError
 from chipwatch.datapoint import Dimensions, Level
-from chipwatch.host import kubelet
+from chipwatch.host import allocations as kubelet
 from chipwatch.host.exposition import ScrapeResponse
-from chipwatch.host.gpu_metrics import plausible
+from chipwatch.host.gpu_metrics import GpuPoints, plausible
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import mount_of, mounts
-from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.owners import parse as parse_path
 from chipwatch.host.process_tree import parse_stat
+from chipwatch.host.supervised_process import QueryFailed
 from chipwatch.identity.local import Kubernetes
 from chipwatch.spool.chunk import UnreadableChunk, decode, encode
 from chipwatch.status import heartbeat
@@ -72,7 +71,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "apple macmon", seeds("apple/*.json"), source.parse, (ValueError,)
     table = struct.pack("<8I", 0, 0, 338_000_000, 700, 618_000_000, 800, 1_398_000_000, 900)
     yield "apple clocks", [table], lambda data: [*registry.frequencies(data)]
-    yield "ipu gc-monitor", seeds("ipu/*"), gc_monitor, (ValueError,)
+    yield "ipu gcipuinfo", seeds("ipu/*.json"), gcipuinfo, (ValueError, RecursionError)
     yield "gaudi hl-smi", seeds("gaudi/*"), hl_smi
     yield "tpu message", [tpu_message(7.5), tpu_message(2**34)], tpu, (ValueError,)
     yield "kubelet answer", [kubelet_answer()], lambda data: [*kubelet.decode(data)], (ValueError,)
@@ -102,7 +101,7 @@ def neuron(data: bytes) -> Iterator[object]:
 
 
 def readings(cards) -> Iterator[object]:
-    return (point for card in cards.values() for point in CardPoints(Dimensions(gpu="0")).make(AT, card))
+    return (point for card in cards.values() for point in GpuPoints(Dimensions(gpu="0")).make(AT, card))
 
 
 def intel_fdinfo(data: bytes) -> list[object]:
@@ -110,20 +109,21 @@ def intel_fdinfo(data: bytes) -> list[object]:
     return [card.parse_client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
-def gc_monitor(data: bytes) -> Iterator[object]:
+def gcipuinfo(data: bytes) -> Iterator[object]:
     problems: list[str] = []
-    for device in ipu.parsed(data):
-        yield from ipu.values(device, problems)
+    devices = json.loads(data.decode(errors="replace"))
+    for device in devices if isinstance(devices, list) else ():
+        if isinstance(device, dict):
+            yield from ipu.values(device, problems)
     assert all(text.isprintable() for text in problems), problems
 
 
 def hl_smi(data: bytes) -> Iterator[object]:
-    collector = gaudi.GaudiCollector(gaudi.GaudiCollector.Config())
+    source = gaudi.HlSmi(Path("hl-smi"), 5.0, lambda: 1.0)
     problems: list[str] = []
-    for line in data.splitlines():
-        collector._take(line, 1.0, problems)
+    source._take_lines(data.splitlines(), 1.0, problems)
     assert all(text.isprintable() for text in problems), problems
-    for _, _, row in collector._rows.values():
+    for _, _, row in source._values.values():
         yield from plausible(row).items()
 
 

@@ -21,7 +21,8 @@ from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host import gpu_metrics
 from chipwatch.host.procfs import text
-from chipwatch.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
+from chipwatch.host.records import MAX_AGE, RecordSource
+from chipwatch.host.supervised_process import find_program, quoted
 
 VENDOR: Final = "0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
@@ -37,13 +38,58 @@ COLUMNS: Final = {
 QUERIES: Final = ["index", *COLUMNS], ["index", *list(COLUMNS)[:-1]]
 """The second omits power.max, which its documentation does not list and a captured output has."""
 PLACE: Final = Path("/usr/bin/hl-smi")
-STALE: Final = 3
-"""Periods after which a row is stale."""
 CELL: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|W|C|%)?")
 HEADER: Final = re.compile(r"([\w.]+)\s*(?:\[(.*)\])?")
 
 Columns = list[tuple[str, str | None]]
 """Name and unit of each; the unit is None if each cell has its own."""
+Row = tuple[float, Dimensions, Mapping[Metric, float]]
+"""Time (monotonic s), dimensions and values of a device's row."""
+
+
+class HlSmi(RecordSource[str, Row]):
+    """Runs hl-smi; its values are the last rows of all devices."""
+
+    name = "hl-smi"
+
+    def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
+        """`interval`: seconds between two ticks; `clock`: monotonic s."""
+        self._path, self._seconds = path, max(1, int(interval))
+        self._columns: Columns = []
+        super().__init__(self._command(0), interval, clock)
+        self.description = f"{path} every {self._seconds} s"
+
+    def _command(self, failures: int) -> list[str | Path]:
+        """Return the command; the two queries alternate until one is answered."""
+        return [self._path, "-Q", ",".join(QUERIES[failures % 2]), "-f", "csv", "-l", str(self._seconds)]
+
+    def _listen(self, problems: list[str]) -> bool:
+        """Return True once there are rows and no further ones."""
+        before = self._records
+        super()._listen(problems)
+        if not self._values:
+            self._process.command = self._command(self._process.failures)
+        return self._closed or (self._records == before and bool(self._values))
+
+    def _parse(self, line: bytes, problems: list[str]) -> dict[str, Row]:
+        cells = [cell.strip() for cell in line.decode(errors="replace").split(",")]
+        if columns := header(cells):
+            self._columns = columns
+            return self._values
+        columns = self._columns or [(name, None) for name in QUERIES[0][: len(cells)]]
+        index = dict(zip((name for name, _ in columns), cells, strict=False)).get("index", "")
+        known = len(cells) == len(columns) >= len(QUERIES[1]) or self._columns == columns
+        if len(cells) != len(columns) or not (known and index.isascii() and index.isdigit() and len(index) < 5):
+            raise ValueError(f"hl-smi printed a line that is not a row: {quoted(line)}")
+        row: dict[Metric, float] = {}
+        for (name, unit), cell in zip(columns, cells, strict=True):
+            if name in COLUMNS and any(map(str.isdigit, cell)):  # a cell without digits means N/A
+                expected, metric = COLUMNS[name]
+                try:
+                    row[metric] = number(cell, unit, expected) * (2**20 if expected == "MiB" else 1)
+                except ValueError:
+                    problems.append(f"hl-smi: {name} is {quoted(cell.encode())}")
+        return self._values | {index: (self._clock(), Dimensions(gpu=index), row)}
 
 
 class GaudiCollector(Collector):
@@ -67,83 +113,37 @@ class GaudiCollector(Collector):
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock = config, clock
-        self._period = max(1, int(config.interval))
-        self._child: SupervisedProcess | None = None
-        self._first = StartupWait(config.interval)
-        self._columns: Columns = []
-        self._rows: dict[str, tuple[float, Dimensions, Mapping[Metric, float]]] = {}
-        """Device -> time of its last row, dimensions, values."""
+        self._source: HlSmi | None = None
+        self._devices = 0
 
     def open(self) -> None:
         self.close()
         folder = self._config.sys / "bus/pci/devices"
         if not any(text(device / "vendor") == VENDOR for device in folder.glob("*")):
             raise Unavailable(f"no Gaudi: no device of vendor {VENDOR} in {folder}")
-        path = find_program("hl-smi", self._config.path, PLACE)
-        child = SupervisedProcess(self._command(path, 0), timeout=STALE * self._period)
-        child.open(self._clock())
-        self._child, self._first = child, StartupWait(self._config.interval)
+        source = HlSmi(find_program("hl-smi", self._config.path, PLACE), self._config.interval, self._clock)
+        source.open()
+        self._source = source
 
     def collect(self, at: int) -> Iterator[Datapoint]:
+        assert self._source is not None
         problems: list[str] = []
-        self._first.wait(lambda: not self._read_lines(problems) and bool(self._rows))
-        if not self._rows and not problems and self._first.is_over:
-            problems.append("hl-smi has printed nothing yet")
-        now = self._clock()
-        for read_at, dims, row in list(self._rows.values()):
-            if now - read_at < STALE * self._period:
+        rows, now = self._source.read(problems), self._clock()
+        self._devices = len(rows)
+        for read_at, dims, row in rows.values():
+            if now - read_at < MAX_AGE * self._source.period:
                 for metric, value in gpu_metrics.plausible(row).items():
                     yield metric.point(at, value, dims)
         if problems:
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        return f"{self._child.command[0]} every {self._period} s, {len(self._rows)} devices" if self._child else ""
+        return f"{self._source.description}, {self._devices} devices" if self._source else ""
 
     def close(self) -> None:
-        child, self._child = self._child, None
-        if child:
-            child.close()
-        self._rows, self._columns = {}, []
-
-    def _read_lines(self, problems: list[str]) -> bool:
-        """Read the rows printed so far; return whether there were any lines."""
-        child, now = self._child, self._clock()
-        if child is None:
-            return False
-        lines = child.lines(now)
-        problems += child.problems()
-        for line in lines:
-            self._take(line, now, problems)
-        if not self._rows:
-            child.command = self._command(child.command[0], child.failures)
-        return bool(lines)
-
-    def _command(self, path: str | Path, failures: int) -> list[str | Path]:
-        """Return the command; the two queries alternate until one is answered."""
-        return [path, "-Q", ",".join(QUERIES[failures % 2]), "-f", "csv", "-l", str(self._period)]
-
-    def _take(self, line: bytes, now: float, problems: list[str]) -> None:
-        cells = [cell.strip() for cell in line.decode(errors="replace").split(",")]
-        if columns := header(cells):
-            self._columns = columns
-            return
-        columns = self._columns or [(name, None) for name in QUERIES[0][: len(cells)]]
-        index = dict(zip((name for name, _ in columns), cells, strict=False)).get("index", "")
-        known = len(cells) == len(columns) >= len(QUERIES[1]) or self._columns == columns
-        if len(cells) != len(columns) or not (known and index.isascii() and index.isdigit() and len(index) < 5):
-            problems.append(f"hl-smi printed a line that is not a row: {quoted(line)}")
-            return
-        row: dict[Metric, float] = {}
-        for (name, unit), cell in zip(columns, cells, strict=True):
-            if name in COLUMNS and any(map(str.isdigit, cell)):  # a cell without digits means N/A
-                expected, metric = COLUMNS[name]
-                try:
-                    row[metric] = number(cell, unit, expected) * (2**20 if expected == "MiB" else 1)
-                except ValueError:
-                    problems.append(f"hl-smi: {name} is {quoted(cell.encode())}")
-        dims = self._rows[index][1] if index in self._rows else Dimensions(gpu=index)
-        self._rows[index] = now, dims, row
+        source, self._source = self._source, None
+        if source:
+            source.close()
 
 
 def header(cells: Sequence[str]) -> Columns:

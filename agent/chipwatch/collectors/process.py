@@ -13,8 +13,7 @@ from chipwatch.datapoint import Datapoint, Level, Metric, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.counters import Counters
-from chipwatch.host.process_tree import SECOND, ProcTree
-from chipwatch.host.psutil_tree import tree_of
+from chipwatch.host.process_tree import SECOND, ProcTree, tree_of
 
 # fmt: off
 CPU_UTILIZATION: Final = gauge(

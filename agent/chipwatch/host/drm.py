@@ -6,15 +6,20 @@ import errno
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from chipwatch.datapoint import Dimensions
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.errors import PartlyCollected
 from chipwatch.extensions import Device
+from chipwatch.host.gpu_metrics import GpuPoints, Readings, plausible
 from chipwatch.host.open_devices import open_files
+from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.procfs import KeptFile, open_kept, text
+from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 if TYPE_CHECKING:
     from chipwatch.host.process_tree import Where
@@ -47,6 +52,7 @@ class CardFiles:
         """`index`: the kernel's number of the card; `device`: its folder device/."""
         self.index, self.device, self.dims = index, device, Dimensions(gpu=index)
         slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
+        self.points = GpuPoints(self.dims)
         self.slot = slot[1].lower() if slot else ""
         """PCI address."""
         self.problems: dict[str, str] = {}
@@ -55,19 +61,15 @@ class CardFiles:
         labels = self.hwmon.glob("temp*_label")
         self.temperatures = {text(path): path.name.replace("_label", "_input") for path in labels}
         """Names of files in the hwmon by label."""
+        self.suspended = False
+        """True if the card slept at the last reading."""
         self._opened: list[KeptFile] = []
         self._status = self.kept(device / "power/runtime_status")
-        self._status_only = len(self._opened)
 
     @property
     def lost(self) -> bool:
         """True if the kernel reported, in the last reading, that the card is gone."""
         return "lost" in self.problems
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no file with a reading was found."""
-        return len(self._opened) == self._status_only
 
     def kept(self, path: Path) -> KeptFile | None:
         """Open a file until `close`; return None if it cannot be opened."""
@@ -79,7 +81,16 @@ class CardFiles:
         """Begin a reading; return whether the card is awake: reading a sensor, or running a tool, would wake it."""
         self.problems = {}
         status = self.data(self._status) if self._status else b"active"
-        return bool(self.problems) or (status or b"").startswith(b"active")
+        self.suspended = not self.problems and not (status or b"").startswith(b"active")
+        return not self.suspended
+
+    def read(self, now: int, *, slow: bool) -> Readings | None:
+        """Return the readings at `now` (monotonic ns), expensive ones if `slow`; None while the card sleeps."""
+        raise NotImplementedError
+
+    def complete(self, readings: Readings, from_tool: Readings) -> Readings:
+        """Return the readings, with a tool's for what sysfs lacks."""
+        raise NotImplementedError
 
     def data(self, file: KeptFile) -> bytes | None:
         """Return the content of a file, or None if it cannot be read."""
@@ -111,6 +122,9 @@ class CardFiles:
 
 
 C = TypeVar("C", bound=CardFiles)
+T = TypeVar("T")
+CardReadings = Mapping[Any, Readings]
+"""Readings by a tool's own number of the card."""
 
 
 class Cards(dict[str, C]):
@@ -134,16 +148,125 @@ class Cards(dict[str, C]):
                     if card:
                         card.close()
 
-    def devices(self) -> list[Device]:
-        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
-        cards = enumerate(self.values())
-        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
-
     def close(self) -> None:
         """Close all cards."""
         for card in self.values():
             card.close()
         self.clear()
+
+
+class CardTool:
+    """A maker's program that prints readings of its cards, run at intervals; it numbers the cards in its own way."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        parse: Callable[[bytes], CardReadings],
+        listing: Sequence[str],
+        parse_slots: Callable[[bytes], Mapping[Any, str]],
+        oneshot: OneShot,
+    ) -> None:
+        """Take a command that lists PCI addresses by number; () if `parse_slots` finds them in the readings."""
+        self._command, self._parse, self._listing, self._parse_slots = command, parse, listing, parse_slots
+        self._oneshot = oneshot
+        self._slots: Mapping[Any, str] = {}
+
+    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
+        """
+        Return each answer once, else None, without waiting; start a query if one is due and `start`.
+
+        `now` in monotonic seconds; raises QueryFailed.
+        """
+        listing = () if self._slots else self._listing
+        answer = self._oneshot.poll(listing or self._command, now, start=start)
+        if answer is None:
+            return None
+        try:
+            if not listing:
+                return self._readings(answer.data)
+            self._slots = _not_empty(self._parse_slots(answer.data), answer.data)
+        except QueryFailed as error:
+            raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
+        self._oneshot.run_now()
+        return None
+
+    def by_slot(self, cards: CardReadings) -> dict[str, Readings]:
+        """Return plausible readings by PCI address; a divided card has the readings of its first part."""
+        by_slot: dict[str, Readings] = {}
+        for index, readings in cards.items():
+            if slot := self._slots.get(index):
+                by_slot.setdefault(slot, plausible(readings))
+        return by_slot
+
+    def close(self) -> None:
+        """End the program if it runs."""
+        self._oneshot.close()
+
+    def __str__(self) -> str:
+        return " ".join(self._command)
+
+    def _readings(self, data: bytes) -> CardReadings:
+        cards = _not_empty(self._parse(data), data)
+        if not self._listing:
+            self._slots = self._parse_slots(data)
+        elif cards.keys() != self._slots.keys():  # a card has gone: the others may have new numbers
+            self._slots = {}
+            raise QueryFailed("reported other GPUs than it listed before")
+        return cards
+
+
+def _not_empty(cards: Mapping[Any, T], data: bytes) -> Mapping[Any, T]:
+    """Return `cards`; raise QueryFailed if none has a value."""
+    if not any(cards.values()):
+        raise QueryFailed(f"reported no GPU: {quoted(data, 80)!r}")
+    return cards
+
+
+class CardCollector(Collector, Generic[C]):
+    """Reads the cards of one vendor, what a tool has of them, and their use by the watched process tree."""
+
+    level: Level = Level.ALL
+
+    def __init__(self, cards: Cards[C]) -> None:
+        self._cards, self._clock, self._slow = cards, time.monotonic_ns, Pace(SLOW)
+        self._share: TreeClients | None = None
+
+    def open(self) -> None:
+        self.close()
+        self._slow = Pace(SLOW)
+        self._cards.search(self._clock(), force=True)
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        now = self._clock()
+        self._cards.search(now)
+        slow, cards = self._slow.is_due(now / SECOND), list(self._cards.values())
+        awake = [(card, readings) for card in cards if (readings := card.read(now, slow=slow)) is not None]
+        problems = [problem for card, _ in awake for problem in card.problems.values()]
+        from_tools = self._ask_tools(now / SECOND, problems)
+        for card, readings in awake:
+            points = card.points.make(at, card.complete(readings, from_tools.get(card.slot, {})))
+            yield from (point for point in points if point.metric.level <= self.level)
+        if slow and self._share:
+            yield from self._share.points(at, cards)
+        if problems:
+            raise PartlyCollected(problems)
+
+    def devices(self) -> Iterable[Device]:
+        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
+        cards = enumerate(self._cards.values())
+        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
+
+    def close(self) -> None:
+        self._cards.close()
+        self._share = None
+
+    def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, Readings]:
+        """
+        Return new readings of tools by PCI address, at `now` (monotonic s); add to `problems`.
+
+        No tool may be started while a card sleeps, because it would wake the card.
+        """
+        raise NotImplementedError
 
 
 def size(words: str) -> int:
@@ -228,6 +351,10 @@ class TreeClients:
         now = self.clock()
         self._before, self._clients = self._clients, current
         self._read_at, self._passed = now, now - self._read_at
+
+    def points(self, at: int, cards: Iterable[Any]) -> Iterable[Datapoint]:
+        """Read, and yield the share of each card that the tree uses; utilization from the second reading on."""
+        raise NotImplementedError
 
     def on_card(self, slot: str) -> list[DrmClient]:
         """Return the clients of a card."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from chipwatch.datapoint import Level, Metric, counter, gauge
+from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.host.counters import Life
 
 DETAILED, KEYS = Level.DETAILED, ("gpu",)
 _gauge, _counter = partial(gauge, dims=KEYS), partial(counter, dims=KEYS)
@@ -43,6 +45,11 @@ MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "J"
 """By unit, the largest possible value (J: of thirty years); drivers' patterns for "not available" are larger."""
 OVERSHOOT: Final = 2.0
 """Multiple of its power limit that a device may draw for a moment; a larger value is not a reading."""
+COUNTERS: Final = frozenset({ENERGY, ECC_CORRECTED, ECC_UNCORRECTED})
+NOT_ZERO: Final = frozenset({MEMORY_TOTAL, POWER_LIMIT, ENERGY})
+"""Metrics for which 0 means that the device does not report them."""
+Readings = dict[Metric, float]
+"""Values of one device, in the metrics' units."""
 
 
 def possible(metric: Metric, value: float) -> bool:
@@ -50,21 +57,40 @@ def possible(metric: Metric, value: float) -> bool:
     return 0 <= value <= MOST.get(metric.unit, 2**63) and (value > 0 or metric.unit != "Cel")
 
 
-def add_shares(readings: dict[Metric, float]) -> None:
-    """Add the shares (%) of the power limit and of the memory that follow from readings of one device."""
-    power, limit = readings.get(POWER), readings.get(POWER_LIMIT)
-    if power is not None and limit and 0 <= power <= OVERSHOOT * limit:
-        readings[POWER_UTILIZATION] = min(100.0, 100 * power / limit)
-    used, total = readings.get(MEMORY_USED), readings.get(MEMORY_TOTAL)
+def plausible(readings: Mapping[Metric, float]) -> Readings:
+    """Return the possible readings of one device, and the shares (%) that follow from them."""
+    known = {m: value for m, value in readings.items() if possible(m, value) and (value or m not in NOT_ZERO)}
+    used, total = known.get(MEMORY_USED), known.get(MEMORY_TOTAL)
     if used is not None and total and used <= total:
-        readings[MEMORY_UTILIZATION] = 100 * used / total
+        known[MEMORY_UTILIZATION] = 100 * used / total  # more exact than a tool's percentage
+    power, limit = known.get(POWER), known.get(POWER_LIMIT)
+    if power is not None and limit and power <= OVERSHOOT * limit:
+        known[POWER_UTILIZATION] = min(100.0, 100 * power / limit)
+    return known
 
 
-def plausible(readings: Mapping[Metric, float]) -> dict[Metric, float]:
-    """Return the possible readings of a device and the shares that follow; a total or limit of 0 is unknown."""
-    known = {metric: value for metric, value in readings.items() if value or metric not in (MEMORY_TOTAL, POWER_LIMIT)}
-    add_shares(known)
-    return {metric: value for metric, value in known.items() if possible(metric, value)}
+class GpuPoints:
+    """Makes the points of one device; finds where its counters start again."""
+
+    def __init__(self, dims: Dimensions) -> None:
+        self._dims = dims
+        self._lives = {metric: Life() for metric in COUNTERS}
+
+    def restart(self, metric: Metric) -> None:
+        """Restart a counter: from now on it comes from another source."""
+        self._lives[metric] = Life()
+
+    def make(self, at: int, readings: Mapping[Metric, float]) -> Iterator[Datapoint]:
+        """Yield the plausible readings, and the shares that follow from them."""
+        known = plausible(readings)
+        if known.get(MEMORY_USED, 0) > known.get(MEMORY_TOTAL, math.inf):
+            del known[MEMORY_USED]
+        for metric, value in known.items():
+            life = self._lives.get(metric)
+            if life is None:
+                yield metric.point(at, value, self._dims)
+            elif life.take(value, at):
+                yield metric.point(at, value, self._dims, start_time=life.start_time)
 
 
 FAMILY: Final[tuple[Metric, ...]] = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

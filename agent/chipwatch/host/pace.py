@@ -35,12 +35,13 @@ class Pace:
 
 
 class Backoff:
-    """Delays the next attempt after a failure: a minute, then twice as long each time, at most an hour."""
+    """Delays the next attempt after a failure: a minute or as set, then twice as long each time, at most an hour."""
 
-    __slots__ = ("_failures", "_until")
+    __slots__ = ("_failures", "_first", "_until")
 
-    def __init__(self) -> None:
-        self._failures, self._until = 0, float("-inf")
+    def __init__(self, first: float = MINUTE) -> None:
+        """`first`: seconds of the first delay."""
+        self._first, self._failures, self._until = first, 0, float("-inf")
 
     def allows(self, now: float) -> bool:
         """Return whether to try at `now` (monotonic s)."""
@@ -48,7 +49,7 @@ class Backoff:
 
     def fail(self, now: float) -> float:
         """Record a failure at `now`; return the delay in seconds."""
-        delay = min(HOUR, MINUTE * 2.0 ** min(self._failures, 10))
+        delay = min(HOUR, self._first * 2.0 ** min(self._failures, 10))
         self._failures, self._until = self._failures + 1, now + delay
         return delay
 

@@ -1,20 +1,19 @@
-"""A process and its descendants, read as one."""
+"""A process and its descendants, read as one: by /proc or, on other systems, by psutil."""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
-from chipwatch.host.procfs import boot_time
-from chipwatch.host.reaped import ReapedTotal
+from chipwatch.host.procfs import boot_time, read_small
 
 T = TypeVar("T")
 
@@ -25,6 +24,59 @@ REAPED: Final = frozenset("Xx")
 """States of a process that is already included in its parent's totals."""
 IO: Final = "process.io"
 FILES: Final = "process.open_files"
+MAX_READINGS: Final = 3
+"""Readings for which an amount is expected in a parent's total; usually it is there after one."""
+
+
+class ReapedTotal:
+    """
+    Sum over a process tree of totals to which the kernel adds each reaped child's total.
+
+    It is the sum of the members' gains minus what was already counted for children since reaped, because their
+    parents' totals include that now. A parent that was read just before it reaped shows the amount one reading later,
+    so the amount stays pending; only for MAX_READINGS, because a parent that ignores SIGCHLD never includes it.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._gains: dict[int, int] = {}
+        self._pending: list[tuple[int, int, bool, int]] = []
+
+    def gain(self, pid: int, amount: int) -> None:
+        """Add the increase of a living member's total; a decrease counts as 0."""
+        self._gains[pid] = max(0, amount)
+
+    def update(self, ended: Iterable[tuple[int, int]], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+        """
+        Add the gains, minus what was counted for the `ended` members: pairs of parent and amount.
+
+        `parents` has the parent of each member, also of ended ones; `reapers` are the members that can still reap.
+        If the parent is a reaper, its total includes the amount. Else it is unknown which ancestor's does; then the
+        amount is subtracted last, from the nearest ancestors first.
+        """
+        gains = self._gains
+        pending = self._pending + [(parent, amount, True, MAX_READINGS) for parent, amount in ended]
+        pending = [(parent, amount, sure and parent in reapers, left) for parent, amount, sure, left in pending]
+        self._gains, self._pending = {}, []
+        for parent, amount, sure, readings_left in sorted(pending, key=lambda entry: not entry[2]):
+            rest, ancestors = amount, list(_living(parent, gains, parents))
+            for ancestor in ancestors[:1] if sure else ancestors:
+                included = min(rest, gains[ancestor])
+                gains[ancestor] -= included
+                rest -= included
+            if rest and ancestors and readings_left:
+                self._pending.append((ancestors[0], rest, sure, readings_left - 1))
+        self.total += sum(gains.values())
+
+
+def _living(pid: int, gains: Mapping[int, int], parents: Mapping[int, int]) -> Iterator[int]:
+    """Iterate over the living ones among `pid` and its ancestors."""
+    for _ in parents:  # ends even if the parents form a circle
+        if pid in gains:
+            yield pid
+        if pid not in parents:
+            return
+        pid = parents[pid]
 
 
 class Where(Protocol):
@@ -237,7 +289,7 @@ class ProcTree:
     def _own_start(self) -> float:
         """Return when this process started, in the unit of Stat.began; infinite if that is not known."""
         try:
-            return parse_stat(self._read_file("self/stat")).began
+            return parse_stat(read_small(f"{self._proc}/self/stat")).began
         except (OSError, ValueError):
             return math.inf
 
@@ -247,13 +299,13 @@ class ProcTree:
 
     def _stat(self, pid: int) -> Stat | None:
         try:
-            stat = parse_stat(self._read_file(f"{pid}/stat"))
+            stat = parse_stat(read_small(f"{self._proc}/{pid}/stat"))
         except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
             return None
         return stat if stat.state not in REAPED else None
 
     def _io(self, pid: int) -> tuple[int, int]:
-        words = self._read_file(f"{pid}/io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
+        words = read_small(f"{self._proc}/{pid}/io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
         return int(words[9]), int(words[11])
 
     def _open_files(self, pid: int) -> int:
@@ -261,9 +313,77 @@ class ProcTree:
         path = f"{self._proc}/{pid}/fd"
         return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  # faster than a Path
 
-    def _read_file(self, name: str) -> bytes:
-        file = os.open(f"{self._proc}/{name}", os.O_RDONLY)
+
+if TYPE_CHECKING:
+    import psutil
+
+
+class PsutilTree(ProcTree):
+    """A process and its descendants; psutil does not report the usage of ended children."""
+
+    second = 1000
+    page = 1
+
+    def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
+        """Raise ProcessLookupError without a process `pid`."""
+        import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
+
+        self._psutil = psutil
+        self._kept: dict[int, psutil.Process] = {}
+        super().__init__(config, pid, detailed=detailed)
+
+    def limits(self) -> CgroupLimits:
+        """Return the CPUs and the memory of the machine."""
+        return CgroupLimits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
+
+    def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+        del ended  # no parent's totals include its children's
+        super()._update_totals((), parents, reapers)
+
+    def _epoch(self, stat: Stat) -> int | None:
+        return int(stat.began * SECOND)
+
+    def _own_start(self) -> float:
+        return float(self._psutil.Process().create_time())
+
+    def _list(self) -> AbstractSet[int]:
+        self._kept = {pid: self._kept[pid] for pid in self._members if pid in self._kept}
+        return set(self._psutil.pids())
+
+    def _stat(self, pid: int) -> Stat | None:
         try:
-            return os.read(file, 4096)
-        finally:
-            os.close(file)
+            process = self._kept.get(pid) or self._kept.setdefault(pid, self._psutil.Process(pid))
+            with process.oneshot():
+                times = process.cpu_times()
+                return Stat(
+                    state=ZOMBIE if process.status() == self._psutil.STATUS_ZOMBIE else "R",
+                    parent=process.ppid(),  # psutil raises if the pid belongs to another process now
+                    own=int((times.user + times.system) * self.second),
+                    reaped=0,
+                    threads=process.num_threads(),
+                    began=process.create_time(),
+                    pages=process.memory_info().rss,
+                )
+        except (self._psutil.Error, ValueError):
+            self._kept.pop(pid, None)
+            return None
+
+    def _io(self, pid: int) -> tuple[int, int]:
+        counters = self._call(pid, "io_counters")
+        return counters.read_bytes, counters.write_bytes
+
+    def _open_files(self, pid: int) -> int:
+        return int(self._call(pid, "num_fds"))
+
+    def _call(self, pid: int, method: str) -> Any:
+        try:
+            return getattr(self._kept[pid], method)()
+        except self._psutil.AccessDenied as error:
+            raise PermissionError(pid) from error
+        except (self._psutil.Error, AttributeError) as error:  # macOS has no io_counters, Windows no num_fds
+            raise ProcessLookupError(pid) from error
+
+
+def tree_of(config: Where, pid: int, *, detailed: bool = False) -> ProcTree:
+    """Return the tree of `pid` as this system can read it; raise ProcessLookupError without such a process."""
+    return (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=detailed)

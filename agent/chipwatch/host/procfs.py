@@ -86,7 +86,7 @@ class PsutilSource:
 
 
 def read_small(path: str | Path) -> bytes:
-    """Return the content of a file of /sys, at most 4 KiB as the kernel writes it; raise OSError."""
+    """Return the content of a file of /sys or /proc, at most 4 KiB; raise OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, PAGE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -38,15 +39,14 @@ class RecordSource(Generic[Key, Value]):
     ) -> None:
         """`interval`: seconds between two ticks; `clock`: monotonic s; `timeout`: least seconds for a record."""
         self.period, self._clock = max(1.0, interval), clock
-        self._processes = [SupervisedProcess(command, timeout=max(timeout, MAX_AGE * self.period), name=self.name)]
+        self._process = SupervisedProcess(command, timeout=max(timeout, MAX_AGE * self.period), name=self.name)
         self._values: dict[Key, Value] = {}
         self._records, self._read_at, self._closed = 0, 0.0, False
         self._startup = StartupWait(interval)
 
     def open(self) -> None:
         """Start the program; raise Unavailable."""
-        for process in self._processes:
-            process.open(self._clock())
+        self._process.open(self._clock())
 
     def read(self, problems: list[str]) -> dict[Key, Value]:
         """Return the values of the last record while it is recent; add to `problems`; wait for the first record."""
@@ -58,8 +58,7 @@ class RecordSource(Generic[Key, Value]):
     def close(self) -> None:
         """End the program; another thread may be reading."""
         self._closed = True
-        for process in self._processes:
-            process.close()
+        self._process.close()
 
     def _parse(self, line: bytes, problems: list[str]) -> dict[Key, Value]:
         """Return the values of a record; raise ValueError."""
@@ -69,15 +68,18 @@ class RecordSource(Generic[Key, Value]):
         """Read the printed lines; return True if all values are there, or the program failed."""
         if self._closed:
             return True
-        now, process = self._clock(), self._processes[0]
-        for line in [line for one in reversed(self._processes) for line in one.lines(now)]:
+        now = self._clock()
+        self._take_lines(self._process.lines(now), now, problems)
+        problems += self._process.problems()
+        return self._records >= self.complete_after or self._process.failures > 0
+
+    def _take_lines(self, lines: Iterable[bytes], now: float, problems: list[str]) -> None:
+        for line in lines:
             try:
                 self._values, self._read_at = self._parse(line, problems), now
                 self._records += 1
             except ValueError as error:
                 problems.append(str(error))
-        problems += process.problems()
-        return self._records >= self.complete_after or process.failures > 0
 
 
 class ChildReader(RecordSource[Key, Value]):
@@ -94,7 +96,7 @@ class ChildReader(RecordSource[Key, Value]):
         self._early = problems
         while not self.description:
             self._listen(problems)
-            if self._processes[0].failures or time.monotonic() >= deadline:
+            if self._process.failures or time.monotonic() >= deadline:
                 raise Unavailable("; ".join(problems) or f"{self.name} gives no answer in {STARTUP:g} s")
             time.sleep(0.01)
         self._startup = StartupWait(self.period)
@@ -116,6 +118,14 @@ class ChildReader(RecordSource[Key, Value]):
     def _take(self, values: Mapping[str, Any], problems: list[str]) -> dict[Key, Value]:
         """Return the values of a record as the collector needs them; add to `problems`."""
         raise NotImplementedError
+
+
+def print_records(records: Iterable[Mapping[str, object]]) -> None:
+    """Print records in a child process of ours, until the agent no longer reads."""
+    with suppress(OSError):
+        for record in records:
+            sys.stdout.write(json.dumps(record) + "\n")
+            sys.stdout.flush()
 
 
 def decode(name: str, line: bytes) -> Mapping[str, Any]:

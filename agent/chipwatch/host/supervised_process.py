@@ -5,16 +5,23 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from chipwatch.errors import Unavailable
-from chipwatch.host.pipe import CLOSED, MAX_READ, LineSplitter, Pipe
 
+CHUNK: Final = 1 << 16
+"""Bytes of one read."""
+MAX_READ: Final = 4 << 20
+"""Bytes read in one tick; the rest stays in the pipe, and the writer waits."""
+MAX_LINE: Final = 1 << 20
+"""Bytes of one line; the longest line of a known tool has about 10 kB."""
+CLOSED: Final = "closed"
 MAX_STDERR: Final = 4096
 """Bytes kept of standard error."""
 STARTUP: Final = 10.0
@@ -47,6 +54,102 @@ def quoted(text: bytes | str, limit: int = 120) -> str:
     start = text[: 4 * limit] if isinstance(text, str) else text[: 4 * limit].decode(errors="replace")
     shown = "".join(c if c.isprintable() else " " for c in start)
     return re.sub(r"\d+", "N", " ".join(shown.split()))[:limit]
+
+
+class LineSplitter:
+    """Splits bytes into lines; skips blank lines and lines that are too long."""
+
+    what = "a line"
+    """The name of the skipped data in messages."""
+
+    def __init__(self, report: Callable[[str], None], max_size: int = MAX_LINE) -> None:
+        """Report lines longer than `max_size` bytes."""
+        self._report, self._max_size = report, max_size
+        self._line: list[bytes] = []
+        self._size = 0
+        self._skipping = False
+
+    def split(self, data: bytes) -> Iterator[bytes]:
+        """Yield the lines that end in `data`."""
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            self._add(piece)
+            yield from self._end_line()
+        self._add(rest)
+
+    @property
+    def is_within(self) -> bool:
+        """True if a line has begun and not ended."""
+        return bool(self._line or self._skipping)
+
+    def wait_ms(self) -> int:
+        """Return the milliseconds to wait for more data."""
+        return 0
+
+    def take_rest(self) -> bytes:
+        """Return the unfinished line and forget it; b"" if there is none or it was too long."""
+        rest = b"" if self._skipping else b"".join(self._line)
+        self._reset(skipping=False)
+        return rest
+
+    def _add(self, piece: bytes) -> None:
+        if self._skipping or not piece:
+            return
+        self._size += len(piece)
+        if self._size > self._max_size:
+            self._report(f"{self.what} above {self._max_size >> 20} MiB was skipped")
+            self._reset(skipping=True)
+        else:
+            self._line.append(piece)
+
+    def _end_line(self) -> Iterator[bytes]:
+        line = self.take_rest()
+        if line.strip():
+            yield line
+
+    def _reset(self, *, skipping: bool) -> None:
+        self._line, self._size, self._skipping = [], 0, skipping
+
+
+class Pipe:
+    """
+    The reading end of a pipe, or of a file.
+
+    It polls before each read, since the descriptor may be blocking: other processes share its mode.
+    """
+
+    def __init__(self, fd: int, *, size: int = 0) -> None:
+        """Read from `fd`, which the caller closes; ask the kernel to make the pipe hold `size` bytes."""
+        self._fd = fd
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+        self.ended: str | None = None
+        """None while it is open, CLOSED at its end, else the error."""
+        if size:
+            import fcntl  # noqa: PLC0415  # not on Windows
+
+            with suppress(OSError, AttributeError):  # no pipe, more than this user may have, or not Linux
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
+
+    def chunks(self, limit: int = MAX_READ, wait: Callable[[], int] = lambda: 0) -> Iterator[bytes]:
+        """Yield available data, up to about `limit` bytes; wait for more as many milliseconds as `wait` returns."""
+        while limit > 0 and self.ended is None and self.is_readable(wait()):
+            try:
+                data = os.read(self._fd, CHUNK)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.ended = error.strerror or str(error)
+                return
+            if not data:
+                self.ended = CLOSED
+                return
+            limit -= len(data)
+            yield data
+
+    def is_readable(self, milliseconds: int = 0) -> bool:
+        """Return whether there are data, or the end, now or within so many milliseconds."""
+        return bool(self._poll.poll(milliseconds))
 
 
 class ChildProcess:
@@ -119,7 +222,7 @@ def _end_all() -> None:
 
 class SupervisedProcess:
     """
-    Runs a program that prints lines, either continuously or, if `interval` is set, once a run.
+    Runs a program that prints lines continuously.
 
     It is read at each tick; while the pipe is full, the program waits. A program that ends too early, or is silent for
     too long, is restarted with back-off. `close` ends it by SIGTERM, then SIGKILL; if the agent itself is killed, it
@@ -136,17 +239,14 @@ class SupervisedProcess:
         command: Sequence[str | Path],
         *,
         timeout: float,
-        interval: float | None = None,
         environment: Mapping[str, str] | None = None,
         name: str = "",
     ) -> None:
-        """`timeout`: seconds without a line after which it hangs; `interval`: seconds between two clean runs."""
+        """`timeout`: seconds without a line after which it hangs."""
         self.command, self._name = command, name or Path(command[0]).name
-        self.finished = False
-        """True if the last lines ended a clean run."""
         self.failures = 0
         """Failed starts in a row."""
-        self._timeout, self._interval, self._environment = timeout, interval, environment
+        self._timeout, self._environment = timeout, environment
         self._process: ChildProcess | None = None
         self._splitter = self._new_splitter()
         self._count = 0
@@ -172,11 +272,11 @@ class SupervisedProcess:
         lines = list(self.read(now))
         if lines:
             self.note_lines(now, len(lines))
-        return lines + self.check(now)
+        self.check(now)
+        return lines
 
     def read(self, now: float) -> Iterator[bytes]:
         """Yield the lines that are available; restart the program if that is due. Call `check` after it."""
-        self.finished = False
         if self._process is None and not self._restart(now):
             return
         if (process := self._process) is None:  # closed by another thread
@@ -190,16 +290,19 @@ class SupervisedProcess:
         self._count += lines
         self._deadline = now + self._timeout
 
-    def check(self, now: float) -> list[bytes]:
-        """Handle a program that has ended or hangs; return its unfinished last line after a clean run."""
+    def check(self, now: float) -> None:
+        """Handle a program that has ended or hangs."""
         process = self._process
         if process is None:
-            return []
+            return
         if process.stdout.ended or (process.child.poll() is not None and not process.stdout.is_readable()):
-            return self._ended(process, now)
-        if now >= self._deadline:
+            process.wait()  # a program closes its output a moment before it ends
+            process.read_stderr()
+            code = process.child.poll()
+            # At a stop the service manager sends SIGTERM to the program too. Otherwise the next tick reports it.
+            self._fail(now, exit_text(code), report=code != -signal.SIGTERM)
+        elif now >= self._deadline:
             self._fail(now, "prints nothing")
-        return []
 
     def problems(self) -> list[str]:
         """Return the problems since the last call, and why the program does not run."""
@@ -226,19 +329,6 @@ class SupervisedProcess:
             self._fail(now, f"cannot be started: {error.strerror}")
             return False
         return True
-
-    def _ended(self, process: ChildProcess, now: float) -> list[bytes]:
-        process.wait()  # a program closes its output a moment before it ends
-        process.read_stderr()
-        code, rest = process.child.poll(), self._splitter.take_rest()
-        if code == 0 and self._interval is not None:
-            self.close()
-            self.finished, self.failures, self._reason = True, 0, None
-            self._start_at = self._started + self._interval
-            return [rest] if rest.strip() else []
-        # At a stop the service manager sends SIGTERM to the program too. Otherwise the next tick reports it.
-        self._fail(now, exit_text(code), report=code != -signal.SIGTERM)
-        return []
 
     def _fail(self, now: float, how: str, *, report: bool = True) -> None:
         said = self._process.last_error() if self._process else ""
@@ -277,3 +367,83 @@ def exit_text(code: int | None) -> str:
     if code is None:
         return "closed its output"
     return f"ended with {code}" if code >= 0 else f"was ended by signal {-code}"
+
+
+class QueryFailed(Exception):
+    """A program or a library gave no usable answer."""
+
+
+class ProgramOutput(NamedTuple):
+    """The output of a run."""
+
+    data: bytes
+    """Standard output."""
+    how: str
+    """For a message about unusable output: how the run ended and the last line of standard error, or ""."""
+
+
+class OneShot:
+    """
+    Runs a command periodically; `poll` returns its output without waiting.
+
+    There is one run at a time. One that takes too long, or prints too much, gets SIGTERM, then SIGKILL; the next one
+    begins after its end.
+    """
+
+    def __init__(self, interval: float, timeout: float) -> None:
+        """`interval`: seconds from one start to the next; `timeout`: most seconds of a run."""
+        self._interval, self._timeout = interval, timeout
+        self._process: ChildProcess | None = None
+        self._data = b""
+        self._due = self._deadline = 0.0
+        self._cancelled = False
+
+    def poll(self, command: Sequence[str | Path], now: float, *, start: bool = True) -> ProgramOutput | None:
+        """
+        Return the output of a run once it has ended, else None; raise QueryFailed, once a run.
+
+        Starts `command` if none runs, the interval is over and `start` is true. `now`: monotonic seconds.
+        """
+        process = self._process
+        if process is None:
+            if start and now >= self._due:
+                self._start(command, now)
+            return None
+        code = process.child.poll()  # before its output is read, so that all of it is in the pipe
+        more = b"".join(process.stdout.chunks(MAX_READ + 1 - len(self._data)))
+        self._data += more
+        process.read_stderr()
+        if code is not None:
+            self.close()
+            how = f" ({exit_text(code)})" if code else ""
+            return None if self._cancelled else ProgramOutput(self._data, how + process.last_error())
+        if self._cancelled:
+            if now > self._deadline:
+                process.send(signal.SIGKILL)
+            return None
+        too_much = len(self._data) > MAX_READ
+        # A run that had filled the pipe was waiting for this reading.
+        if too_much or (now > self._deadline and len(more) < CHUNK // 2):
+            self._cancelled, self._deadline = True, now + GRACE
+            process.send(signal.SIGTERM)
+            name = Path(command[0]).name
+            raise QueryFailed(f"{name} {'printed too much' if too_much else f'gave no answer in {self._timeout:g} s'}")
+        return None
+
+    def run_now(self) -> None:
+        """Let the next run start without waiting for the interval."""
+        self._due = 0.0
+
+    def close(self) -> None:
+        """Kill the run, if any; safe to call twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end(signal.SIGKILL)
+
+    def _start(self, command: Sequence[str | Path], now: float) -> None:
+        self._data, self._cancelled = b"", False
+        self._due, self._deadline = now + self._interval, now + self._timeout
+        try:
+            self._process = ChildProcess(command)
+        except OSError as error:
+            raise QueryFailed(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error

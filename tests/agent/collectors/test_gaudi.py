@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors import gaudi
-from chipwatch.collectors.gaudi import GaudiCollector, header, number
+from chipwatch.collectors.gaudi import GaudiCollector, HlSmi, header, number
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host import supervised_process
 from chipwatch.host.gpu_metrics import FAMILY, plausible
@@ -99,12 +99,11 @@ class Bench:
     def take(self, *lines):
         """Return the values that the collector reads from lines, and the problems."""
         problems = []
-        collector = self.made()
-        for line in lines:
-            collector._take(line if isinstance(line, bytes) else line.encode(), 0.0, problems)
+        source = HlSmi(self.path, 5.0, lambda: 0.0)
+        source._take_lines([line if isinstance(line, bytes) else line.encode() for line in lines], 0.0, problems)
         rows = {
             index: sorted((metric.name, value) for metric, value in plausible(row).items())
-            for index, (_, _, row) in collector._rows.items()
+            for index, (_, _, row) in source._values.items()
         }
         return rows, problems
 

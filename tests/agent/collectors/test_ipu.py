@@ -5,22 +5,18 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from chipwatch.collectors.ipu import ATTRIBUTES, IpuCollector, parsed, values
+from chipwatch.collectors.ipu import ATTRIBUTES, IpuCollector, values
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.host import supervised_process
 from chipwatch.testing import check_collector
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/ipu"
 DEVICES = json.loads((FIXTURES / "get_devices.json").read_text())
 C600 = dict(re.findall(r"^  (.+?): (.*)$", (FIXTURES / "gc_info_c600.txt").read_text(), re.MULTILINE))
 AT = 1_800_000_000_000_000_000
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="gc-monitor is a shell script here")
 
 BUSY = [
     ("ipu.clock", 1300.0),
@@ -51,17 +47,10 @@ class gcipuinfo:
 """
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 class Bench:
     def __init__(self, folder, monkeypatch):
-        self.folder, self.monkeypatch, self.clock, self.collector = folder, monkeypatch, Clock(), None
-        self.file, self.path = folder / "devices.json", folder / "gc-monitor"
+        self.folder, self.monkeypatch, self.collector = folder, monkeypatch, None
+        self.file = folder / "devices.json"
 
     def library(self, devices):
         (self.folder / "gcipuinfo.py").write_text(DOUBLE.format(file=str(self.file)))
@@ -73,13 +62,8 @@ class Bench:
     def tells(self, devices):
         self.file.write_text(json.dumps(devices))
 
-    def program(self, body):
-        self.path.write_text(f"#!/bin/sh\n{body}\n")
-        self.path.chmod(0o755)
-        return self
-
     def open(self, **config):
-        self.collector = IpuCollector(IpuCollector.Config(**config), clock=self.clock)
+        self.collector = IpuCollector(IpuCollector.Config(**config))
         self.collector.open()
         return self
 
@@ -92,13 +76,6 @@ class Bench:
         except PartlyCollected as partly:
             problems = list(partly.problems)
         return found, problems
-
-
-def took(bench):
-    """Return the duration of a reading in seconds."""
-    begun = time.monotonic()
-    bench.tick()
-    return time.monotonic() - begun
 
 
 @pytest.fixture
@@ -223,162 +200,19 @@ def test_the_contract_is_kept(bench):
     assert len(check_collector(IpuCollector(IpuCollector.Config()))) == 3 * 24
 
 
-# -- the program ------------------------------------------------------------------------------------------------
+# -- without the library ----------------------------------------------------------------------------------------
 
 
-LAYOUTS = {
-    "a list": DEVICES,
-    "an object": {"devices": DEVICES},
-    "cards": {"version": 1, "cards": [{"serial": "0", "ipus": DEVICES[:2]}, {"serial": "1", "ipus": DEVICES[2:]}]},
-    "numbers as ids": [device | {"id": int(device["id"])} for device in DEVICES],
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("indent", [None, 2])
-def test_devices_are_found_anywhere_in_the_output_of_the_program(layout, indent):
-    text = json.dumps(LAYOUTS[layout], indent=indent).encode()
-    for before in (b"", b"warning: [x] is {old}\n", b"[notice]\n{\n"):
-        found = {device["id"]: read(device)[0] for device in parsed(before + text)}
-        assert found == EXPECTED
-
-
-def test_output_full_of_brackets_is_parsed_quickly():
-    with pytest.raises(ValueError, match="no device"):
-        parsed(b"[\n" * 1_000_000)
-
-
-@pytest.mark.parametrize("text", [b"", b"No devices", b"[]", b"{}", b"[1]", b'{"id": "0"}', b"[" * 100_000, b"\xff"])
-def test_output_without_a_device_is_refused(text):
-    with pytest.raises(ValueError, match="gc-monitor printed no device"):
-        parsed(text)
-
-
-def test_truncated_output_is_refused():
-    text = json.dumps(DEVICES).encode()
-    for end in range(len(text)):
-        with pytest.raises(ValueError, match="no device"):
-            parsed(text[:end])
-
-
-def test_the_first_run_is_awaited(bench):
-    bench.program(f"sleep 0.2; echo '{json.dumps(DEVICES)}'").open(path=bench.path)
-    assert bench.tick() == (EXPECTED, [])
-
-
-def test_a_program_that_hangs_is_awaited_until_the_limit(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.8)
-    bench.program("exec sleep 60").open(path=bench.path)
-    assert 0.7 < took(bench) < 10
-    assert bench.tick() == ({}, ["gc-monitor has printed nothing yet"])
-    assert min(took(bench) for _n in range(5)) < 0.5
-
-
-def test_a_reading_waits_for_less_than_the_interval(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
-    bench.program("exec sleep 60").open(path=bench.path, interval=0.2)
-    assert min(took(bench) for _n in range(3)) < 1.5
-    assert bench.tick() == ({}, [])
-
-
-def test_a_failed_first_run_ends_the_wait(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
-    bench.program("exit 5").open(path=bench.path, interval=60.0)
-    assert took(bench) < 20
-    assert bench.tick() == ({}, ["gc-monitor ended with 5; it is started again later"])
-
-
-def test_once_prints_values_that_arrive_after_a_while(bench, agent):
-    bench.program(f"sleep 0.5; echo '{json.dumps(DEVICES)}'")
-    config = bench.folder / "agent.toml"
-    config.write_text(f'collector = ["ipu"]\n[collectors.ipu]\npath = "{bench.path}"\n')
-    done = agent.run("--once", "--level", "all", "--format", "json", "--config", config)
-    assert done.returncode == 0
-    names = {(point["name"], point["dims"].get("ipu")) for point in map(json.loads, done.stdout.splitlines())}
-    assert {(name, index) for index, said in EXPECTED.items() for name, _ in said} <= names
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the pid is looked up in /proc")
-def test_close_does_not_wait_for_a_program_that_hangs_and_ends_it(bench, agent, until):
-    bench.program(f"echo $$ > {bench.folder}/pid; exec sleep 60")
-    config = bench.folder / "agent.toml"
-    config.write_text(f'collector = ["ipu"]\n[collectors.ipu]\npath = "{bench.path}"\n')
-    running = agent.start("--format", "json", "--config", config)
-    pid = until(lambda: (bench.folder / "pid").exists() and (bench.folder / "pid").read_text().strip())
-    code, seconds = running.stop()
-    assert code == 0
-    assert seconds < 2
-    until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
-
-
-def test_the_program_runs_every_ten_seconds_and_later_runs_are_not_awaited(bench, until):
-    text = json.dumps({"devices": DEVICES}, indent=1)
-    bench.program(f"echo \"$@\" >> {bench.path}.args; cat <<'END'\n{text}\nEND").open(path=bench.path)
-    assert until(lambda: bench.tick()[0]) == EXPECTED
-    assert bench.collector.describe() == f"{bench.path}, 3 devices"
-    bench.clock.now += 9.9
-    assert bench.tick() == (EXPECTED, [])
-    assert Path(f"{bench.path}.args").read_text() == "--json\n"
-    bench.clock.now += 0.1
-    until(lambda: bench.tick() and Path(f"{bench.path}.args").read_text() == "--json\n--json\n")
-    assert bench.tick() == (EXPECTED, [])
-
-
-def test_a_program_that_hangs_is_reported_and_delays_nothing(bench, until):
-    text = json.dumps(DEVICES)
-    bench.program(f"[ -e {bench.path}.hang ] && exec sleep 60; echo '{text}'").open(path=bench.path)
-    until(lambda: bench.tick()[0])
-    Path(f"{bench.path}.hang").touch()
-    bench.clock.now += 10
-    assert bench.tick() == (EXPECTED, [])
-    bench.clock.now += 20
-    assert bench.tick() == ({}, [])
-    bench.clock.now += 20
-    assert bench.tick() == ({}, ["gc-monitor prints nothing; it is started again later"])
-
-
-def test_the_output_of_a_failed_run_is_discarded(bench, until):
-    text = json.dumps(DEVICES, indent=1)
-    bench.program(f"[ -e {bench.path}.well ] || {{ printf '[\\n{{\\n'; exit 5; }}; cat <<'END'\n{text}\nEND").open(
-        path=bench.path
-    )
-    assert until(lambda: bench.tick()[1]) == ["gc-monitor ended with 5; it is started again later"]
-    Path(f"{bench.path}.well").touch()
-    bench.clock.now += 2
-    assert until(lambda: bench.tick()[0]) == EXPECTED
-
-
-def test_an_error_text_and_a_clean_end_are_reported(bench, until):
-    bench.program("echo 'No partition 7'").open(path=bench.path)
-    assert until(lambda: bench.tick()[1]) == ["gc-monitor printed no device: No partition N"]
-    assert bench.tick()[1] == ["gc-monitor printed no device: No partition N"], "as long as it lasts"
-
-
-def test_too_much_output_is_discarded_and_reported(bench):
-    bench.program("exec yes [").open(path=bench.path)
-    said = []
-    while not said:
-        said += bench.tick()[1]
-        assert sum(map(len, bench.collector._source._lines)) <= 4 << 20
-    assert said == ["gc-monitor printed more than 4 MiB, which are ignored"]
-
-
-# -- neither of both ----------------------------------------------------------------------------------------------------
-
-
-def test_missing_library_and_program_are_both_named(bench, monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Unavailable, match=r"no IPU: gcipuinfo: .*gcipuinfo.*; no gc-monitor: neither in PATH nor"):
+def test_a_missing_library_is_named_with_what_to_do(bench):
+    with pytest.raises(
+        Unavailable, match=r"no IPU: gcipuinfo: .*gcipuinfo.*; see that PYTHONPATH has the Poplar SDK's"
+    ):
         bench.open()
 
 
-def test_without_devices_in_the_library_the_program_is_used(bench, monkeypatch, until):
-    monkeypatch.setenv("PATH", f"{bench.folder}:{os.environ['PATH']}")
-    bench.program(f"echo '{json.dumps(DEVICES)}'").library([]).open()
-    assert until(lambda: bench.tick()[0]) == EXPECTED
-
-
-def test_a_program_that_cannot_be_run_is_unavailable(bench):
-    bench.path.write_text("no program")
-    with pytest.raises(Unavailable, match="gc-monitor cannot be started: Permission denied"):
-        bench.open(path=bench.path)
+def test_a_library_without_devices_is_unavailable_until_it_has_some(bench):
+    with pytest.raises(Unavailable, match="no IPU: gcipuinfo lists no device"):
+        bench.library([]).open()
+    bench.tells(DEVICES)
+    bench.open()
+    assert bench.tick() == (EXPECTED, [])

@@ -31,9 +31,7 @@ from chipwatch.collectors.process import (
 )
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
-from chipwatch.host.psutil_tree import PsutilTree
-from chipwatch.host.reaped import MAX_READINGS
+from chipwatch.host.process_tree import MAX_READINGS, ProcTree, PsutilTree, Stat, parse_stat
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.host import kubelet
-from chipwatch.host.allocations import KEPT, MAX_JOBS, Allocations
-from chipwatch.host.kubelet import Kubelet, KubeletFailed, PodDevice
+from chipwatch.host import allocations as kubelet
+from chipwatch.host.allocations import KEPT, MAX_JOBS, Allocations, Kubelet, KubeletFailed, PodDevice
 
 
 def field(number: int, *parts: bytes | str) -> bytes:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.load import seconds_since
 
-from chipwatch.host import pipe as limits
-from chipwatch.host.oneshot import OneShot, ProgramOutput, QueryFailed
+from chipwatch.host import supervised_process as limits
+from chipwatch.host.supervised_process import OneShot, ProgramOutput, QueryFailed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 

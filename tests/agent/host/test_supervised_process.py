@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from chipwatch.errors import Unavailable
 from chipwatch.host import supervised_process as module
-from chipwatch.host.pipe import CHUNK, MAX_LINE
-from chipwatch.host.supervised_process import SupervisedProcess, find_program, quoted
+from chipwatch.host.supervised_process import CHUNK, MAX_LINE, LineSplitter, SupervisedProcess, find_program, quoted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 
@@ -26,10 +25,10 @@ class Tool:
         self.path, self.log = folder / "tool", folder / "log"
         self.child = None
 
-    def make(self, body, *, timeout=15.0, interval=None):
+    def make(self, body, *, timeout=15.0):
         self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
         self.path.chmod(0o755)
-        self.child = SupervisedProcess([self.path, "-x"], timeout=timeout, interval=interval)
+        self.child = SupervisedProcess([self.path, "-x"], timeout=timeout)
         return self.child
 
     def starts(self):
@@ -218,20 +217,6 @@ def test_a_program_that_ignores_sigterm_does_not_outlive_the_agent(tool, until):
     assert until(lambda: gone(int(ran.stdout)))
 
 
-def test_a_program_with_an_interval_runs_again_after_it(tool, until):
-    child = tool.make("printf 'a\\nb'", interval=10.0)
-    child.start(100.0)
-    lines = []
-    until(lambda: lines.extend(child.lines(100.5)) or child.finished)
-    assert lines == [b"a", b"b"]
-    assert child.lines(109.9) == []
-    assert not child.finished
-    assert child.problems() == []
-    assert tool.starts() == 1
-    assert gather(child, until, 2, 110.0) == [b"a", b"b"]
-    assert tool.starts() == 2
-
-
 def test_an_unfinished_line_of_a_continuous_program_is_dropped(tool, until):
     child = tool.make("printf 'a\\n12'")
     child.start(0.0)
@@ -283,3 +268,10 @@ def test_a_program_is_found_in_the_path_or_at_a_known_place(tmp_path, monkeypatc
 def test_foreign_text_is_quoted_on_one_line_and_without_numbers():
     assert quoted(b"pid 12:\n\x1b[31m  0x7f \xff") == "pid N: [Nm NxNf \ufffd"
     assert len(quoted(b"x" * 10_000)) == 120
+
+
+def test_a_line_of_exactly_the_largest_size_is_kept_and_a_longer_one_skipped():
+    reports, line = [], b"x" * (1 << 20)
+    splitter = LineSplitter(reports.append, len(line))
+    assert list(splitter.split(line + b"\n" + line + b"y\nnext\n")) == [line, b"next"]
+    assert reports == ["a line above 1 MiB was skipped"]

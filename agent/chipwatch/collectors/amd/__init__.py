@@ -9,32 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chipwatch.collector import Collector
-from chipwatch.collectors.amd.card import AmdCard, find
-from chipwatch.collectors.amd.metrics import METRICS, CardPoints, Readings
-from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.collectors.amd.card import METRICS, AmdCard, find
+from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import Device, DeviceProcess
-from chipwatch.host.drm import SECOND, Cards
-from chipwatch.host.oneshot import QueryFailed
-from chipwatch.host.pace import SLOW, Pace
+from chipwatch.extensions import DeviceProcess
+from chipwatch.host.drm import SECOND, CardCollector, CardReadings, Cards, CardTool
+from chipwatch.host.gpu_metrics import GpuPoints, Readings
+from chipwatch.host.supervised_process import QueryFailed
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.amd.gaps import Gaps
-    from chipwatch.collectors.amd.library import AmdSmiLibrary
-    from chipwatch.collectors.amd.share import AmdShare
-    from chipwatch.collectors.amd.tools import CardReadings, Program
+    from chipwatch.collectors.amd.tools import Gaps
 
 
-class AmdCollector(Collector):
+class AmdCollector(CardCollector[AmdCard]):
     """
     Reads every card that amdgpu drives from files that are kept open; does not wake a card that sleeps.
 
-    Values that sysfs lacks are read, without waiting, by the library amdsmi, then amd-smi, then rocm-smi.
+    Values that sysfs lacks are read, without waiting, by amd-smi, then rocm-smi.
     `gpu` is the kernel's number of the card (/sys/class/drm/cardN), which no card of another vendor has.
 
-    Where the kernel has a driver and no card, the first of the three that finds a card is used; `gpu` is then the
-    tool's own number.
+    Where the kernel has a driver and no card, the first of these that finds a card is used; `gpu` is then the tool's
+    own number.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -57,24 +52,19 @@ class AmdCollector(Collector):
         """Where the host's / is mounted; filled from --root."""
 
     metrics = METRICS
-    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
-        self._config, self._clock = config, time.monotonic_ns
-        self._cards = Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level))
-        self._slow = Pace(SLOW)
-        self._tool: AmdSmiLibrary | Program | None = None
-        self._library: AmdSmiLibrary | None = None
+        super().__init__(Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level)))
+        self._config = config
+        self._tool: CardTool | None = None
         self._gaps: Gaps | None = None
-        self._points: dict[str, CardPoints] = {}
+        self._points: dict[str, GpuPoints] = {}
         self._slots: dict[str, str] = {}
         self._answer: CardReadings | None = None
-        self._share: AmdShare | None = None
 
     def open(self) -> None:
-        self.close()
-        config, self._slow = self._config, Pace(SLOW)
-        self._cards.search(self._clock(), force=True)
+        super().open()
+        config = self._config
         if not self._cards:
             self._find_tool()
         elif config.pid is not None:
@@ -84,7 +74,7 @@ class AmdCollector(Collector):
                 self._share = AmdShare(config, config.pid)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        return self._from_tool(at) if self._tool else self._from_sysfs(at)
+        return self._from_tool(at) if self._tool else super().collect(at)
 
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes that compute on the cards, by KFD; None without it."""
@@ -98,9 +88,6 @@ class AmdCollector(Collector):
         used_on = ((card.dims, sizes_on.get(card.slot, {})) for card in self._cards.values())
         return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
-    def devices(self) -> Iterable[Device]:
-        return self._cards.devices()
-
     def describe(self) -> str:
         if self._tool:
             return f"{len(self._points)} GPUs, {self._tool}"
@@ -109,54 +96,24 @@ class AmdCollector(Collector):
         return f"{len(self._cards)} GPUs, {self._config.sys}{tools}{f', {asleep} asleep' if asleep else ''}"
 
     def close(self) -> None:
-        self._cards.close()
+        super().close()
         for tool in (self._tool, self._gaps):
             if tool:
                 tool.close()
-        self._tool = self._gaps = self._share = self._answer = None
+        self._tool = self._gaps = self._answer = None
         self._points, self._slots = {}, {}
 
-    def _from_sysfs(self, at: int) -> Iterable[Datapoint]:
-        now = self._clock()
-        self._cards.search(now)
-        slow = self._slow.is_due(now / SECOND)
-        problems: list[str] = []
-        awake: list[tuple[AmdCard, Readings]] = []
-        for card in self._cards.values():
-            readings = card.read(slow=slow)
-            if readings is not None:
-                awake.append((card, readings))
-                problems += card.problems.values()
-        from_tools = self._fill_gaps(now / SECOND)
-        for card, readings in awake:
-            card.complete(readings, from_tools.get(card.slot, {}))
-            yield from card.points.make(at, readings)
-        if self._gaps:
-            problems += self._gaps.problems
-        if slow and self._share:
-            yield from self._share.points(at, self._cards.values())
-        if problems:
-            raise PartlyCollected(problems)
-
-    def _fill_gaps(self, now: float) -> Mapping[str, Readings]:
-        """Return new readings of the tools; no tool is started while a card sleeps, because it would wake the card."""
+    def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, Readings]:
         cards = self._cards.values()
         asleep = any(card.suspended for card in cards)
         missing = {card.slot: card.gaps for card in cards if card.gaps and card.slot and not asleep}
         if self._gaps is None:
             if not missing:
                 return {}
-            from chipwatch.collectors.amd.gaps import Gaps  # noqa: PLC0415  only where something is missing
+            from chipwatch.collectors.amd.tools import Gaps  # noqa: PLC0415  only where something is missing
 
-            self._gaps = Gaps(self._config, self._get_library())
-        return self._gaps.fill(missing, now)
-
-    def _get_library(self) -> AmdSmiLibrary:
-        """Return the one instance of the library: a call that hangs costs one thread, not one per `open`."""
-        from chipwatch.collectors.amd.library import AmdSmiLibrary  # noqa: PLC0415  only where it is needed
-
-        self._library = self._library or AmdSmiLibrary(self._config)
-        return self._library
+            self._gaps = Gaps(self._config)
+        return self._gaps.fill(missing, now, problems)
 
     def _find_tool(self) -> None:
         """Use the first tool that finds a card; raise Unavailable."""
@@ -167,9 +124,8 @@ class AmdCollector(Collector):
             raise Unavailable(f"{where}; {', '.join(map(str, signs))} are absent")
         from chipwatch.collectors.amd.tools import find_programs  # noqa: PLC0415  only where they are needed
 
-        tools: list[AmdSmiLibrary | Program] = [self._get_library(), *find_programs(config)]
         errors = []
-        for tool in tools:
+        for tool in find_programs(config):
             try:
                 while (answer := tool.poll(time.monotonic())) is None:
                     time.sleep(0.01)
@@ -179,7 +135,7 @@ class AmdCollector(Collector):
             else:
                 self._tool, self._answer = tool, answer
                 return
-        raise Unavailable(f"{where}; {'; '.join(errors)}; programs found: {len(tools) - 1}")
+        raise Unavailable(f"{where}; {'; '.join(errors) or 'neither amd-smi nor rocm-smi is installed'}")
 
     def _from_tool(self, at: int) -> Iterable[Datapoint]:
         """Yield each answer of the tool once."""
@@ -190,5 +146,5 @@ class AmdCollector(Collector):
         except QueryFailed as error:
             raise PartlyCollected([str(error)]) from None
         for index, readings in (answer or {}).items():
-            points = self._points.setdefault(index, CardPoints(Dimensions(gpu=index)))
+            points = self._points.setdefault(index, GpuPoints(Dimensions(gpu=index)))
             yield from (point for point in points.make(at, readings) if point.metric.level <= self.level)

@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collectors.amd.metrics import COUNTERS, HOTSPOT, CardPoints, Readings
-from chipwatch.datapoint import Level, Metric
+from chipwatch.datapoint import Level, Metric, gauge
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import CardFiles, cards
+from chipwatch.host.gpu_metrics import COUNTERS, Readings
 from chipwatch.host.procfs import KeptFile, text
 
+HOTSPOT: Final = gauge(
+    "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", Level.DETAILED, gpu_metrics.KEYS
+)
+METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT)
 AMD: Final = "0x1002"
 EXPECTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})
 """Errors of amdgpu where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
@@ -78,7 +82,6 @@ class AmdCard(CardFiles):
     def __init__(self, index: str, device: Path, level: Level) -> None:
         """Open the files of `level`; raise LookupError if there is none."""
         super().__init__(index, device)
-        self.points = CardPoints(self.dims)
         self.total: float | None = None
         """Bytes of memory as last read, or None."""
         self.gaps: frozenset[Metric] = frozenset()
@@ -95,7 +98,7 @@ class AmdCard(CardFiles):
         self._ras = self.kept(device / "ras/umc_err_count")
         table = self.kept(device / "gpu_metrics")
         self._table = table if level >= gpu_metrics.ENERGY.level else None
-        self.suspended = not self.begin()
+        self.begin()
         form = self.data(table) if table and not self.suspended else None
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
         """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
@@ -104,10 +107,9 @@ class AmdCard(CardFiles):
             self._wanted -= VRAM  # a tool would return only the part that is VRAM
             self._gtt = [(file, metric) for name, metric in GTT if (file := self.kept(device / name))]
 
-    def read(self, *, slow: bool) -> Readings | None:
-        """Return the current readings, with counters if `slow`; None while the card sleeps."""
-        self.suspended = not self.begin()
-        if self.suspended:
+    def read(self, now: int, *, slow: bool) -> Readings | None:
+        del now
+        if not self.begin():
             return None
         readings: Readings = {}
         for file, metric, factor in self._files:
@@ -128,12 +130,15 @@ class AmdCard(CardFiles):
         self._compare(readings if answered else None, slow=slow)
         return readings
 
-    def complete(self, readings: Readings, from_tool: Readings) -> None:
+    def complete(self, readings: Readings, from_tool: Readings) -> Readings:
         """Fill gaps with the readings of a tool; keep the total memory once it is known."""
         readings |= {metric: value for metric, value in from_tool.items() if metric in self.gaps}
         self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
         if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:
             readings[gpu_metrics.MEMORY_TOTAL] = self.total
+        if not (readings.get(gpu_metrics.POWER) or readings.get(gpu_metrics.POWER_LIMIT)):
+            readings.pop(gpu_metrics.POWER, None)  # 0 of the second die of a package, which has no limit
+        return readings
 
     def _compare(self, readings: Readings | None, *, slow: bool) -> None:
         """Find the missing metrics; none if no file could be read: the card is in a reset, or falls asleep."""

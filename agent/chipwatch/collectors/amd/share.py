@@ -40,7 +40,6 @@ class AmdShare(TreeClients):
         self._sys, self._slots = config.sys, find_slots(config.sys)
 
     def points(self, at: int, cards: Iterable[AmdCard]) -> Iterator[Datapoint]:
-        """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
         used_by = computing(self._sys, self._slots, self.pids)
         for card in cards:

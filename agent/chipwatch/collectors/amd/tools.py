@@ -1,4 +1,4 @@
-"""AMD's own programs, run at intervals for values that sysfs lacks."""
+"""AMD's own programs, run at intervals for values that sysfs lacks; cards are matched by PCI address."""
 
 from __future__ import annotations
 
@@ -6,24 +6,43 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from chipwatch.collectors.amd.metrics import HOTSPOT, Readings, number
+from chipwatch.collectors.amd.card import HOTSPOT
 from chipwatch.datapoint import Metric
 from chipwatch.host import gpu_metrics
-from chipwatch.host.oneshot import OneShot, QueryFailed
-from chipwatch.host.supervised_process import quoted
+from chipwatch.host.drm import CardReadings, CardTool
+from chipwatch.host.gpu_metrics import Readings
+from chipwatch.host.pace import HOUR, Backoff
+from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 if TYPE_CHECKING:
     from chipwatch.collectors.amd import AmdCollector
 
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 MIB: Final = 1 << 20
-T = TypeVar("T")
-CardReadings = Mapping[str, Readings]
-"""Readings by the tool's own number of the card."""
+TOO_LARGE: Final = 2**63
+"""No true value is as large."""
+Gap = tuple[str, Metric]
+"""PCI address of a card, and a metric that sysfs lacks."""
+
+
+def number(value: object, unit: str | None = None) -> float | None:
+    """
+    Return the number in a tool's output, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
+
+    None for `N/A` in any spelling, and for a number with text around it other than parentheses and `unit`.
+    """
+    if isinstance(value, dict):
+        given = value.get("unit")
+        return None if unit and isinstance(given, str) and given.lower() != unit else number(value.get("value"))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < TOO_LARGE else None
+    if not isinstance(value, str) or not (found := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%]*)\)?", value.lower())):
+        return None
+    return number(float(found[1])) if found[2] in ("", unit) else None
 
 
 def parse_json(data: bytes) -> Any:
@@ -72,7 +91,7 @@ def amd_smi(data: bytes) -> CardReadings:
                 value = value.get(key) if isinstance(value, dict) else None
             if (found := number(value, unit or None)) is not None:
                 readings[metric] = found * factor
-    return not_empty(cards)
+    return cards
 
 
 def _amd_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -113,7 +132,7 @@ def rocm_smi(data: bytes) -> CardReadings:
             for key, value in row.items():
                 if re.fullmatch(pattern, key) and (found := number(value, unit)) is not None:
                     readings[metric] = found * factor
-    return not_empty(cards)
+    return cards
 
 
 def _rocm_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -130,74 +149,81 @@ def pci_addresses(data: bytes) -> Mapping[str, str]:
     return {n: slot.lower() if isinstance(slot, str) and SLOT.fullmatch(slot) else "" for n, slot in slots.items()}
 
 
-def not_empty(cards: Mapping[str, T]) -> Mapping[str, T]:
-    """Return `cards`; raise QueryFailed if none has a value."""
-    if not any(cards.values()):
-        raise QueryFailed("reported no GPU")
-    return cards
-
-
-class Program:
-    """One of AMD's programs, run at intervals."""
-
-    def __init__(
-        self,
-        config: AmdCollector.Config,
-        command: Sequence[str],
-        parse: Callable[[bytes], CardReadings],
-        listing: Sequence[str] = (),
-    ) -> None:
-        """`parse` reads the output; `listing`: a command that lists PCI addresses if the output lacks them."""
-        self._command, self._parse, self._listing = command, parse, listing
-        self._oneshot = OneShot(config.tool_interval, config.tool_timeout)
-        self.slots: Mapping[str, str] = {}
-        """PCI addresses, "" where unknown, by the tool's number of the card, as of the last answer."""
-
-    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
-        """
-        Return each answer once, else None, without waiting; start a query if one is due and `start`.
-
-        `now` in monotonic seconds; raises QueryFailed.
-        """
-        listing = () if self.slots else self._listing
-        answer = self._oneshot.poll(listing or self._command, now, start=start)
-        if answer is None:
-            return None
-        try:
-            if not listing:
-                return self._readings(answer.data)
-            self.slots = not_empty(pci_addresses(answer.data))
-        except QueryFailed as error:
-            raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
-        self._oneshot.run_now()
-        return None
-
-    def close(self) -> None:
-        """End the program if it runs."""
-        self._oneshot.close()
-
-    def __str__(self) -> str:
-        return " ".join(self._command)
-
-    def _readings(self, data: bytes) -> CardReadings:
-        """Return the readings if their PCI addresses are known; raise QueryFailed."""
-        cards = self._parse(data)
-        if not self._listing:
-            self.slots = pci_addresses(data)
-        elif cards.keys() != self.slots.keys():  # a card has gone: the others may have new numbers
-            self.slots = {}
-            raise QueryFailed("reported other GPUs than it listed before")
-        return cards
-
-
-def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Iterator[Program]:
+def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Iterator[CardTool]:
     """
     Yield the programs that are there, best first; an old one may precede ROCm's own in $PATH.
 
     `listed`: PCI addresses are needed.
     """
     where = config.path or os.pathsep.join(["/opt/rocm/bin", os.environ.get("PATH", os.defpath)])
+    oneshot = partial(OneShot, config.tool_interval, config.tool_timeout)
     if smi := shutil.which("amd-smi", path=where):
-        yield Program(config, [smi, "metric", "--json"], amd_smi, [smi, "list", "--json"] if listed else ())
+        listing = [smi, "list", "--json"] if listed else []
+        yield CardTool([smi, "metric", "--json"], amd_smi, listing, pci_addresses, oneshot())
     if smi := shutil.which("rocm-smi", path=where):
-        yield Program(config, [smi, "-a", "--showmeminfo", "vram", "--json"], rocm_smi)
+        yield CardTool([smi, "-a", "--showmeminfo", "vram", "--json"], rocm_smi, (), pci_addresses, oneshot())
+
+
+class GapSource:
+    """One tool, and the metrics that it lacks."""
+
+    def __init__(self, tool: CardTool, interval: float) -> None:
+        """`interval`: seconds between two runs of the tool."""
+        self.tool, self._backoff = tool, Backoff(2 * interval)
+        self._lacks: dict[Gap, float] = {}
+        self.useful = False
+        """True once it has filled a gap."""
+
+    def fillable(self, gaps: Iterable[Gap], now: float) -> set[Gap]:
+        """Return the gaps that the tool may be able to fill."""
+        return {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if self._backoff.allows(now) else set()
+
+    def poll(self, gaps: set[Gap], now: float) -> Mapping[Gap, float]:
+        """Return the values of gaps if there is an answer; start a query if there are gaps; raise QueryFailed."""
+        try:
+            cards = self.tool.poll(now, start=bool(gaps))
+        except QueryFailed:
+            self._backoff.fail(now)
+            raise
+        if cards is None:
+            return {}
+        self._backoff.succeed()
+        by_slot = self.tool.by_slot(cards)
+        filled = {(slot, metric): by_slot[slot][metric] for slot, metric in gaps if metric in by_slot.get(slot, ())}
+        self.useful = self.useful or bool(filled)
+        self._lacks |= dict.fromkeys(gaps - filled.keys(), now + HOUR)
+        return filled
+
+
+class Gaps:
+    """
+    Fills gaps from amd-smi, then rocm-smi, which is asked for what the first lacks.
+
+    No tool is started while nothing is missing, and no call waits. A metric that a tool lacked is requested again in an
+    hour, and a tool that fails is retried with back-off: a card that has no such sensor costs little.
+    """
+
+    def __init__(self, config: AmdCollector.Config) -> None:
+        self._sources = [GapSource(tool, config.tool_interval) for tool in find_programs(config, listed=True)]
+
+    def fill(self, missing: Mapping[str, Iterable[Metric]], now: float, problems: list[str]) -> Mapping[str, Readings]:
+        """Return new readings of the `missing` metrics, both by PCI address; `now` in monotonic s."""
+        gaps = {(slot, metric) for slot, metrics in missing.items() for metric in metrics}
+        readings: dict[str, Readings] = {}
+        for source in self._sources:
+            fillable = source.fillable(gaps, now)
+            gaps -= fillable
+            try:
+                for (slot, metric), value in source.poll(fillable, now).items():
+                    readings.setdefault(slot, {})[metric] = value
+            except QueryFailed as error:
+                problems.append(str(error))
+        return readings
+
+    def close(self) -> None:
+        """Release the tools."""
+        for source in self._sources:
+            source.tool.close()
+
+    def __str__(self) -> str:
+        return ", ".join(str(source.tool) for source in self._sources if source.useful)

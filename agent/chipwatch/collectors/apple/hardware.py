@@ -8,7 +8,6 @@ that it calls.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,12 +16,12 @@ from itertools import chain, repeat
 from typing import Final
 
 from chipwatch.collectors.apple.foundation import Foundation, Libraries
-from chipwatch.collectors.apple.registry import Registry
+from chipwatch.collectors.apple.registry import Registry, Smc
 from chipwatch.collectors.apple.report import STATES, Report
-from chipwatch.collectors.apple.smc import Smc
 from chipwatch.collectors.apple.source import FIRST_PERIOD, Values, valid
 from chipwatch.errors import Unavailable
 from chipwatch.host.gpu_metrics import MEMORY_USED, TEMPERATURE, UTILIZATION
+from chipwatch.host.records import print_records
 
 STATISTICS: Final = "Device Utilization %", "In use system memory"
 
@@ -74,10 +73,7 @@ class AppleHardware:
 
 def main(*paths: str) -> None:
     """Print records for the agent; the last argument of the program is the period (s)."""
-    with suppress(OSError):  # the agent no longer reads
-        for record in records(Libraries(*paths), float(sys.argv[-1])):
-            sys.stdout.write(json.dumps(record) + "\n")
-            sys.stdout.flush()
+    print_records(records(Libraries(*paths), float(sys.argv[-1])))
 
 
 def records(libraries: Libraries, period: float) -> Iterator[dict[str, object]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from chipwatch.datapoint import Metric
 from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
-from chipwatch.host.records import MAX_AGE, ChildReader, RecordSource, decode, own_program
-from chipwatch.host.supervised_process import STARTUP_WAIT, SupervisedProcess
+from chipwatch.host.records import ChildReader, RecordSource, decode, own_program
+from chipwatch.host.supervised_process import STARTUP, OneShot, QueryFailed
 
 FIRST_PERIOD: Final = 0.5
 """Seconds over which the first means are computed."""
@@ -30,11 +32,11 @@ class Macmon(RecordSource[Metric, float]):
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
         super().__init__(self._command(path, max(1.0, interval)), interval, clock)
+        self._early: OneShot | None = None
         self.description = f"{path} every {self.period:g} s"
         if self.period > 2 * FIRST_PERIOD:
-            command = self._command(path, FIRST_PERIOD, "--samples", "1")  # since macmon 0.4.2
-            timeout, interval = MAX_AGE * FIRST_PERIOD, MAX_AGE * STARTUP_WAIT
-            self._processes.append(SupervisedProcess(command, timeout=timeout, interval=interval))
+            self._early = OneShot(math.inf, STARTUP)
+        self._early_command = self._command(path, FIRST_PERIOD, "--samples", "1")  # since macmon 0.4.2
 
     @staticmethod
     def _command(path: Path, period: float, *more: str) -> list[str | Path]:
@@ -46,10 +48,24 @@ class Macmon(RecordSource[Metric, float]):
 
     def _listen(self, problems: list[str]) -> bool:
         ready = super()._listen(problems)
-        first = self._processes[-1]
-        if len(self._processes) > 1 and (self._values or first.finished or first.failures):
-            self._processes.pop().close()
-        return ready
+        if self._values:
+            self._close_early()
+        elif self._early and not self._closed:
+            with suppress(QueryFailed):
+                now = self._clock()
+                if output := self._early.poll(self._early_command, now):
+                    self._take_lines(output.data.splitlines(), now, problems)
+                    self._close_early()
+        return ready or bool(self._values)
+
+    def close(self) -> None:
+        super().close()
+        self._close_early()
+
+    def _close_early(self) -> None:
+        early, self._early = self._early, None
+        if early:
+            early.close()
 
 
 class HardwareReader(ChildReader[Metric, float]):

@@ -2,18 +2,133 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.hardware import memory, pcie, processor, sensors
-from chipwatch.datapoint import Datapoint, Level
+from chipwatch.collectors.hardware import pcie, processor
+from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.errors import Unavailable
+from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Clock, Pace
+from chipwatch.host.procfs import number, read_small, text
+
+KEYS: Final = ("chip", "sensor", "label")
+CPU: Final = gauge("cpu.temperature", "Cel", "Temperature of the hottest sensor of the CPUs.")
+TEMPERATURE: Final = gauge("host.temperature", "Cel", "Temperature of a sensor of the host.", Level.DETAILED, KEYS)
+FAN: Final = gauge("host.fan.speed", "{rpm}", "Speed of a fan of the host.", Level.DETAILED, KEYS)
+CPU_CHIPS: Final = frozenset({"coretemp", "cpu_thermal", "k10temp", "via_cputemp", "zenpower"})
+"""The drivers of the sensors in CPUs, by the file `name`."""
+INPUT: Final = re.compile(r"((temp|fan)\d+)_input")
+MEMORY_ERRORS: Final = counter("memory.errors", "{error}", "Errors of the memory, all controllers.", dims=("kind",))
+OF_DIMM: Final = counter(
+    "memory.dimm.errors", "{error}", "Errors of one memory module.", Level.DETAILED, ("controller", "dimm", "kind")
+)
+KINDS: Final = {"corrected": "ce", "uncorrected": "ue"}
+
+
+class _Sensor(NamedTuple):
+    """One file with a value of `metric` times 1 / `factor`."""
+
+    path: Path
+    metric: Metric
+    factor: int
+    dims: Dimensions
+    is_cpu: bool
+
+
+class Sensors:
+    """Temperatures and fans, from hwmon (Documentation/hwmon/sysfs-interface.rst); at Level.BASIC only the CPUs'."""
+
+    def __init__(self, sys: Path, level: Level) -> None:
+        """Find the sensors under `sys`."""
+        chips = sorted((sys / "class/hwmon").glob("hwmon*"))
+        names = {chip: _chip_name(chip) for chip in chips}
+        often = {name for name, count in Counter(names.values()).items() if count > 1}
+        names |= {chip: f"{name}_{text(chip / 'name')}" for chip, name in names.items() if name in often}
+        sensors = [sensor for chip in chips for sensor in _sensors(chip, names[chip])]
+        self._sensors = [sensor for sensor in sensors if level >= Level.DETAILED or sensor.is_cpu]
+        self._level = level
+
+    def __len__(self) -> int:
+        return len(self._sensors)
+
+    def points(self, at: int) -> Iterator[Datapoint]:
+        """Yield the values; a sensor that cannot be read is left out."""
+        hottest = []
+        for path, metric, factor, dims, is_cpu in self._sensors:
+            try:
+                value = int(read_small(path)) / factor
+            except (OSError, ValueError, ArithmeticError):  # the chip has no value at present
+                continue
+            if is_cpu and metric is TEMPERATURE:
+                hottest.append(value)
+            if self._level >= Level.DETAILED:
+                yield metric.point(at, value, dims)
+        if hottest:
+            yield CPU.point(at, max(hottest))
+
+
+def _sensors(chip: Path, name: str) -> Iterator[_Sensor]:
+    is_cpu = text(chip / "name") in CPU_CHIPS
+    folder = chip if any(chip.glob("*_input")) else chip / "device"  # where drivers had the files before Linux 3.15
+    for path in sorted(folder.glob("*_input")):
+        if match := INPUT.fullmatch(path.name):
+            label = text(folder / f"{match[1]}_label") or match[1]
+            dims = Dimensions(chip=name, sensor=match[1], label=label)
+            metric, factor = (TEMPERATURE, 1000) if match[2] == "temp" else (FAN, 1)
+            yield _Sensor(path, metric, factor, dims, is_cpu)
+
+
+def _chip_name(chip: Path) -> str:
+    """Return a name that outlives a restart, as node_exporter makes it of the device and the folder above it."""
+    device = chip / "device"
+    parts = device.resolve().parts[-2:] if device.exists() else (text(chip / "name") or chip.name,)
+    words = (re.sub(r"[^a-z0-9:_]", "_", part.lower()).strip("_") for part in parts)
+    return "_".join(word for word in words if word)
+
+
+class Memory:
+    """Errors of the memory controllers and their modules, from EDAC: Documentation/admin-guide/RAS of Linux."""
+
+    def __init__(self, sys: Path, level: Level, kept: LastValues) -> None:
+        """Find the controllers under `sys`; an earlier run `kept` their counters."""
+        self._controllers = sorted((sys / "devices/system/edac/mc").glob("mc[0-9]*"))
+        self._counters, self._kept = Counters(), kept
+        self._dimms = [] if level < Level.DETAILED else list(self._find())
+
+    def _find(self) -> Iterator[tuple[Path, Dimensions, Counters]]:
+        """Yield the files with the errors of a module, their dimensions and counters."""
+        for controller in self._controllers:
+            folders = sorted(path for glob in ("dimm[0-9]*", "rank[0-9]*") for path in controller.glob(glob))
+            labels = Counter(text(folder / "dimm_label") for folder in folders)
+            for folder in folders:
+                label = text(folder / "dimm_label")
+                counters = Counters(kept=self._kept, device=folder)
+                name = label if label and labels[label] == 1 else folder.name
+                for kind, short in KINDS.items():
+                    dims = Dimensions(controller=controller.name, dimm=name, kind=kind)
+                    yield folder / f"dimm_{short}_count", dims, counters
+
+    def __len__(self) -> int:
+        return len(self._controllers)
+
+    def points(self, at: int) -> Iterator[Datapoint]:
+        """Yield the sums, then the counts of the modules."""
+        for kind, short in KINDS.items():
+            counts = {path.name: number(path / f"{short}_count") for path in self._controllers}
+            if readable := {name: count for name, count in counts.items() if count is not None}:
+                yield self._counters.total(MEMORY_ERRORS, at, readable, Dimensions(kind=kind))
+        for path, dims, counters in self._dimms:
+            if (count := number(path)) is not None:
+                yield counters.point(OF_DIMM, at, count, dims)
 
 
 class HardwareCollector(Collector):
@@ -28,7 +143,7 @@ class HardwareCollector(Collector):
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
 
-    metrics = (*sensors.METRICS, *processor.METRICS, *memory.METRICS, *pcie.METRICS)
+    metrics = (CPU, TEMPERATURE, FAN, MEMORY_ERRORS, OF_DIMM, *processor.METRICS, *pcie.METRICS)
     level: Level = Level.ALL
     state: Path | None = None
 
@@ -46,9 +161,9 @@ class HardwareCollector(Collector):
         self.close()
         folder, kept = self._config.sys, LastValues(self.state, "hardware", self._config.proc)
         parts: dict[str, _Part] = {
-            "sensor": sensors.Sensors(folder, self.level),
+            "sensor": Sensors(folder, self.level),
             "CPU package": processor.Throttling(folder, kept),
-            "memory controller": memory.Memory(folder, self.level, kept),
+            "memory controller": Memory(folder, self.level, kept),
             "PCIe device": pcie.Pcie(folder, self.level, kept),
         }
         if self.level >= Level.DETAILED:
@@ -76,4 +191,4 @@ class HardwareCollector(Collector):
             self._kept.close()
 
 
-_Part = sensors.Sensors | processor.Throttling | processor.Energy | memory.Memory | pcie.Pcie
+_Part = Sensors | processor.Throttling | processor.Energy | Memory | pcie.Pcie

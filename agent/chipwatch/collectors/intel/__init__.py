@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from chipwatch.collector import Collector
-from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, Readings, parse_client
-from chipwatch.datapoint import Datapoint, Level
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import Device, DeviceProcess
+from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, parse_client
+from chipwatch.errors import Unavailable
+from chipwatch.extensions import DeviceProcess
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import SECOND, Cards, cards, clients
-from chipwatch.host.oneshot import QueryFailed
+from chipwatch.host.drm import CardCollector, Cards, CardTool, cards, clients
 from chipwatch.host.open_devices import OpenDevices
-from chipwatch.host.pace import SLOW, Pace
-
-if TYPE_CHECKING:
-    from chipwatch.collectors.intel.xpu_smi import XpuSmi
+from chipwatch.host.supervised_process import QueryFailed
 
 
-class IntelCollector(Collector):
+class IntelCollector(CardCollector[IntelCard]):
     """
     Reads every Intel card from files that are kept open; does not wake a card that sleeps.
 
@@ -55,52 +47,37 @@ class IntelCollector(Collector):
         gpu_metrics.ENERGY, gpu_metrics.CLOCK_GRAPHICS, gpu_metrics.PROCESS_MEMORY_USED,
         gpu_metrics.PROCESS_UTILIZATION,
     )  # fmt: skip
-    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
-        self._config, self._clock = config, time.monotonic_ns
-        self._cards = Cards(lambda: cards(config.sys, INTEL), IntelCard)
-        self._xpu: XpuSmi | None = None
-        self._share: IntelShare | None = None
-        self._slow = Pace(SLOW)
+        super().__init__(Cards(lambda: cards(config.sys, INTEL), IntelCard))
+        self._config = config
+        self._xpu: CardTool | None = None
         self._open: OpenDevices | None = None
 
     def open(self) -> None:
-        self.close()
-        config, self._slow = self._config, Pace(SLOW)
-        self._cards.search(self._clock(), force=True)
+        super().open()
+        config = self._config
         if not self._cards:
             raise Unavailable(f"no Intel card with sensors in {config.sys / 'class/drm'}")
         from shutil import which  # noqa: PLC0415  # 0.6 MB, only where there is a card
 
         if program := which("xpu-smi", path=config.path):
-            from chipwatch.collectors.intel.xpu_smi import XpuSmi  # noqa: PLC0415  only where it is installed
+            from chipwatch.collectors.intel.xpu_smi import xpu_smi  # noqa: PLC0415  only where it is installed
 
-            self._xpu = XpuSmi(program, config.tool_interval, config.tool_timeout)
+            self._xpu = xpu_smi(program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._share = IntelShare(config, config.pid, parse_client)
 
-    def collect(self, at: int) -> Iterable[Datapoint]:
-        now = self._clock()
-        self._cards.search(now)
-        awake = [card for card in self._cards.values() if card.begin()]
-        problems: list[str] = []
-        from_tool: Mapping[str, Readings] = {}
-        if self._xpu:
-            try:
-                from_tool = self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards))
-            except QueryFailed as error:
-                problems.append(str(error))
-        for card in awake:
-            # A counter comes from one source only: another one may have begun at another moment.
-            readings = card.complete(card.read(self._clock()), from_tool.get(card.slot, {}))
-            yield from (point for point in card.points(at, readings) if point.metric.level <= self.level)
-            problems += card.problems.values()
-        if self._share and self._slow.is_due(now / SECOND):
-            yield from self._share.points(at, self._cards.values())
-        if problems:
-            raise PartlyCollected(problems)
+    def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, gpu_metrics.Readings]:
+        if not self._xpu:
+            return {}
+        try:
+            awake = not any(card.suspended for card in self._cards.values())
+            return self._xpu.by_slot(self._xpu.poll(now, start=awake) or {})
+        except QueryFailed as error:
+            problems.append(str(error))
+            return {}
 
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes that have a card open, with their memory; None without the right to see them."""
@@ -111,14 +88,11 @@ class IntelCollector(Collector):
         users = clients(self._config.proc, pids, parse_client).values()
         return [DeviceProcess(dims[use.slot], use.pid, use.memory) for use in users if use.slot in dims]
 
-    def devices(self) -> Iterable[Device]:
-        return self._cards.devices()
-
     def describe(self) -> str:
         return f"{len(self._cards)} GPUs, {self._config.sys}{', xpu-smi' if self._xpu else ''}"
 
     def close(self) -> None:
-        self._cards.close()
+        super().close()
         if self._xpu:
             self._xpu.close()
-        self._xpu = self._share = None
+        self._xpu = None

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Metric
+from chipwatch.datapoint import Datapoint
 from chipwatch.host import gpu_metrics
-from chipwatch.host.counters import Counters
 from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, TreeClients, size
+from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.procfs import KeptFile, text
 
 INTEL: Final = "0x8086"
@@ -22,9 +22,6 @@ ROUNDING: Final = 5
 """Percent below 0 that count as 0: the idle time increases in steps, and is not read exactly at `now`."""
 ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
 RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
-
-Readings = dict[Metric, float]
-"""Values of one card, in the metrics' units."""
 
 
 class IntelCard(CardFiles):
@@ -45,19 +42,18 @@ class IntelCard(CardFiles):
         )
         self._idle = [file for path in engines if (file := self.kept(path.parent / "idle_residency_ms"))]
         self._last: dict[KeptFile, tuple[int, float]] = {}
-        self._counters = Counters()
-        if self.is_empty:
+        if not (self._idle or any(file for _, file, _ in self._files)):
             self.close()
             raise LookupError(folder)
 
-    def read(self, now: int) -> Readings:
-        """Return the readings at `now` (monotonic ns), after `begin`; rates over the time since the last call."""
+    def read(self, now: int, *, slow: bool) -> Readings | None:
+        """Return the readings at `now` (monotonic ns); rates over the time since the last call."""
+        del slow
+        if not self.begin():
+            return None
         readings: Readings = {}
         for metric, file, factor in self._files:
-            value = self.number(file)
-            if value is None or (value == 0 and metric is gpu_metrics.POWER_LIMIT):
-                continue
-            if gpu_metrics.possible(metric, value * factor):
+            if (value := self.number(file)) is not None:
                 readings[metric] = value * factor
         if self._energy and (watts := self._rate(self._energy, readings.get(gpu_metrics.ENERGY), now)) is not None:
             readings[gpu_metrics.POWER] = watts
@@ -68,18 +64,10 @@ class IntelCard(CardFiles):
         return readings
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
-        """Return the readings, completed by a tool's where sysfs has no file."""
+        # A counter comes from one source only: another one may have begun at another moment.
         own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._energy else set()
         own |= {gpu_metrics.UTILIZATION} if self._idle else set()
         return {metric: value for metric, value in from_tool.items() if metric not in own} | readings
-
-    def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
-        """Yield the possible readings, and the share of the power limit."""
-        for metric, value in gpu_metrics.plausible(readings).items():
-            if metric is gpu_metrics.ENERGY:
-                yield self._counters.point(metric, at, value, self.dims)
-            else:
-                yield metric.point(at, value, self.dims)
 
     def _first(self, folder: Path, *names: str) -> KeptFile | None:
         """Return the first file that exists."""
@@ -115,7 +103,6 @@ class IntelShare(TreeClients):
     """The watched process tree's share of each card: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 
     def points(self, at: int, cards: Iterable[IntelCard]) -> Iterator[Datapoint]:
-        """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
         for card in cards:
             memory = [one.memory for one in self.on_card(card.slot) if one.memory is not None]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from chipwatch.collectors.intel.card import Readings
 from chipwatch.datapoint import Metric
 from chipwatch.host import gpu_metrics
-from chipwatch.host.oneshot import OneShot, QueryFailed
-from chipwatch.host.supervised_process import quoted
+from chipwatch.host.drm import CardTool
+from chipwatch.host.gpu_metrics import Readings
+from chipwatch.host.supervised_process import OneShot
 
 IDS: Final = "0,1,2,3,4,5,8,18"
 """Metrics whose numbers mean the same in xpu-smi 1 and 2; numbers above 20 were reassigned."""
@@ -63,35 +62,7 @@ def parse_discovery(data: bytes) -> dict[int, str]:
     return {}
 
 
-class XpuSmi:
-    """Runs xpu-smi at intervals."""
-
-    def __init__(self, program: str, interval: float, timeout: float) -> None:
-        """`interval`: seconds between two runs; `timeout`: seconds that a run may take."""
-        self._program, self._oneshot = program, OneShot(interval, timeout)
-        self._slots: dict[int, str] = {}
-
-    def poll(self, now: float, *, start: bool) -> Mapping[str, Readings]:
-        """
-        Return readings by PCI address if a run has just ended, without waiting; raise QueryFailed.
-
-        `start`: whether it may be started, which wakes a card that sleeps.
-        """
-        arguments = ["dump", "-d", "-1", "-m", IDS, "-i", "1", "-n", "1"] if self._slots else ["discovery", "-j"]
-        answer = self._oneshot.poll([self._program, *arguments], now, start=start)
-        if answer is None:
-            return {}
-        dump: dict[int, Readings] = {}
-        if self._slots:
-            dump = parse_dump(answer.data)
-        elif slots := parse_discovery(answer.data):
-            self._slots = slots
-            self._oneshot.run_now()
-            return {}
-        if not dump:
-            raise QueryFailed(f"xpu-smi reported no GPU: {quoted(answer.data, 80)!r}{answer.how}")
-        return {self._slots[number]: readings for number, readings in dump.items() if number in self._slots}
-
-    def close(self) -> None:
-        """End it."""
-        self._oneshot.close()
+def xpu_smi(program: str, interval: float, timeout: float) -> CardTool:
+    """Return xpu-smi, run every `interval` (s) for at most `timeout` (s)."""
+    dump = [program, "dump", "-d", "-1", "-m", IDS, "-i", "1", "-n", "1"]
+    return CardTool(dump, parse_dump, [program, "discovery", "-j"], parse_discovery, OneShot(interval, timeout))

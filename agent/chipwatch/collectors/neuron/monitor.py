@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.errors import InputEnded, Unavailable
-from chipwatch.host.pipe import CLOSED, LineSplitter, Pipe
-from chipwatch.host.supervised_process import SupervisedProcess
+from chipwatch.host.supervised_process import CLOSED, LineSplitter, Pipe, SupervisedProcess
 
 MEMORY: Final = "320MiB"
 """The limit in AWS's own chart, set after pods ran out of memory (aws-observability/helm-charts, pull 56)."""

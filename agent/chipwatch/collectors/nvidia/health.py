@@ -11,7 +11,7 @@ import pynvml
 from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
 from chipwatch.collectors.nvidia.query import HOUR, MEMBERS, SECOND, UNSUPPORTED, NvmlQuery
 from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.host.counters import Life
+from chipwatch.host.counters import Counters
 
 ABSENT: Final = UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 """Answers about a link or a field that the GPU or this driver does not have."""
@@ -125,7 +125,7 @@ class GpuHealth:
         self._due = self._retry_at = 0
         self._absent: set[tuple[int, int]] = set()
         """Fields, and links, that the driver does not have."""
-        self._lives: dict[str, Life] = {}
+        self._counters = Counters()
         self._slow_since: dict[str, int] = {}
         self.links: int | None = None
         """NVLinks that are up in this tick; None if not known, as with MIG, where NVML shows all of them as down."""
@@ -150,11 +150,7 @@ class GpuHealth:
         for fault, value in faults.items():
             yield self.fault(at, fault, value)
         for kind, count in counts.items():
-            life = self._lives.setdefault(kind, Life())
-            if life.take(count, at):
-                yield self._metrics.link_errors.point(
-                    at, count, self._dims | {"kind": kind}, start_time=life.start_time
-                )
+            yield self._counters.point(self._metrics.link_errors, at, count, self._dims | {"kind": kind})
 
     def fault(self, at: int, fault: str, value: object) -> Datapoint:
         """Return the point of a fault."""

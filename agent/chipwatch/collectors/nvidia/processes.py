@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import pynvml
@@ -13,8 +14,7 @@ from chipwatch.datapoint import Datapoint
 from chipwatch.extensions import DeviceProcess
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
-from chipwatch.host.process_tree import Where
-from chipwatch.host.psutil_tree import tree_of
+from chipwatch.host.process_tree import Where, tree_of
 
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 LISTS: Final = {
@@ -37,8 +37,10 @@ class Tree:
         self._proc = config.proc
         self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
-        self._contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
+        self._contained = False
         """True if this process is outside the machine's initial PID namespace."""
+        with suppress(OSError):
+            self._contained = os.readlink(config.proc / "self/ns/pid") != FIRST_NAMESPACE  # noqa: PTH115  # not a path
         self._members: frozenset[int] = frozenset()
         self._pids: frozenset[int] = frozenset()
         """The pids that the driver may report for the members, as of the last refresh."""
@@ -99,12 +101,6 @@ class Tree:
             return [int(word) for word in status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()]
         except (OSError, ValueError):
             return []
-
-    def _link(self, name: str) -> str | None:
-        try:
-            return os.readlink(self._proc / name)  # noqa: PTH115  # the result is not a path
-        except OSError:
-            return None
 
 
 def _running(part: Part) -> dict[int, int | None]:

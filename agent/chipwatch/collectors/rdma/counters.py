@@ -61,10 +61,7 @@ ERROR: Final = re.compile(
     re.IGNORECASE,
 )
 OPERATION: Final = re.compile(r"(send|recv|rdma_(?:read|write)(?:_resp|_recv)?)_(bytes|wrs)")
-METRICS: Final = (
-    STATE, RATE, ACTIVE, SENT, RECEIVED, PACKETS, ERRORS, DETAIL, DOWNED, RETRANSMITS, CONGESTION, WAIT, SIZES,
-    OPERATIONS, OTHER,
-)  # fmt: skip
+METRICS: Final = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
 
 
 class CounterSeries(NamedTuple):

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
 from chipwatch.host.mounts import MountLine, parsed
 from chipwatch.host.pace import Clock, Pace
-from chipwatch.host.procfs import number, open_kept, text
+from chipwatch.host.procfs import number, text
 
 READ_ONLY: Final = gauge(
     "disk.read_only", "1", "Whether a file system mounted for writing is now read-only: 1, else 0.", dims=("path",)
@@ -63,7 +64,7 @@ class StorageCollector(Collector):
         # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
         self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
-        self._nfs = nfs.Nfs()
+        self._sources: dict[str, nfs.NfsSource] = {}
         self._counters = Counters()
 
     def open(self) -> None:
@@ -91,7 +92,9 @@ class StorageCollector(Collector):
                 counts = self._mountstats.ask(TIMEOUT)
             except OSError as error:
                 raise PartlyCollected([f"NFS: {error}"]) from None
-            yield from self._nfs.points(at, self._clock(), counts)
+            self._sources = {name: self._sources.get(name) or nfs.NfsSource(name) for name in counts}
+            for name, source in self._sources.items():
+                yield from source.points(at, self._clock(), counts[name])
 
     def describe(self) -> str:
         lines = self._lines()
@@ -114,13 +117,10 @@ class StorageCollector(Collector):
 
     def _read(self, name: str) -> bytes:
         """Return a file of the first process, or where that is forbidden our own; raise OSError."""
-        file = next((file for process in self._processes if (file := open_kept(process / name))), None)
-        if file is None:
-            raise OSError(f"{self._processes[0] / name} cannot be read")
-        try:
-            return file.read()
-        finally:
-            file.close()
+        for process in self._processes:
+            with suppress(OSError):
+                return (process / name).read_bytes()
+        raise OSError(f"{self._processes[0] / name} cannot be read")
 
     def _disks(self, lines: Iterable[MountLine]) -> list[MountLine]:
         """Return the first mount of each file system on a disk; bind mounts repeat it."""

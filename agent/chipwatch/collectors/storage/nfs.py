@@ -71,7 +71,7 @@ def _mount(lines: list[bytes]) -> MountCounts:
     return MountCounts(sent, received, retransmits, timeouts, read, written, operations)
 
 
-class _Source:
+class NfsSource:
     """One mounted file system of a server."""
 
     def __init__(self, name: str) -> None:
@@ -94,16 +94,3 @@ class _Source:
             dims = self._dims | {"operation": name}
             yield point(OPERATIONS, at, done, dims)
             yield point(TIME, at, elapsed, dims)
-
-
-class Nfs:
-    """All mounts of NFS."""
-
-    def __init__(self) -> None:
-        self._sources: dict[str, _Source] = {}
-
-    def points(self, at: int, now: float, counts: dict[str, MountCounts]) -> Iterator[Datapoint]:
-        """Yield the points of `counts`, as returned by `parsed`."""
-        self._sources = {name: self._sources.get(name) or _Source(name) for name in counts}
-        for name, source in self._sources.items():
-            yield from source.points(at, now, counts[name])

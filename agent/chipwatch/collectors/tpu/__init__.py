@@ -3,11 +3,10 @@ Google TPUs, read from the runtime in the training process.
 
 libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs, and only then. message.py
 encodes and decodes the few messages that are needed of tpu_metric_service.proto:
-https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Without grpcio the
-SDK of the user's libtpu is used, in a child process. Only the SDK reports the utilization of the tensor cores,
-throttling and the links between chips, so `sdk` adds it to gRPC; it is off by default, because libtpu may serve one
-process only, which must be the workload. Tested with a real gRPC server, and with libtpu 0.0.52 on a machine without a
-TPU; not yet with a TPU.
+https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Only the SDK of
+the user's libtpu reports the utilization of the tensor cores, throttling and the links between chips, so `sdk` adds it,
+in a child process; it is off by default, because libtpu may serve one process only, which must be the workload. Tested
+with a real gRPC server, and with libtpu 0.0.52 on a machine without a TPU; not yet with a TPU.
 """
 
 from __future__ import annotations
@@ -21,9 +20,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.collector import Collector
-from chipwatch.collectors.tpu import runtime, sdk, workload
-from chipwatch.collectors.tpu.runtime import RuntimeService, RuntimeValues
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from chipwatch.collectors.tpu import runtime
+from chipwatch.collectors.tpu.message import Distribution, is_number, merged
+from chipwatch.collectors.tpu.runtime import DELIVERY, PROGRAMS, ROUND_TRIP, RuntimeService, RuntimeValues
+from chipwatch.collectors.tpu.sdk import Sdk
+from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host.counters import Counters
@@ -48,8 +49,29 @@ QUEUED: Final = gauge(
 LINK_FAULT: Final = gauge(
     "tpu.link.fault", "1", "Fault of a link between chips: 0 none, 1 to 5 transient, 6 to 9 minor, 10 unusable.",
     Level.DETAILED, ("link",))
+PROGRAM_TIME: Final = gauge(
+    "tpu.program.time", "s", "Time from queueing a compiled program (HLO) to its start.", Level.ALL,
+    ("tpu", "statistic"))
+OPERATIONS: Final = counter(
+    "tpu.multislice.operations", "{operation}", "Transfers between slices, collectives, and their steps on the host.",
+    Level.DETAILED, ("operation", "size"))
+OPERATION_TIME: Final = counter(
+    "tpu.multislice.time", "s", "Time of all of these operations.", Level.DETAILED, ("operation", "size"))
+RTT: Final = gauge(
+    "tpu.multislice.round_trip", "s", "Least round-trip time of a connection to another slice, mean since the start.",
+    Level.DETAILED)
+RATE: Final = gauge(
+    "tpu.multislice.rate", "Gbit/s", "Rate of delivery to other slices, mean since the start of the job.",
+    Level.DETAILED)
 # fmt: on
 
+QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
+MICROSECOND: Final = 1e-6
+MEGABIT: Final = 1e-3
+"""Gbit of one."""
+MAX_MEAN: Final = 1e15
+MOST: Final = 64
+"""Sizes of one operation, or devices."""
 ACCEL: Final = "/dev/accel"
 """The device file of a chip, before its number; newer chips are files of VFIO."""
 VENDOR: Final = "0x1ae0"
@@ -95,7 +117,7 @@ class TpuCollector(Collector):
 
     metrics = (
         DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE,
-        THROTTLED, QUEUED, LINK_FAULT, *workload.METRICS,
+        THROTTLED, QUEUED, LINK_FAULT, PROGRAM_TIME, OPERATIONS, OPERATION_TIME, RTT, RATE,
     )  # fmt: skip
     level: Level = Level.ALL
 
@@ -103,7 +125,7 @@ class TpuCollector(Collector):
         self._config, self._clock = config, clock
         self._chips: Chips | None = None
         self._service: RuntimeService | None = None
-        self._sdk: sdk.Sdk | None = None
+        self._sdk: Sdk | None = None
         self._counters = Counters()
         self._dims: dict[int, Dimensions] = {}
         self._open: OpenDevices | None = None
@@ -114,16 +136,14 @@ class TpuCollector(Collector):
         chips = find_chips(folder)
         if not chips:
             raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
-        has_grpc, libtpu = importlib.util.find_spec("grpc"), importlib.util.find_spec("libtpu")
-        if not has_grpc and not libtpu:
-            raise Unavailable("neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'")
-        detailed = self.level >= Level.DETAILED
-        self._service = RuntimeService(self._config.port, self.level) if has_grpc else None
-        if not has_grpc or (self._config.sdk and detailed):
-            keys = sdk.ONLY_HERE if has_grpc else sdk.NAMES if detailed else (runtime.USED, runtime.TOTAL, runtime.DUTY)
+        if not importlib.util.find_spec("grpc"):
+            raise Unavailable("grpcio is not installed: install chipwatch with the extra 'tpu'")
+        self._service = RuntimeService(self._config.port, self.level)
+        if self._config.sdk and self.level >= Level.DETAILED:
+            libtpu = importlib.util.find_spec("libtpu")
             if not libtpu or not libtpu.origin:
-                raise Unavailable("libtpu is not installed; install chipwatch with the extra 'tpu'")
-            self._sdk = sdk.Sdk(Path(libtpu.origin).parents[1], tuple(keys), self._config.interval, self._clock)
+                raise Unavailable("libtpu is not installed; install it, or set collectors.tpu.sdk = false")
+            self._sdk = Sdk(Path(libtpu.origin).parents[1], self._config.interval, self._clock)
             try:
                 self._sdk.open()
             except Unavailable:
@@ -133,20 +153,20 @@ class TpuCollector(Collector):
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         assert self._chips is not None
+        assert self._service is not None
         problems: list[str] = []
-        by_key = self._service.read(problems) if self._service else {}
+        by_key = self._service.read(problems)
         if self._sdk:
-            by_key = {**by_key, **self._sdk.read(problems)}
+            by_key |= self._sdk.read(problems)
         for metric, index, value in readings(by_key, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
         for link, fault in by_key.get(runtime.LINKS, {}).items():
             if 0 <= fault <= 10:
                 yield LINK_FAULT.point(at, fault, Dimensions(link=link))
-        if self._service:
-            if not self._service.is_connected:
-                self._counters = Counters()  # the next workload counts from zero
-            yield from workload.points(at, self._service.distributions, self._counters)
+        if not self._service.is_connected:
+            self._counters = Counters()  # the next workload counts from zero
+        yield from workload_points(at, self._service.distributions, self._counters)
         if problems:
             raise PartlyCollected(problems)
 
@@ -206,6 +226,31 @@ def readings(by_key: RuntimeValues, per_chip: int, problems: list[str]) -> Itera
         for index, value in sorted(values.items()):
             if 0 <= value <= (100 if metric.unit == "%" else math.inf) and value < math.inf:
                 yield metric, index, value
+
+
+def workload_points(
+    at: int, distributions: Mapping[str, Mapping[str, Distribution]], counters: Counters
+) -> Iterator[Datapoint]:
+    """Yield the points of a workload's programs and traffic; those named cumulative never fall while the job runs."""
+    for key, parts in distributions.items():
+        if key in (ROUND_TRIP, DELIVERY) and parts:  # labelled by connection
+            mean = merged([*parts.values()]).mean
+            if 0 <= mean < MAX_MEAN:
+                yield RTT.point(at, mean * MICROSECOND) if key == ROUND_TRIP else RATE.point(at, mean * MEGABIT)
+            continue
+        for label, part in list(parts.items())[:MOST]:
+            if not 0 <= part.mean < MAX_MEAN:
+                continue
+            if key == PROGRAMS and is_number(label):
+                quantiles = {name: part.quantile(share) for name, share in QUANTILES.items()}
+                for name, value in {"mean": part.mean, **quantiles}.items():
+                    if value is not None:
+                        dims = Dimensions(tpu=label, statistic=name)
+                        yield PROGRAM_TIME.point(at, value * MICROSECOND, dims)
+            elif key != PROGRAMS:
+                dims = Dimensions(operation=key, size=label or "all")
+                yield counters.point(OPERATIONS, at, part.number, dims)
+                yield counters.point(OPERATION_TIME, at, part.mean * part.number * MICROSECOND, dims)
 
 
 def find_chips(folder: Path) -> Chips | None:

@@ -9,30 +9,20 @@ says in libtpu 0.0.52.
 from __future__ import annotations
 
 import importlib
-import json
-import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.collectors.tpu.runtime import CORE, DUTY, LINKS, QUEUE, THROTTLE, TOTAL, USED, RuntimeValues
-from chipwatch.host.records import ChildReader, own_program
+from chipwatch.collectors.tpu.runtime import CORE, LINKS, THROTTLE, RuntimeValues
+from chipwatch.host.records import ChildReader, own_program, print_records
 
 LIMIT: Final = 30
 """Seconds that all answers of one reading may take; then the process is ended, and started again later."""
-NAMES: Final = {
-    USED: "hbm_capacity_usage", TOTAL: "hbm_capacity_total", DUTY: "duty_cycle_pct", CORE: "tensorcore_util",
-    THROTTLE: "tpu_throttle_score", LINKS: "ici_link_health", QUEUE: "hlo_queue_size",
-}  # fmt: skip
-"""https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
-NEWER: Final = frozenset({THROTTLE, LINKS, QUEUE})
-"""Metrics that older releases lack."""
-ONLY_HERE: Final = CORE, THROTTLE, LINKS
-"""Metrics that the runtime's gRPC service does not have."""
+KEYS: Final = {"tensorcore_util": CORE, "tpu_throttle_score": THROTTLE, "ici_link_health": LINKS}
+"""Metrics that gRPC does not have: https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
 MOST: Final = 4096
 """Values of a metric that are taken."""
 
@@ -42,23 +32,21 @@ class Sdk(ChildReader[str, Mapping[Any, float]]):
 
     name = "libtpu"
 
-    def __init__(self, folder: Path, keys: Sequence[str], interval: float, clock: Callable[[], float]) -> None:
-        """`folder` has the package libtpu; `keys` of NAMES are read; `interval`: seconds between two ticks."""
-        self._keys = {NAMES[key]: key for key in keys}
-        period = str(max(1.0, interval))
-        command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), period, *self._keys]
+    def __init__(self, folder: Path, interval: float, clock: Callable[[], float]) -> None:
+        """`folder` has the package libtpu; `interval`: seconds between two ticks."""
+        command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), str(max(1.0, interval)), *KEYS]
         super().__init__(command, interval, clock, timeout=LIMIT)
 
     def _take(self, values: Mapping[str, Any], problems: list[str]) -> RuntimeValues:
         readings: RuntimeValues = {}
         for name, texts in values.items():
-            key = self._keys[name]
+            key = KEYS[name]
             if isinstance(texts, list):
                 try:
                     readings[key] = values_of(key, texts[:MOST])
                 except ValueError:
                     problems.append(f"libtpu: {name}: ValueError")
-            elif key not in NEWER:
+            elif key == CORE:  # older releases lack the others
                 problems.append(f"libtpu: {name}: {texts}")
         return readings
 
@@ -75,10 +63,6 @@ def values_of(key: str, texts: Sequence[str]) -> dict[Any, float]:
             numbers[device.strip()] = float(value)
         elif key == THROTTLE:
             numbers[int(device)] = float(value)
-        elif key == QUEUE:  # 1-TENSORCORE: 10; in the description tensorcore_1: 10
-            if not (number := re.search(r"\d+", device)):
-                raise ValueError(text)
-            numbers[int(number[0])] = numbers.get(int(number[0]), 0) + float(value)
         else:
             numbers[index] = float(text)
     return numbers
@@ -88,10 +72,7 @@ def main() -> None:
     """Print records for the agent: the folder that has the package libtpu, the period (s), the names of metrics."""
     folder, period, *names = sys.argv[1:]
     sys.path.append(folder)
-    with suppress(OSError):  # the agent no longer reads
-        for record in records(float(period), names):
-            sys.stdout.write(json.dumps(record) + "\n")
-            sys.stdout.flush()
+    print_records(records(float(period), names))
 
 
 def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
@@ -99,7 +80,7 @@ def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
     try:
         monitoring = importlib.import_module("libtpu.sdk").tpumonitoring
     except ImportError as problem:
-        yield {"unavailable": f"{problem}; install chipwatch with the extra 'tpu'"}
+        yield {"unavailable": f"libtpu: {problem}"}
         return
     yield {"source": "libtpu"}
     while True:

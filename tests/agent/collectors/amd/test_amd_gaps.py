@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
-import threading
 import time
 from pathlib import Path
 
@@ -103,13 +101,11 @@ def settled(read, collector, until):
         new, trouble = read(collector)
         values.update(new)
         problems.extend(trouble)
-        tools = [source.tool for source in collector._gaps._sources or ()] if collector._gaps else []
-        return not any(
-            (tool._oneshot._process if hasattr(tool, "_oneshot") else tool._answer) is not None for tool in tools
-        )
+        tools = [source.tool for source in collector._gaps._sources] if collector._gaps else []
+        return not any(tool._oneshot._process for tool in tools)
 
     read(collector)
-    for _ in range(6):  # the list and then the answer, of each of the three
+    for _ in range(6):  # the list and then the answer, of each of the two
         until(quiet)
     return values, problems
 
@@ -150,7 +146,6 @@ def test_no_tool_is_started_or_loaded_if_nothing_is_missing(machine, read, smi, 
         assert not problems
     assert smi.runs == []
     assert collector._gaps is None
-    assert collector._library is None
 
 
 def test_a_metric_of_a_higher_level_starts_no_tool(machine, read, smi, opened):
@@ -433,123 +428,3 @@ def test_pci_addresses_are_read_from_every_form_of_a_list():
         "4": "0000:c3:00.0",
         "5": "",
     }
-
-
-# -- the library ------------------------------------------------------------------------------------------------
-
-LIBRARY = """
-import threading
-class AmdSmiException(Exception): pass
-HANG = threading.Event()
-CALLS = []
-def amdsmi_init(): pass
-def amdsmi_get_processor_handles(): return ["0000:02:00.0", "0000:01:00.0"]
-def amdsmi_get_gpu_device_bdf(h):
-    CALLS.append(h)
-    return h.upper()
-def amdsmi_get_gpu_activity(h): return {"gfx_activity": 3, "umc_activity": "N/A"}
-def amdsmi_get_power_info(h): return {"average_socket_power": 20 + int(h[6]), "socket_power": "N/A"}
-def amdsmi_get_power_cap_info(h): return {"power_cap": 400000000 if h[6] == "1" else 400}
-def amdsmi_get_gpu_total_ecc_count(h): return {"correctable_count": 4, "uncorrectable_count": 1}
-def amdsmi_get_energy_count(h): return {"energy_accumulator": 1000000, "counter_resolution": 15.3, "timestamp": 1}
-def amdsmi_get_gpu_fan_speed(h, sensor): return 51
-def amdsmi_get_gpu_fan_speed_max(h, sensor): return 255
-"""
-
-
-@pytest.fixture
-def library(machine, monkeypatch):
-    folder = machine.root / "opt/rocm/share/amd_smi/amdsmi"
-    folder.mkdir(parents=True)
-    monkeypatch.setattr(sys, "path", sys.path[:])
-
-    def write(more=""):
-        (folder / "__init__.py").write_text(LIBRARY + more)
-
-    write()
-    yield write
-    sys.modules.pop("amdsmi", None)
-
-
-@pytest.mark.usefixtures("library")
-def test_the_library_fills_before_any_program_is_started(machine, read, until, smi, opened):
-    for index in (1, 2):
-        machine.card(index, {"ras/umc_err_count": None, "gpu_metrics": None}, power1_average=None, power1_cap=None)
-    smi.amd(["0000:01:00.0", "0000:02:00.0"])
-    collector = opened()
-    values = filled(read, collector, until, ("gpu.power", "1"), ("gpu.power", "2"))
-    assert {name: value for (name, gpu), value in values.items() if gpu == "1"}.items() >= {
-        "gpu.power": 21,
-        "gpu.power.limit": 400,
-        "gpu.power.utilization": pytest.approx(100 * 21 / 400),
-        "gpu.ecc.uncorrected": 1,
-        "gpu.ecc.corrected": 4,
-        "gpu.energy": pytest.approx(15.3),
-        "gpu.utilization": 91,
-        "gpu.fan.utilization": 20,
-    }.items()
-    assert (values["gpu.power", "2"], values["gpu.power.limit", "2"]) == (22, 400)
-    settled(read, collector, until)
-    assert smi.runs == []
-    assert "amdsmi" in collector.describe()
-
-
-@pytest.mark.usefixtures("library")
-def test_a_program_is_asked_only_for_what_the_library_lacks(machine, read, until, smi, opened):
-    machine.card(1, freq1_input=None, power1_average=None)
-    smi.amd(["0000:01:00.0"])
-    values, problems = settled(read, opened(), until)
-    assert not problems
-    assert values["gpu.power", "1"] == 21, "the library's"
-    assert values["gpu.clock.graphics", "1"] == 1234, "the program's"
-    assert smi.runs == ["list", "metric"]
-
-
-def test_a_program_is_used_if_the_library_cannot_be_loaded(read, until, smi, opened, library):
-    library("raise KeyError('ROCM_HOME')\n")
-    smi.machine.card(1, power1_average=None)
-    smi.amd(["0000:01:00.0"])
-    values, problems = settled(read, opened(), until)
-    assert problems == ["amdsmi cannot be imported: KeyError('ROCM_HOME')"]
-    assert values["gpu.power", "1"] == 77
-
-
-def test_any_error_of_the_library_costs_no_value_of_sysfs(read, until, smi, opened, library):
-    library("def amdsmi_get_gpu_activity(h): raise TypeError('of another version')\n")
-    smi.machine.card(1, power1_average=None)
-    smi.amd(["0000:01:00.0"])
-    collector = opened()
-    messages = []
-
-    def power():
-        values, problems = read(collector)
-        assert values["gpu.utilization", "1"] == 91
-        messages.extend(problems)
-        return values.get(("gpu.power", "1"))
-
-    assert until(power) == 77
-    assert messages == ["amdsmi failed: TypeError('of another version')"]
-
-
-def test_a_library_that_hangs_delays_no_tick_and_occupies_one_thread(machine, read, until, opened, library):
-    library("def amdsmi_get_gpu_activity(h):\n    HANG.wait(60)\n")
-    machine.card(1, power1_average=None)
-    collector = opened(tool_timeout=10)
-    begun, messages = time.monotonic(), []
-    for _ in range(200):
-        machine.now += 10**9
-        values, problems = read(collector)
-        assert values["gpu.utilization", "1"] == 91
-        messages += problems
-    assert time.monotonic() - begun < 20
-    assert set(messages) == {"amdsmi gave no answer in 10 s"}
-    assert 1 < len(messages) < 10
-    for _ in range(3):
-        collector.close()
-        collector.open()
-        for _ in range(40):
-            machine.now += 10**9
-            read(collector)
-    assert len([thread for thread in threading.enumerate() if thread.name == "amdsmi"]) == 1
-    sys.modules["amdsmi"].HANG.set()
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "amdsmi"])

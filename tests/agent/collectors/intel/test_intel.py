@@ -274,6 +274,26 @@ def test_xpu_smi_fills_what_sysfs_lacks_by_pci_address(machine, until):
     collector.close()
 
 
+def test_devices_of_xpu_smi_are_listed_again_when_an_answer_has_others(machine, until):
+    machine.xe(3)
+    dump = "DeviceId, GPU Memory Used (MiB)\\n1, 24\\n"
+    lists, counted = f"echo '{DISCOVERY}'", machine.sys / "listed"
+    machine.tool(f"[ $1 = discovery ] && echo x >> {counted} && {lists} && exit; printf %b '{dump}'")
+    collector = machine.collector(tool_interval=0.01)
+    collector._clock = time.monotonic_ns
+    problems_seen = []
+
+    def ready():
+        values, problems = read(collector)
+        assert ("gpu.memory.used", "3") not in values, "its number is another one's"
+        problems_seen.extend(problems)
+        return counted.exists() and counted.read_text().count("x") > 1
+
+    until(ready)
+    assert set(problems_seen) == {"xpu-smi reported other GPUs than it listed before"}
+    collector.close()
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -309,7 +329,7 @@ def test_impossible_values_of_xpu_smi_are_absent(machine, cell):
     heads = "DeviceId, GPU Utilization (%), GPU Memory Utilization (%), GPU Power (W), GPU Core Temperature (C)"
     readings = parse_dump(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
     assert len(readings) == 4
-    assert list(card.points(7, dict(readings))) == []
+    assert list(card.points.make(7, dict(readings))) == []
     card.close()
 
 

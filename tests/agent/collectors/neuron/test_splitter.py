@@ -8,7 +8,7 @@ import pytest
 
 from chipwatch.collectors.neuron import monitor
 from chipwatch.collectors.neuron.monitor import Input, RecordSplitter
-from chipwatch.host import pipe as host
+from chipwatch.host import supervised_process as host
 
 
 @pytest.fixture

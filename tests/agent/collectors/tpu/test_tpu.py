@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
 from chipwatch.collectors.tpu.message import decode, distributions, encode, queued
-from chipwatch.collectors.tpu.sdk import LIMIT, NAMES
+from chipwatch.collectors.tpu.sdk import KEYS, LIMIT
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.extensions import Device
@@ -606,7 +606,7 @@ def test_the_contract_is_kept(v6e, service):
     assert len(check_collector(v6e)) == 48
 
 
-# -- the SDK, and neither of both ---------------------------------------------------------------------------------------
+# -- the SDK ---------------------------------------------------------------------------------------------------------
 
 SDK = """
 DATA = {data!r}
@@ -634,29 +634,34 @@ class tpumonitoring:
 
 @pytest.fixture
 def sdk(tmp_path, monkeypatch):
-    """Create a libtpu that can be imported, without grpcio unless requested."""
+    """Create a libtpu that can be imported."""
 
-    find_spec = importlib.util.find_spec
-
-    def make(data, error="", *, grpc=False):
+    def make(data, error=""):
         folder = tmp_path / "site/libtpu"
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
         (folder / "sdk.py").write_text(error or SDK.format(data=data))
         monkeypatch.syspath_prepend(folder.parent)
         importlib.invalidate_caches()
-        if not grpc:
-            monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else find_spec(name))
         return folder.parent
 
     return make
 
 
 @pytest.fixture
+def with_sdk(v6e):
+    """A collector that uses the SDK beside gRPC, without a workload."""
+    collector = TpuCollector(dataclasses.replace(v6e._config, sdk=True))
+    collector.level = Level.DETAILED
+    yield collector
+    collector.close()
+
+
+@pytest.fixture
 def hangs(sdk, tmp_path):
     """Create a libtpu whose first question never returns; return the function that reads the pids of its processes."""
     pids = tmp_path / "pids"
-    sdk({}, HANGS.format(pids=str(pids)), grpc=True)
+    sdk({}, HANGS.format(pids=str(pids)))
     return lambda: [int(line) for line in pids.read_text().split()] if pids.exists() else []
 
 
@@ -665,28 +670,6 @@ def is_gone(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-
-def test_without_grpcio_the_sdk_is_used(v6e, sdk):
-    sdk({"hbm_capacity_usage": ["1024", "0"], "hbm_capacity_total": ["4096", "4096"], "duty_cycle_pct": ["50.00", "0.00"], "tensorcore_util": ["13.60", "0.0"]})  # fmt: skip
-    v6e.level = Level.ALL
-    v6e.open()
-    assert "libtpu" not in sys.modules
-    shares = {"tpu.memory.total": 4096, "tpu.memory.utilization": 25.0, "tpu.tensorcore.utilization": 13.6}
-    assert tick(v6e) == (
-        {
-            "0": shares | {"tpu.memory.used": 1024, "tpu.duty_cycle": 50.0},
-            "1": {
-                "tpu.memory.used": 0,
-                "tpu.memory.total": 4096,
-                "tpu.memory.utilization": 0,
-                "tpu.duty_cycle": 0,
-                "tpu.tensorcore.utilization": 0,
-            },
-        },
-        [],
-    )
-    assert v6e.describe() == "4 chips TPU v6e, libtpu, 2 devices"
 
 
 @needs_grpc
@@ -699,7 +682,7 @@ def test_without_grpcio_the_sdk_is_used(v6e, sdk):
     ],
 )
 def test_with_sdk_set_the_tensor_cores_are_read_beside_grpc(v6e, sdk, wanted, level, told):
-    sdk({"tensorcore_util": ["13.60"]}, grpc=True)
+    sdk({"tensorcore_util": ["13.60"]})
     collector = TpuCollector(dataclasses.replace(v6e._config, sdk=wanted, port=1))
     collector.level = level
     collector.open()
@@ -709,46 +692,39 @@ def test_with_sdk_set_the_tensor_cores_are_read_beside_grpc(v6e, sdk, wanted, le
     collector.close()
 
 
-def test_an_sdk_without_a_workload_has_no_values(v6e, sdk):
-    sdk({name: [] for name in NAMES.values()})
-    v6e.open()
-    assert tick(v6e) == ({}, [])
+@needs_grpc
+def test_an_sdk_without_a_workload_has_no_values(with_sdk, sdk):
+    sdk({name: [] for name in KEYS})
+    with_sdk.open()
+    assert tick(with_sdk) == ({}, [])
+    assert with_sdk.describe().endswith(", libtpu, no workload so far")
 
 
-def test_an_invalid_value_of_the_sdk_does_not_affect_the_others(v6e, sdk):
-    sdk({"hbm_capacity_usage": ["N/A"], "hbm_capacity_total": None, "duty_cycle_pct": ["7.5"]})
-    v6e.open()
-    assert tick(v6e) == (
-        {"0": {"tpu.duty_cycle": 7.5}},
-        [
-            "libtpu: hbm_capacity_usage: ValueError",
-            "libtpu: hbm_capacity_total: TypeError",
-            "libtpu: tensorcore_util: RuntimeError",
-        ],
-    )
+@needs_grpc
+@pytest.mark.parametrize(("data", "error"), [({"tensorcore_util": ["N/A"]}, "ValueError"), ({}, "RuntimeError")])
+def test_an_invalid_value_of_the_sdk_does_not_affect_the_others(with_sdk, sdk, data, error):
+    sdk(data | {"tpu_throttle_score": ["0-1"]})
+    with_sdk.open()
+    assert tick(with_sdk) == ({"0": {"tpu.throttled": 10}}, [f"libtpu: tensorcore_util: {error}"])
 
 
-def test_metrics_that_an_older_libtpu_lacks_are_absent_without_problems(v6e, sdk):
-    older = ("hbm_capacity_usage", "hbm_capacity_total", "duty_cycle_pct", "tensorcore_util")
-    sdk({name: ["1"] for name in older})
-    v6e.open()
-    assert tick(v6e)[1] == []
+@needs_grpc
+def test_metrics_that_an_older_libtpu_lacks_are_absent_without_problems(with_sdk, sdk):
+    sdk({"tensorcore_util": ["1"]})
+    with_sdk.open()
+    assert tick(with_sdk) == ({"0": {"tpu.tensorcore.utilization": 1}}, [])
 
 
-def test_the_sdk_reports_throttling_links_and_queues(v6e, sdk):
-    sdk({name: [] for name in NAMES.values()} | {
+@needs_grpc
+def test_the_sdk_reports_throttling_and_links(with_sdk, sdk):
+    sdk({name: [] for name in KEYS} | {
         "tpu_throttle_score": ["0-0", "1-1", "3-10", "4-11"],
         "ici_link_health": ["tray1.chip3.ici0.int: 0", "tray1.chip3.ici1.int: 10", "tray1.chip3.ici2.int: 11"],
-        "hlo_queue_size": ["0-TENSORCORE: 0", "1-TENSORCORE: 10", "1-SPARSECORE: 5", "tensorcore_2: 7"],
     })  # fmt: skip
-    v6e.level = Level.DETAILED
-    v6e.open()
-    assert sorted((point.metric.name, *point.dims.values(), point.value) for point in v6e.collect(AT)) == [
+    with_sdk.open()
+    assert sorted((point.metric.name, *point.dims.values(), point.value) for point in with_sdk.collect(AT)) == [
         ("tpu.link.fault", "tray1.chip3.ici0.int", 0),
         ("tpu.link.fault", "tray1.chip3.ici1.int", 10),
-        ("tpu.program.queued", "0", 0),
-        ("tpu.program.queued", "1", 15),
-        ("tpu.program.queued", "2", 7),
         ("tpu.throttled", "0", 0),
         ("tpu.throttled", "1", 10),
         ("tpu.throttled", "3", 100),
@@ -797,17 +773,29 @@ def test_a_check_ends_and_leaves_no_process_where_libtpu_hangs(agent, v6e, hangs
     assert until(lambda: all(map(is_gone, hangs())))
 
 
-def test_an_sdk_that_cannot_be_loaded_is_unavailable(v6e, sdk):
+@needs_grpc
+def test_an_sdk_that_cannot_be_loaded_is_unavailable(with_sdk, sdk):
     sdk({}, error="raise ImportError('libtpu.so: cannot open')")
-    with pytest.raises(Unavailable, match=r"libtpu.so: cannot open; install chipwatch with the extra 'tpu'"):
-        v6e.open()
+    with pytest.raises(Unavailable, match=r"libtpu: libtpu.so: cannot open"):
+        with_sdk.open()
 
 
-def test_without_grpcio_and_sdk_the_message_says_what_to_install(v6e, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        Unavailable, match=r"neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'"
-    ):
+@needs_grpc
+def test_a_missing_sdk_is_unavailable_only_where_it_is_asked_for(v6e, with_sdk, monkeypatch):
+    monkeypatch.setitem(sys.modules, "libtpu", None)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "libtpu" else find_spec(name))
+    with pytest.raises(Unavailable, match=r"libtpu is not installed; install it, or set collectors.tpu.sdk = false"):
+        with_sdk.open()
+    v6e.open()
+    assert tick(v6e) == ({}, [])
+
+
+def test_without_grpcio_no_libtpu_is_loaded_and_the_message_says_what_to_install(v6e, sdk, monkeypatch):
+    sdk({name: [] for name in KEYS})
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else find_spec(name))
+    with pytest.raises(Unavailable, match="grpcio is not installed: install chipwatch with the extra 'tpu'"):
         v6e.open()
 
 
