@@ -21,6 +21,8 @@ class Figure:
     asked: float | None
     values: Sequence[float]
     how: str
+    strict: bool = False
+    """More than was asked is a failure, not only a miss."""
 
     @property
     def median(self) -> float:
@@ -30,7 +32,7 @@ class Figure:
     def verdict(self) -> str:
         if self.asked is None:
             return "-"
-        return "ok" if self.median <= self.asked else "MISS"
+        return "ok" if self.median <= self.asked else "FAIL" if self.strict else "MISS"
 
 
 @dataclass(frozen=True)
