@@ -82,11 +82,11 @@ def tick_child(seconds: int) -> None:
     begun, ended = [], []
     original = Pipeline.tick
 
-    def tick(pipeline):
+    def tick(pipeline, *words, **options):
         if begun:
             ended.append((stamped.wall, stamped.cpu))
         begun.append((time.perf_counter_ns(), time.process_time_ns()))
-        original(pipeline)
+        return original(pipeline, *words, **options)
 
     Pipeline.tick = tick
     run_agent("--duration", str(seconds + 0.5))

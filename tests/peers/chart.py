@@ -37,8 +37,8 @@ def svg(bars: Sequence[Bar]) -> str:
     height = TOP + ROW * len(rows) + 16
     top_cpu, top_memory = max(bar.spread[1] for bar in rows), max(bar.memory for bar in rows)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img"'
-        ' aria-label="CPU and memory of the agent and of other programs">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
+        "<title>CPU and memory of the agent and of other programs</title>",
         f"<style>{STYLE}\n</style>",
         f'<rect class="ground" width="{WIDTH}" height="{height}" rx="6"/>',
         f'<text class="head" x="{CPU[0]}" y="26">CPU</text><text class="unit" x="{CPU[0]}" y="44">ms a second, at 1 s</text>',
@@ -66,4 +66,4 @@ def rect(column: tuple[int, int], share: float, y: int, owner: str) -> str:
 
 def short(value: float) -> str:
     """Return two digits of a number, or all before its point."""
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+    return f"{value:.0f}" if value >= 10 or not value else f"{value:.1f}" if value >= 1 else f"{value:.2f}"

@@ -6,7 +6,7 @@ They run in the environment of `make peers` and import nothing of the project.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import itertools
 import os
 import signal
@@ -86,7 +86,7 @@ def boto3_loop(url: str, chunk: str) -> None:
     client = boto3.client("cloudwatch", "us-east-1", endpoint_url=url)
     dims = [{"Name": "InstanceId", "Value": "i-0123456789abcdef0"}]
     for _ in every_second():
-        at = datetime.datetime.now(datetime.UTC)
+        at = dt.datetime.now(dt.UTC)
         datums = [
             {"MetricName": name, "Dimensions": dims, "Timestamp": at, "Value": float(value), "Unit": "None"}
             for name, value in read().items()

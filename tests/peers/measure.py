@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -108,7 +108,9 @@ def counters(
     return time.monotonic(), members
 
 
-def usage(before: tuple[float, dict[int, Process]], after: tuple[float, dict[int, Process]], proc: Path = PROC) -> Usage:
+def usage(
+    before: tuple[float, dict[int, Process]], after: tuple[float, dict[int, Process]], proc: Path = PROC
+) -> Usage:
     """Return what was used between two readings; a process that came in between counts from its start."""
     seconds, zero = after[0] - before[0], Process(0, 0, 0, 0)
     rates = {
@@ -128,3 +130,8 @@ def usage(before: tuple[float, dict[int, Process]], after: tuple[float, dict[int
 def resident(pids: Iterable[int], key: str, proc: Path = PROC) -> float:
     """Return the memory of processes (MB)."""
     return sum(int(fields_of(proc / str(pid) / "smaps_rollup")[key].split()[0]) * 1024 for pid in pids) / MB
+
+
+def ratios(runs: Sequence[Usage], base: Sequence[Usage]) -> list[float]:
+    """Return the CPU of each run by that of the other program in the same round."""
+    return [mine.cpu / theirs.cpu for mine, theirs in zip(runs, base, strict=False)]

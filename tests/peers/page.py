@@ -9,7 +9,7 @@ from typing import Any
 from tests.bench.scale import Course
 from tests.peers.chart import Bar
 from tests.peers.chart import short as number
-from tests.peers.measure import Usage
+from tests.peers.measure import Usage, ratios
 from tests.peers.programs import BY_NAME, PROGRAMS, Program
 
 REFERENCE = "psutil"
@@ -45,11 +45,6 @@ def row(program: Program, runs: Sequence[Usage], base: Sequence[Usage] | None) -
     spread = f"{number(statistics.median(cpu))} ({number(min(cpu))} to {number(max(cpu))})"
     title = f"**{program.title}**" if program.ours else program.title
     return f"| {title} | {spread} | {share} | {' | '.join(f'{value:,.0f}' if value >= 100 else number(value) for value in rest)} |"
-
-
-def ratios(runs: Sequence[Usage], base: Sequence[Usage]) -> list[float]:
-    """Return the CPU of each run by that of the other program in the same round."""
-    return [mine.cpu / theirs.cpu for mine, theirs in zip(runs, base, strict=False)]
 
 
 def median(runs: Sequence[Usage], key: str) -> float:
