@@ -68,16 +68,17 @@ def is_kept(figure: Figure | Skipped) -> bool:
     return isinstance(figure, Figure) and figure.asked is not None and not figure.strict and figure.unit in NOISE
 
 
-def load(file: Path = FILE) -> dict[str, float]:
+def load(file: Path | None = None) -> dict[str, float]:
     """Return the kept figures by name."""
+    file = file or FILE
     return json.loads(file.read_text())["figures"] if file.exists() else {}
 
 
-def keep(figures: Iterable[Figure | Skipped], file: Path = FILE) -> None:
+def keep(figures: Iterable[Figure | Skipped], file: Path | None = None) -> None:
     """Write the figures; what was not measured stays as it was kept."""
     new = {figure.name: round(ratio(figure), 4) for figure in figures if is_kept(figure)}  # type: ignore[arg-type]
     told = {"version": __version__, "figures": dict(sorted({**load(file), **new}.items()))}
-    file.write_text(json.dumps(told, indent=1) + "\n")
+    (file or FILE).write_text(json.dumps(told, indent=1) + "\n")
 
 
 def compare(figures: Iterable[Figure | Skipped], kept: Mapping[str, float]) -> list[Figure | Skipped]:

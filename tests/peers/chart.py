@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, LABELS, ROW, TOP = 800, 300, 22, 64
-CPU, MEMORY = (LABELS + 10, 210), (590, 130)
+WIDTH, LABELS, ROW, TOP = 800, 336, 22, 56
+CPU, MEMORY = (LABELS + 10, 190), (600, 140)
 """Left edge and width of the bars of both columns."""
 STYLE = """
 text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
@@ -25,6 +25,7 @@ class Bar:
     """One program: medians, and the lowest and highest CPU."""
 
     title: str
+    group: str
     ours: bool
     cpu: float
     spread: tuple[float, float]
@@ -32,10 +33,12 @@ class Bar:
 
 
 def svg(bars: Sequence[Bar]) -> str:
-    """Return the chart, the least CPU first."""
-    rows = sorted(bars, key=lambda bar: bar.cpu)
-    height = TOP + ROW * len(rows) + 16
+    """Return the chart, group by group, the least CPU first."""
+    groups = [*dict.fromkeys(bar.group for bar in bars)]
+    rows = sorted(bars, key=lambda bar: (groups.index(bar.group), bar.cpu))
+    height = TOP + ROW * (len(rows) + len(groups)) + 16
     top_cpu, top_memory = max(bar.spread[1] for bar in rows), max(bar.memory for bar in rows)
+    begun: list[str] = []
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
         "<title>CPU and memory of the agent and of other programs</title>",
@@ -45,7 +48,11 @@ def svg(bars: Sequence[Bar]) -> str:
         f'<text class="head" x="{MEMORY[0]}" y="26">Memory</text><text class="unit" x="{MEMORY[0]}" y="44">MB resident</text>',
     ]
     for number, bar in enumerate(rows):
-        y = TOP + ROW * number
+        y = TOP + ROW * (number + len(begun))
+        if bar.group not in begun:
+            begun.append(bar.group)
+            lines.append(f'<text class="unit" x="{LABELS}" y="{y + 12}" text-anchor="end">{escape(bar.group)}</text>')
+            y += ROW
         low, high = (CPU[0] + CPU[1] * value / top_cpu for value in bar.spread)
         owner = " us" if bar.ours else ""
         lines += [

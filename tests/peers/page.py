@@ -10,9 +10,10 @@ from tests.bench.scale import Course
 from tests.peers.chart import Bar
 from tests.peers.chart import short as number
 from tests.peers.measure import Usage, ratios
-from tests.peers.programs import BY_NAME, PROGRAMS, Program
+from tests.peers.programs import BY_NAME, GPUS, PROGRAMS, Program
 
 REFERENCE = "psutil"
+GROUPS = ("this host", f"{GPUS} GPUs of a fake driver")
 HEAD = "| program | CPU, ms/s (lowest to highest) | x the loop with psutil | RSS, MB | PSS, MB | threads | context switches/s | reads + writes/s | to disk, B/s | sent, B/s |"  # fmt: skip
 
 
@@ -55,9 +56,9 @@ def median(runs: Sequence[Usage], key: str) -> float:
 def bars(results: Mapping[str, Sequence[Usage]]) -> list[Bar]:
     """Return what the chart shows."""
     return [
-        Bar(BY_NAME[name].title, BY_NAME[name].ours, median(runs, "cpu"),
+        Bar(BY_NAME[name].title, GROUPS[BY_NAME[name].gpus], BY_NAME[name].ours, median(runs, "cpu"),
             (min(run.cpu for run in runs), max(run.cpu for run in runs)), median(runs, "rss"))
-        for name, runs in results.items()
+        for name in BY_NAME if (runs := results.get(name))
     ]  # fmt: skip
 
 

@@ -132,7 +132,7 @@ PROGRAMS = (
           MLFLOW_TRACKING_URI="{}", MLFLOW_RUN_ID="r1"),
     agent("google", "Google, a point a minute", "--sink google --project bench-project -d hostname", "grpc",
           CHIPWATCH_SINKS__GOOGLE__ENDPOINT="{}", CHIPWATCH_SINKS__GOOGLE__INSECURE="true"),
-    agent("gpus", f"{GPUS} GPUs, JSON lines", "--collector nvidia --window 1s --format json", gpus=True,
+    agent("gpus", "GPUs, JSON lines", "--collector nvidia --window 1s --format json", gpus=True,
           CHIPWATCH_COLLECTORS__NVIDIA__PROC=""),
     Program("c", "loop in C, open files of /proc", floor),
     loop("psutil", "loop with psutil, 64 values", "psutil"),
@@ -149,8 +149,8 @@ PROGRAMS = (
     loop("wandb-monitor", "W&B's system metrics, offline", "wandb", "{1}", WANDB_ERROR_REPORTING="false", DO_NOT_TRACK="true"),
     loop("boto3-20", "loop with psutil and boto3, 20 datums a request", "boto3", "{}", "20", receiver="http"),
     loop("boto3", "loop with psutil and boto3, one request", "boto3", "{}", "1000", receiver="http"),
-    loop("pynvml", f"loop with pynvml, {GPUS} GPUs", "pynvml", gpus=True),
-    loop("nvitop", f"nvitop's collector, {GPUS} GPUs", "nvitop", gpus=True),
+    loop("pynvml", "loop with pynvml, eight values", "pynvml", gpus=True),
+    loop("nvitop", "nvitop's collector", "nvitop", gpus=True),
 )
 # fmt: on
 BY_NAME = {program.name: program for program in PROGRAMS}
