@@ -69,12 +69,12 @@ class Effort:
     starts: int
     beside_seconds: int = 60
     """Length of the runs beside other programs: a minute has one delivery of a point a minute."""
-    limit: int = 900
+    limit: int = 1200
     """Seconds after which the rest is left out, whatever happens."""
 
 
 FULL = Effort(rounds=7, tick_seconds=20, steady_seconds=36, growth_ticks=10_000, starts=7)
-QUICK = Effort(rounds=3, tick_seconds=4, steady_seconds=6, growth_ticks=1_900, starts=3, beside_seconds=6, limit=180)
+QUICK = Effort(rounds=3, tick_seconds=4, steady_seconds=6, growth_ticks=1_900, starts=3, beside_seconds=6, limit=300)
 
 
 def cpu_ms(call: Callable[[int], object], ticks: int, pause: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -14,7 +15,6 @@ from tests.peers.programs import BY_NAME, PROGRAMS, install, install_system
 from tests.peers.running import rounds
 
 PAGE, CHART = ROOT / "docs/benchmarks.md", ROOT / "docs/media/peers.svg"
-NEEDS_PYTHON = ("glances", "otel", "mlflow-monitor", "wandb-monitor", "boto3", "boto3-20", "pynvml", "nvitop")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if (options.runs * (options.warm + options.seconds + len(BY_NAME) / 2)) > 720:
         parser.error("that takes more than 12 minutes: fewer --runs, or shorter ones")
     programs = [program for program in PROGRAMS if not options.only or program.name in options.only]
-    if any(program.name in NEEDS_PYTHON for program in programs):
+    if any(program.is_installed for program in programs):
         install()
     if options.apt:
         install_system()
@@ -56,4 +56,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the programs end, too
     main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -16,7 +17,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Process:
-    """What one process has used since its start."""
+    """Counters of one process since its start."""
 
     cpu: float
     """Seconds, with the children that it has waited for."""
@@ -29,7 +30,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a program uses: each value is per second, or at the end."""
+    """Usage of a program: each value is per second, or at the end."""
 
     cpu: float
     """Milliseconds a second."""
@@ -122,14 +123,18 @@ def usage(
         for field in fields(Process)
     }
     rates["cpu"] *= 1000
-    rss, pss = (resident(after[1], key, proc) for key in ("Rss", "Pss"))
-    threads = sum(int(fields_of(proc / str(pid) / "status")["Threads"]) for pid in after[1])
+    rss, pss = (total(after[1], "smaps_rollup", key, proc) * 1024 / MB for key in ("Rss", "Pss"))
+    threads = total(after[1], "status", "Threads", proc)
     return Usage(rss=rss, pss=pss, threads=threads, **rates)
 
 
-def resident(pids: Iterable[int], key: str, proc: Path = PROC) -> float:
-    """Return the memory of processes (MB)."""
-    return sum(int(fields_of(proc / str(pid) / "smaps_rollup")[key].split()[0]) * 1024 for pid in pids) / MB
+def total(pids: Iterable[int], file: str, key: str, proc: Path = PROC) -> int:
+    """Return the sum of a value over processes; one that has just ended counts nothing."""
+    values = []
+    for pid in pids:
+        with suppress(OSError, KeyError):  # a zombie has no memory
+            values.append(int(fields_of(proc / str(pid) / file)[key].split()[0]))
+    return sum(values)
 
 
 def ratios(runs: Sequence[Usage], base: Sequence[Usage]) -> list[float]:

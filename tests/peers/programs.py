@@ -45,6 +45,8 @@ class Program:
     ours: bool = False
     gpus: bool = False
     """Sees the fake driver."""
+    is_installed: bool = False
+    """Comes with the Python packages in .peers."""
 
 
 def agent(name: str, title: str, options: str, receiver: str = "", *, gpus: bool = False, **env: str) -> Program:
@@ -71,7 +73,7 @@ def loop(name: str, title: str, *words: str, receiver: str = "", gpus: bool = Fa
         place.env |= aws() | {key: value.format(place.address) for key, value in env.items()}
         return [python, str(LOOPS), *(word.format(place.address, place.folder) for word in words)]
 
-    return Program(name, title, command, receiver, gpus=gpus)
+    return Program(name, title, command, receiver, gpus=gpus, is_installed=words[0] != "psutil")
 
 
 def installed(name: str) -> str:
@@ -142,7 +144,7 @@ PROGRAMS = (
     Program("fluent-bit", "fluent-bit, node_exporter_metrics", fluent_bit),
     Program("glances", "glances, to CSV",
             lambda place: [installed("glances"), "-q", "-t", "1", "--disable-check-update", "--export", "csv",
-                           "--export-csv-file", str(place.folder / "glances.csv")]),
+                           "--export-csv-file", str(place.folder / "glances.csv")], is_installed=True),
     loop("otel", "OpenTelemetry's host metrics in Python", "otel", "{}", receiver="http"),
     loop("mlflow-monitor", "MLflow's system metrics", "mlflow", receiver="mlflow",
          MLFLOW_TRACKING_URI="{}", MLFLOW_RUN_ID="r1", MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true"),

@@ -1,4 +1,4 @@
-"""Rounds: all programs at the same time, in the same seconds, then all of them anew in another order."""
+"""Rounds: all programs at the same time, in the same seconds, then all of them again in another order."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a program uses is summed over its processes and threads."""
+"""The usage of a program is the sum over its processes and threads."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-from tests.peers.measure import Process, counters, process, resident, tree, usage
+from tests.peers.measure import Process, counters, process, total, tree, usage
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -71,6 +71,15 @@ def test_usage_is_a_rate_and_memory_is_as_at_the_end(proc):
     assert (used.rss, used.pss) == (2500 * 1024 / 1e6, 1000 * 1024 / 1e6)
 
 
+def test_a_process_that_ends_before_its_memory_is_read_counts_nothing(proc):
+    proc.put(10, rss=1000)
+    proc.put(11, 10, rss=500)
+    before = proc.read(10, 0.5)
+    after = proc.read(10, 1.5)
+    (proc.root / "11/smaps_rollup").unlink()
+    assert usage(before, after, proc.root).rss == 1000 * 1024 / 1e6
+
+
 def test_a_thread_that_ends_takes_nothing_off_the_others(proc):
     proc.put(10, threads=((100, 0), (900, 0)))
     before = proc.read(10, 0.5)
@@ -83,4 +92,4 @@ def test_the_counters_of_this_process_can_be_read():
     _, members = counters(os.getpid())
     assert members[os.getpid()].cpu > 0
     assert members[os.getpid()].calls > 0
-    assert resident([os.getpid()], "Rss") > 1
+    assert total([os.getpid()], "smaps_rollup", "Rss") > 1000
