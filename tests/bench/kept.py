@@ -76,7 +76,7 @@ def load(file: Path | None = None) -> dict[str, float]:
 
 def keep(figures: Iterable[Figure | Skipped], file: Path | None = None) -> None:
     """Write the figures; what was not measured stays as it was kept."""
-    new = {figure.name: round(ratio(figure), 4) for figure in figures if is_kept(figure)}  # type: ignore[arg-type]
+    new = {figure.name: round(ratio(figure), 4) for figure in figures if is_kept(figure)}
     told = {"version": __version__, "figures": dict(sorted({**load(file), **new}.items()))}
     (file or FILE).write_text(json.dumps(told, indent=1) + "\n")
 

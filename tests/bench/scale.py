@@ -196,7 +196,7 @@ def gpus(rounds: int) -> Course:
     """Read so many GPUs of a fake driver, each number in a separate process."""
     sizes = (1, 2, 4, 8, 16)
     asked = [nvidia.ask("cpu", "basic", str(min(3, rounds)), gpus=size) for size in sizes]
-    return Course("GPUs", sizes, [each["whole"] for each in asked])  # type: ignore[misc]
+    return Course("GPUs", sizes, [each["whole"] for each in asked])
 
 
 COURSES: dict[str, Callable[[int], Course]] = {
