@@ -50,7 +50,7 @@ def test_bytes_are_counted_by_the_receiver_and_on_standard_output():
     results = one_round([WRITES, POSTS], 2.0, 1.0, {})
     assert 10 < results["writes"].sent < 200
     assert 400 < results["posts"].sent < 6000
-    assert results["writes"].threads == 3  # the shell and two children
+    assert results["writes"].threads >= 2  # the shell and its child
 
 
 def test_each_receiver_answers():
