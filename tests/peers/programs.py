@@ -200,4 +200,4 @@ def install_system() -> None:
         words = ["apt-get", "install", "-y", "-q", "--no-install-recommends", package]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
-            sys.stdout.write(f"peers: {package} is left out: {done.stderr.strip().splitlines()[-1:]}\n")
+            sys.stdout.write(f"peers: {package} is left out: {done.stderr.strip().rpartition(chr(10))[2]}\n")
