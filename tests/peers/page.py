@@ -44,7 +44,8 @@ def row(program: Program, runs: Sequence[Usage], base: Sequence[Usage] | None) -
     share = "" if not base else f"{statistics.median(ratios(runs, base)):.2f}"
     rest = [median(runs, key) for key in ("rss", "pss", "threads", "switches", "calls", "written", "sent")]
     spread = f"{number(statistics.median(cpu))} ({number(min(cpu))} to {number(max(cpu))})"
-    title = f"**{program.title}**" if program.ours else program.title
+    title = f"{program.title} ({GPUS} GPUs)" if program.gpus else program.title
+    title = f"**{title}**" if program.ours else title
     return f"| {title} | {spread} | {share} | {' | '.join(f'{value:,.0f}' if value >= 100 else number(value) for value in rest)} |"
 
 
