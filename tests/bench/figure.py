@@ -27,6 +27,8 @@ class Figure:
     how: str
     reference: float = 1.0
     """CPU time (ms) of the reference loop of kept.py beside this measurement."""
+    noise: float = 0.0
+    """Difference to the kept figure that other programs may cause."""
     strict: bool = False
     """More than was asked is a failure, not only a miss."""
 

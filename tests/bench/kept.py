@@ -34,7 +34,9 @@ class Compared(Figure):
 
     @property
     def verdict(self) -> str:
-        if self.kept is not None and self.median > max(WORSE * self.kept, self.kept + NOISE[self.unit]):
+        if self.kept is not None and self.median > max(
+            WORSE * self.kept, self.kept + max(self.noise, NOISE[self.unit])
+        ):
             return "WORSE"
         return super().verdict
 

@@ -10,8 +10,8 @@ from tests.bench.figure import Figure, Skipped
 from tests.bench.kept import compare, keep, load
 
 
-def figure(value, *, unit="ms", reference=2.0, name="a tick", asked=100.0):
-    return Figure(name, unit, asked, [value], "by hand", reference=reference)
+def figure(value, *, unit="ms", reference=2.0, name="a tick", asked=100.0, noise=0.0):
+    return Figure(name, unit, asked, [value], "by hand", reference=reference, noise=noise)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,8 @@ def figure(value, *, unit="ms", reference=2.0, name="a tick", asked=100.0):
         (figure(1.4, unit="x"), figure(1.6, unit="x", reference=9.0), "ok"),
         (figure(1.4, unit="x"), figure(1.8, unit="x", reference=9.0), "WORSE"),
         (figure(20.0, unit="MB"), figure(26.0, unit="MB"), "WORSE"),
+        (figure(3.0, noise=5.0), figure(7.9, noise=5.0), "ok"),  # a wall time on a busy machine
+        (figure(3.0, noise=5.0), figure(8.1, noise=5.0), "WORSE"),
         (figure(0.3, unit="s"), figure(3.0, unit="s"), "ok"),  # waiting is not compared
         (figure(10.0, asked=None), figure(99.0, asked=None), "-"),  # a program of others
         (figure(90.0), figure(101.0), "MISS"),
