@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench golden size picture constraints dist image clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden size picture constraints dist image clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -63,8 +63,13 @@ test-deploy: $(VENV)/dev.stamp tools
 faults: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.faults
 
+# Costs beside what is asked and what the last release had; fails where one is more than 25 % worse. ARGS="--only beside" for some.
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench $(ARGS)
+
+# Other programs beside the agent, in .peers and .venv: writes docs/benchmarks.md. ARGS="--seconds 20 --runs 1 --only psutil,stdout" only prints.
+peers: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.peers $(ARGS)
 
 golden: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.golden
@@ -100,7 +105,7 @@ constraints:
 	$(COMPILE) 3.11 --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
 	$(COMPILE) 3.11 --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
 	$(COMPILE) 3.12 $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
-	@set -e; for part in tools proof-wandb proof-mlflow proof-otlp proof-grafana; do \
+	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana; do \
 	  $(COMPILE) 3.11 $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 
 # Wheel and sdist, reproducible; and a folder for machines without an index, with all that EXTRAS needs, by hash:
@@ -137,4 +142,4 @@ image:
 	  --build-arg CREATED=$(shell date -u +%Y-%m-%dT%H:%M:%SZ) .
 
 clean:
-	rm -rf $(VENV) .tools .proof build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .tools .proof .peers build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -15,7 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.bench import kept
 from tests.bench.amd import eight_cards
+from tests.bench.beside import beside
 from tests.bench.cloudwatch import cloudwatch
 from tests.bench.command import last_window, make_run, start_and_stop, steady
 from tests.bench.figure import FULL, QUICK, CannotMeasure, Effort, Figure, Skipped
@@ -30,11 +32,13 @@ from tests.bench.otlp import otlp
 from tests.bench.prometheus import prometheus
 from tests.bench.rdma import eight_ports
 from tests.bench.reading import host_set, many_cores, process_tree
+from tests.bench.scale import scale
 from tests.bench.series import many_series
 from tests.bench.ticking import growth, whole_tick
 
 Measured = Sequence[Figure | Skipped]
 MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
+    "beside": beside,
     "host": host_set,
     "cores": many_cores,
     "tick": whole_tick,
@@ -58,6 +62,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "openmetrics": large_page,
     "otlp": otlp,
     "prometheus": prometheus,
+    "scale": scale,
 }
 
 
@@ -66,22 +71,26 @@ class OutOfTime(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Measure, print, end: with 0, unless a measurement itself failed."""
+    """Measure, print, end: with 0, unless a measurement failed or a figure is worse than in the last release."""
     options = parser().parse_args(argv)
     effort = QUICK if options.quick else FULL
-    about, found = machine(), measure(options.only or [*MEASUREMENTS], effort)
+    about, measured = machine(), measure(options.only or [*MEASUREMENTS], effort)
+    found = kept.compare(measured, kept.load())
+    if options.keep:
+        kept.keep(measured)
     text = json.dumps(report(about, found, quick=options.quick), indent=1)
     if options.json:
         options.json.write_text(text + "\n")
     out = {"both": f"{text}\n\n{table(about, found)}", "json": text, "table": table(about, found)}[options.format]
     sys.stdout.write(out + "\n")
-    sys.exit(any(one.verdict == "FAIL" for one in found))
+    sys.exit(any(one.verdict in ("FAIL", "WORSE") for one in found))
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    made.add_argument("--quick", action="store_true", help="under 30 s: fewer and shorter measurements")
+    made.add_argument("--keep", action="store_true", help="keep the figures for the comparison, as a release does")
+    made.add_argument("--quick", action="store_true", help="fewer and shorter measurements")
     made.add_argument("--only", action="append", choices=MEASUREMENTS, metavar="NAME",
                       help=f"one of {', '.join(MEASUREMENTS)}; may be repeated")  # fmt: skip
     made.add_argument("--json", type=Path, metavar="FILE", help="write the JSON to FILE, too")
@@ -115,7 +124,9 @@ def measure(names: Sequence[str], effort: Effort) -> list[Figure | Skipped]:
 def one(name: str, effort: Effort) -> Measured:
     """Take one measurement."""
     try:
-        return MEASUREMENTS[name](effort)
+        before = kept.reference()
+        figures = MEASUREMENTS[name](effort)
+        return kept.with_reference(figures, (before + kept.reference()) / 2)
     except OutOfTime:
         raise
     except CannotMeasure as reason:
@@ -154,19 +165,27 @@ def report(about: dict[str, Any], found: Measured, *, quick: bool) -> dict[str, 
 
 def table(about: dict[str, Any], found: Measured) -> str:
     """Return everything for people."""
-    rows = [("figure", "asked", "median", "min .. max", "", "how measured")]
+    rows = [("figure", "asked", "measured", "kept", "min .. max", "", "how measured")]
     for one in found:
         if isinstance(one, Skipped):
-            rows.append((one.name, "", "", "", one.verdict, one.reason))
+            rows.append((one.name, "", "", "", "", one.verdict, one.reason))
             continue
         asked = "" if one.asked is None else f"<= {number(one.asked)} {one.unit}".strip()
         spread = f"{number(min(one.values))} .. {number(max(one.values))} (n={len(one.values)})"
-        rows.append((one.name, asked, f"{number(one.median)} {one.unit}".strip(), spread, one.verdict, one.how))
-    widths = [max(len(row[n]) for row in rows) for n in range(5)] + [0]
+        before = number(one.kept) if isinstance(one, kept.Compared) and one.kept is not None else ""
+        rows.append((one.name, asked, f"{number(one.median)} {one.unit}".strip(), before, spread, one.verdict, one.how))
+    widths = [max(len(row[n]) for row in rows) for n in range(6)] + [0]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "-" * (sum(widths) + 10))
     head = ", ".join(f"{key} {value}" for key, value in about.items())
-    return "\n".join([head, "What is compared with what was asked is the median.", "", *lines])
+    return "\n".join(
+        [
+            head,
+            "Compared are medians: with what is asked, and with what the last release had, times the reference loop of this run.",
+            "",
+            *lines,
+        ]
+    )
 
 
 def number(value: float) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.command import WARM_UP, agent_command, running
-from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
+from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, peak_rss, rss
 from tests.bench.series import METRICS, metrics
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble
@@ -235,7 +235,7 @@ def memory(effort: Effort) -> list[Figure]:
             raise RuntimeError("nothing arrived; try it by hand")
     how = f"agent --sink cloudwatch, all default collectors, a {url.partition(':')[0]} request a second; MB are 10^6 bytes"
     return [
-        Figure("CloudWatch, RSS of the agent", "MB", 52.0, resident, how),
+        Figure("CloudWatch, RSS of the agent", "MB", MEMORY["cloudwatch"], resident, how),
         Figure("CloudWatch, peak RSS of the agent", "MB", None, [peak], "VmHWM of the same process"),
     ]
 

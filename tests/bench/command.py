@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tests.bench.child import ROOT, environment
-from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_seconds, peak_rss, rss
+from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, cpu_seconds, peak_rss, rss
 
 WARM_UP = 3.0
 """Seconds until the steady state."""
@@ -88,7 +88,13 @@ def steady(effort: Effort) -> list[Figure]:
     slices = f"{SLICES} slices of {effort.steady_seconds / SLICES:.0f} s after {WARM_UP:.0f} s"
     what = "agent --interval 1 --format json, all default collectors, into a pipe that is drained"
     return [
-        Figure("RSS, steady", "MB", 30.0, resident, f"{what}; MB are 10^6 bytes; at the end of each of {slices}"),
+        Figure(
+            "RSS, steady",
+            "MB",
+            MEMORY["stdout"],
+            resident,
+            f"{what}; MB are 10^6 bytes; at the end of each of {slices}",
+        ),
         Figure("RSS, peak", "MB", None, [peak], "VmHWM of the same process"),
         Figure("CPU, steady", "% of a core", 0.3, shares, f"CPU clock of the same process / wall, {slices}"),
     ]

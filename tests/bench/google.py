@@ -17,7 +17,7 @@ from typing import Any
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.cloudwatch import cpu, environ
 from tests.bench.command import WARM_UP, agent_command, running
-from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
+from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, peak_rss, rss
 
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 
@@ -175,7 +175,7 @@ def memory(effort: Effort) -> list[Figure]:
             raise RuntimeError("nobody asked for a token, so nothing was sent; try it by hand")
     how = "agent --sink google, all default collectors, TLS, windows of 10 s; MB are 10^6 bytes"
     return [
-        Figure("Google, RSS of the agent", "MB", 78.0, resident, how),
+        Figure("Google, RSS of the agent", "MB", MEMORY["google"], resident, how),
         Figure("Google, peak RSS of the agent", "MB", None, [peak], "VmHWM of the same process"),
     ]
 

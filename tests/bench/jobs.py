@@ -71,11 +71,15 @@ def eight_gpus_with_jobs(effort: Effort) -> list[Figure]:
 
 def jobs_of(gpu: int) -> list[int]:
     """Return the pids of the job that holds a GPU."""
-    job = gpu * JOBS // GPUS
-    return [1000 * (job + 1) + n for n in range(PROCESSES)]
+    return pids_of(gpu * JOBS // GPUS, PROCESSES)
 
 
-def machine(folder: Path) -> None:
+def pids_of(job: int, processes: int) -> list[int]:
+    """Return the pids of a job."""
+    return [1000 * (job + 1) + n for n in range(processes)]
+
+
+def machine(folder: Path, jobs: int = JOBS, processes: int = PROCESSES) -> None:
     """Write the files of a machine with Slurm's jobs in cgroup v2."""
 
     def write(name: str, text: str) -> None:
@@ -89,10 +93,10 @@ def machine(folder: Path) -> None:
     write("proc/stat", "btime 1700000000\n")
     write("proc/2/stat", "2 (kthreadd) S 0 0\n")
     write("etc/passwd", "ada:x:1000:1000::/home/ada:/bin/sh\n")
-    for job in range(JOBS):
+    for job in range(jobs):
         group = f"system.slice/slurmstepd.scope/job_{41337 + job}"
         task = f"{group}/step_0/user/task_0"
-        pids = [1000 * (job + 1) + n for n in range(PROCESSES)]
+        pids = pids_of(job, processes)
         for name, text in USAGE.items():
             write(f"sys/fs/cgroup/{group}/{name}", text)
         write(f"sys/fs/cgroup/{task}/cgroup.procs", "".join(f"{pid}\n" for pid in pids))

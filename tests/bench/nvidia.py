@@ -57,8 +57,8 @@ def gpu_memory(effort: Effort) -> list[Figure]:
 
 
 @contextmanager
-def fake_driver() -> Iterator[tuple[str, dict[str, str]]]:
-    """Make a driver of eight GPUs; yield a folder for --proc, and the environment of a child that finds the driver."""
+def fake_driver(gpus: int = GPUS) -> Iterator[tuple[str, dict[str, str]]]:
+    """Make a driver of so many GPUs; yield a folder for --proc, and the environment of a child that finds the driver."""
     from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build  # the child is to be without it
 
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +66,7 @@ def fake_driver() -> Iterator[tuple[str, dict[str, str]]]:
             library = build(Path(folder))
         except CannotBuild as reason:
             raise NotHere(str(reason)) from reason
-        told = Driver(Path(folder), "h100", GPUS)
+        told = Driver(Path(folder), "h100", gpus)
         for gpu in told.gpus:
             gpu["field"]["83"] = "1000000@650000"
         told.write()
@@ -75,9 +75,9 @@ def fake_driver() -> Iterator[tuple[str, dict[str, str]]]:
         yield folder, environment() | {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(told.path)}
 
 
-def ask(*words: str) -> dict[str, object]:
+def ask(*words: str, gpus: int = GPUS) -> dict[str, object]:
     """Measure in a child that finds the fake driver; return what it says."""
-    with fake_driver() as (folder, env):
+    with fake_driver(gpus) as (folder, env):
         done = subprocess.run(
             command("nvidia", folder, *words), cwd=ROOT, env=env, stdout=subprocess.PIPE, timeout=120, check=True
         )

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -88,32 +88,36 @@ def bare_loop(at: int) -> None:
 
 
 def many_cores(effort: Effort) -> list[Figure]:
-    """Read the file of a large machine, whose counters move."""
+    """Read the file of a large machine."""
+    with ticking_cores(CORES) as tick:
+        values = [sum(tick() for _ in range(TICKS)) / TICKS for _ in range(effort.rounds)]
+    how = f"CPU of the cpu collector at level all, loads too, on a generated /proc/stat; mean of {TICKS} ticks 1 s of it apart"
+    return [Figure(f"{CORES} cores, one tick", "ms", 3.0, values, how)]
+
+
+@contextmanager
+def ticking_cores(cores: int) -> Iterator[Callable[[], float]]:
+    """Yield a function that reads a file whose counters have moved, and returns the CPU time (ms)."""
     with tempfile.TemporaryDirectory() as folder:
         proc = Path(folder)
         (proc / "loadavg").write_text("12.05 11.40 9.87 3/2875 123456\n")
-        (proc / "stat").write_bytes(proc_stat(CORES, 0))
+        (proc / "stat").write_bytes(proc_stat(cores, 0))
         collector = CpuCollector(CpuCollector.Config(proc=proc))
         collector.level = Level.ALL
         collector.open()
         moments = count(1)
 
-        def tick(at: int) -> None:
+        def read(at: int) -> None:
             points = list(collector.collect(at))
-            assert len(points) > CORES, f"{len(points)} points of {CORES} CPUs"
+            assert len(points) > cores, f"{len(points)} points of {cores} CPUs"
 
-        def round_() -> float:
-            spent = 0.0
-            for _ in range(TICKS):
-                with (proc / "stat").open("r+b") as file:  # the same inode: the collector keeps it open
-                    file.write(proc_stat(CORES, next(moments)))
-                spent += cpu_ms(tick, 1, 0)
-            return spent / TICKS
+        def tick() -> float:
+            with (proc / "stat").open("r+b") as file:  # the same inode: the collector keeps it open
+                file.write(proc_stat(cores, next(moments)))
+            return cpu_ms(read, 1, 0)
 
-        values = [round_() for _ in range(effort.rounds)]
+        yield tick
         collector.close()
-    how = f"CPU of the cpu collector at level all, loads too, on a generated /proc/stat; mean of {TICKS} ticks 1 s of it apart"
-    return [Figure(f"{CORES} cores, one tick", "ms", 3.0, values, how)]
 
 
 def proc_stat(cores: int, second: int) -> bytes:

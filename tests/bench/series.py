@@ -73,7 +73,7 @@ def readings(at: int, of: Sequence[Metric], dims: Sequence[Dimensions]) -> list[
     ]
 
 
-class Path10k:
+class SeriesPath:
     """One outlet with a durable spool in `folder`; its worker is not started, the bench takes its place."""
 
     def __init__(self, folder: Path) -> None:
@@ -104,7 +104,7 @@ def child(rounds: str) -> None:
     """Measure in this process and print the result as JSON."""
     result: dict[str, list[float]] = {key: [] for key in ("append", "all", "plain", "full", "memory", "memory full")}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path10k(Path(folder))
+        path = SeriesPath(Path(folder))
         path.dims = [Dimensions(device="0", port="0")]
         for _ in range(3):
             path.tick(WINDOW)

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 MEMORY_BYTES: Final = 16 << 20
 """Most bytes that wait in memory: for a sink that is not durable, or while the disk fails."""
+CHUNK_POINTS: Final = 10_000
+"""Most points of a chunk: SQLite writes the whole row again at each acknowledgement of some of its points."""
 POINT_BYTES: Final = 250
 """About the size of a point in memory; used for that bound alone."""
 MAX_READS: Final = 10
@@ -107,6 +109,10 @@ class Spool:
         The list belongs to the spool from then on. Never raises, never waits for the sink.
         """
         if not points:
+            return
+        if len(points) > CHUNK_POINTS and self._path is not None:
+            for begin in range(0, len(points), CHUNK_POINTS):
+                self.append(points[begin : begin + CHUNK_POINTS], common)
             return
         with self._lock:
             last = self._queue[-1] if self._queue else None

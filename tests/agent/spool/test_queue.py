@@ -23,7 +23,7 @@ import chipwatch.spool.sqlite
 from chipwatch.datapoint import Dimensions, gauge
 from chipwatch.errors import Retryable
 from chipwatch.net.trusted_clock import TrustedClock
-from chipwatch.spool.queue import MAX_READS, POINT_BYTES, Spool
+from chipwatch.spool.queue import CHUNK_POINTS, MAX_READS, POINT_BYTES, Spool
 from chipwatch.spool.sqlite import Store
 from chipwatch.testing import Clock
 
@@ -1307,3 +1307,16 @@ def test_a_corrupt_file_drops_points_kept_apart_too_and_counts_them(spooled, pat
     assert drain(second) == [5, 6]
     assert second.ledger.balance() == 0
     check_balance(second, path)
+
+
+def test_a_large_window_on_disk_is_several_chunks_so_that_an_acknowledgement_rewrites_little(path, spooled):
+    spool = spooled()
+    count = 2 * CHUNK_POINTS + 1
+    spool.append(points(range(count)))
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT count(*), max(points) FROM chunk").fetchone() == (3, CHUNK_POINTS)
+    check_balance(spool, path)
+    spool.close()
+    spool = spooled()
+    assert drain(spool, CHUNK_POINTS - 1) == [*range(count)]
+    check_balance(spool, path)
