@@ -3,55 +3,10 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
-REPEATED = frozenset(
-    [
-        "Answer",
-        "Answers",
-        "Card",
-        "Client",
-        "Counts",
-        "Device",
-        "Encoder",
-        "Filter",
-        "Found",
-        "Group",
-        "Hardware",
-        "Health",
-        "History",
-        "Ledger",
-        "Library",
-        "Limits",
-        "Line",
-        "Machine",
-        "Metric",
-        "Monitor",
-        "Name",
-        "NoAnswer",
-        "Options",
-        "Process",
-        "Reader",
-        "Reading",
-        "Records",
-        "Rule",
-        "Sent",
-        "Series",
-        "Service",
-        "Share",
-        "Source",
-        "Style",
-        "Summary",
-        "Tls",
-        "Unreadable",
-    ]
-)
-"""Names that still stand twice. Delete a name when it is renamed; add none."""
 
 
 def classes(source: str) -> list[str]:
@@ -75,13 +30,5 @@ def test_only_public_classes_at_the_top_level_count():
 
 
 def test_no_two_public_classes_share_a_name():
-    repeated = {name: modules for name, modules in homes().items() if len(modules) > 1 and name not in REPEATED}
+    repeated = {name: modules for name, modules in homes().items() if len(modules) > 1}
     assert repeated == {}
-
-
-@pytest.mark.filterwarnings("default::UserWarning")  # becomes a failure when the names are renamed everywhere
-def test_the_list_of_repeated_names_has_only_names_that_stand_twice():
-    homes_of = homes()
-    stale = sorted(name for name in REPEATED if len(homes_of.get(name, ())) < 2)
-    if stale:
-        warnings.warn(f"take these out of REPEATED: {' '.join(stale)}", stacklevel=1)

@@ -135,7 +135,7 @@ def _processor_line(derivation: Derivation) -> CheckLine:
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[CheckLine]:
-    """Open a sink, and send a test point with the dimensions `common` unless that is None; then look at its spool."""
+    """Open a sink, send a test point with the dimensions `common` if it is not None, and look at the sink's spool."""
     destination: Mapping[str, str] = {}
     try:
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):

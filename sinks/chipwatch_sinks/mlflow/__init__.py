@@ -103,7 +103,7 @@ class MlflowSink(Sink):
         self._stored: dict[str, int] = {}  # key -> the newest step that the server had at the last look
         self._is_sure = False  # whether the server has taken the last batch, as far as we know
         self._ends: int | None = None  # when the run has ended (ns); None while it runs
-        self._is_told = False  # whether it was said that somebody else writes the same keys
+        self._is_told = False  # whether the log names another writer of the same keys
         self._experiment = ""
         self._looked = -STATUS_INTERVAL
         self._keys: dict[tuple[str, Dimensions], str] = {}  # series -> its key

@@ -155,7 +155,7 @@ class OtlpEncoder:
         return [key for key, of in self._series.items() if now - of.at > ENDED_AFTER * of.gap][:most]
 
     def forget(self, series: Iterable[tuple[str, Dimensions]]) -> None:
-        """Forget series of which it was said that they have ended."""
+        """Forget series whose end was sent."""
         for key in series:
             self._series.pop(key, None)
 

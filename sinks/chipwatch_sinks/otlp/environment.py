@@ -114,7 +114,7 @@ class Environment:
 
 
 def _chosen_from(*words: str) -> Callable[[str], str | None]:
-    """Return a function that says what is wrong with a value that is none of `words`."""
+    """Return a function that describes the fault of a value outside of `words`."""
     return lambda value: None if value.lower() in words else f"expected {' or '.join(words)}, got {value[:60]!a}"
 
 

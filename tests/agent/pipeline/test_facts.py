@@ -107,7 +107,7 @@ def gather():
         pipeline.close(0)
 
 
-def test_a_processor_that_needs_facts_gets_those_of_this_tick(gather):
+def test_a_processor_that_needs_facts_gets_the_facts_of_this_tick(gather):
     wants = Wants()
     gather([Devices([10, 11])], wants)
     ((facts,),) = wants.seen

@@ -15,7 +15,7 @@ from chipwatch.runtime.kept_state import KeptState
 
 
 class Keeps(Processor):
-    """Keeps what it is told."""
+    """Keeps a fixed state."""
 
     def __init__(self, kept=b"new"):
         self.kept = kept

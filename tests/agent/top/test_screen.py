@@ -111,7 +111,7 @@ def test_ascii_sends_only_ascii(sit, gpus):
     assert seat.sent.isascii()
 
 
-def test_a_terminal_that_is_resized_is_filled_anew(sit, gpus):
+def test_a_terminal_that_is_resized_is_filled_again(sit, gpus):
     seat = sit(size=(120, 40), env=gpus.env)
     seat.shows("H100", "lost", "q quit")
     seat.resize(60, 20)
@@ -256,7 +256,7 @@ def test_a_machine_without_accelerators_shows_its_host_in_rows(sit):
     assert re.search(r"^memory .* %  \d", text, re.MULTILINE)
 
 
-def test_what_is_no_screen_is_refused_with_what_prints_one_reading(agent, sit):
+def test_an_output_that_is_not_a_terminal_is_refused_with_the_command_for_one_reading(agent, sit):
     done = agent.run("top")
     assert done.returncode == 2
     assert "agent --once --format table" in done.stderr
@@ -292,7 +292,7 @@ def test_a_storm_of_sizes_leaves_a_whole_screen(sit, gpus):
     assert seat.end() == 0
 
 
-def test_a_bug_is_told_after_the_terminal_is_restored(sit, plugins_folder):
+def test_a_bug_is_printed_after_the_terminal_is_restored(sit, plugins_folder):
     plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
     seat = sit("--collector", "wrong", env={"PYTHONPATH": plugins_folder.folder})
     assert seat.end() == 1

@@ -62,7 +62,7 @@ class AmdSmiLibrary:
         self.slots: Mapping[str, str] = {}
 
     def present(self) -> bool:
-        """Return whether there is such a library, without loading it."""
+        """Return whether the library is installed, without loading it."""
         try:
             return self._folder.is_dir() or importlib.util.find_spec("amdsmi") is not None
         except ValueError:  # a module of this name that nobody imported

@@ -106,7 +106,7 @@ class NetworkCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What to count."""
+        """Options under [collectors.network]."""
 
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")

@@ -301,7 +301,7 @@ def test_a_container_name_from_outside_cannot_break_the_table():
     assert "\x1b" not in as_text(machine.processor.answer())
 
 
-def test_a_device_that_no_collector_names_is_said_and_logged_once(caplog):
+def test_a_device_that_no_collector_names_is_listed_and_logged_once(caplog):
     machine = Machine()
     odd = [Allocation(name, ADA, "kubelet") for name in ("gpu-0-mig-19-4", "gpu-vfio-1", "0", "gpu-vfio-1")]
     for _ in range(6):
