@@ -101,7 +101,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
     for log in (folder / LOG_NAME, folder / f"{LOG_NAME}.1"):
         with suppress(OSError), log.open("rb") as source:
             if source.seek(max(0, source.seek(0, os.SEEK_END) - MOST_LOG)):
-                source.readline(MOST_LOG)  # of half a line no pattern finds the secrets
+                source.readline(MOST_LOG)  # no pattern would find a secret in half a line
             parts[f"log-{log.name}"] = source.read(MOST_LOG).decode(errors="replace")
     names = _names(config) | {value: f"<{word}>" for word, value in values.items()}
     try:
@@ -139,7 +139,7 @@ def _scrubbed(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _names(config: Config) -> dict[str, str]:
-    """Return the names of this host, its users and its projects, and secrets that are set; what stands for each."""
+    """Return the names of this host, its users and projects, and its secrets, each with its replacement."""
     hosts = {platform.node(), socket.gethostname()}
     with suppress(OSError):
         hosts |= {*Path("/etc/hostname").read_text().split()}
@@ -159,7 +159,7 @@ def _names(config: Config) -> dict[str, str]:
 
 
 def _versions() -> str:
-    """Return versions of the agent and of what it may use; names of other packages may be somebody's own."""
+    """Return the versions of the agent and of its libraries; names of other packages may be private."""
     wanted: set[str] = set()
     with suppress(metadata.PackageNotFoundError):
         wanted = {re.split(r"[^\w.-]", line)[0] for line in metadata.requires("chipwatch") or ()}
@@ -173,7 +173,7 @@ def _versions() -> str:
 
 
 def _packed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what may be packed of the configuration: numbers and PACKED_TEXTS; of others that they are set."""
+    """Return the configuration: numbers and PACKED_TEXTS; for other options only whether they are set."""
     return {
         key: {name: _packed(table) for name, table in value.items()} if key in TABLES else _allowed(key, value)
         for key, value in config.items()

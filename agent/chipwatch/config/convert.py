@@ -140,7 +140,7 @@ def _is_time(hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """Return what a type is called in TOML, with its bounds; a type that is not known here by its name."""
+    """Return the name of a type in TOML, with its bounds; Python's name for other types."""
     words = []
     for part in _parts(hint):
         low, high = _meta(part).ge, _meta(part).le

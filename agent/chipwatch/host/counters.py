@@ -43,7 +43,7 @@ class Life:
     """
     Finds the start time of one counter, which starts again at 0 at an unknown moment with its driver or its device.
 
-    A fall is a start after the last reading, whose time becomes the start time: what it has counted since is not lost.
+    After a fall, the start time is the time of the last reading: the counts since then are not lost.
     A single 0 is ignored: a failing device may report it, and the recovery would look like a jump.
     """
 

@@ -254,7 +254,7 @@ class SupervisedProcess:
 
 
 class StartupWait:
-    """Lets readings wait for the first output of a program: in all STARTUP_WAIT, each at most 80 % of an interval."""
+    """Makes readings wait for a program's first output: STARTUP_WAIT in all, each at most 80 % of an interval."""
 
     def __init__(self, interval: float) -> None:
         """Start the clock; `interval`: seconds between two ticks."""

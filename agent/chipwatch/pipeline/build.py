@@ -79,7 +79,7 @@ def build_sources(
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     least: Level = Level.BASIC,
 ) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[CollectorReading]]:
-    """Return what runs collectors and processors, and the queue of readings; `learn` gets the identity in them."""
+    """Return samplers, derivations and their queue of readings; `learn` gets the identity that readings contain."""
     level, readings = level_wanted(config, least), queue.SimpleQueue[CollectorReading]()
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
@@ -130,7 +130,7 @@ def check_includes(config: Config, collectors: Mapping[str, Collector], processo
 
 
 def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
-    """Return what the sink will never take of this configuration; raise ConfigError where that is everything."""
+    """Return the faults of points that the sink never accepts; raise ConfigError if it accepts none."""
     all_faults = faults(name, sink, config, metrics)
     if whole := next((fault.text for fault in all_faults if fault.whole), None):
         raise ConfigError(whole)

@@ -70,7 +70,7 @@ class DeviceState(NamedTuple):
         return tuple(self.place.items())
 
     def doing(self, held: str) -> str:
-        """Return what the device does, with the cause of a stall; `held`: the text for one that is held unused."""
+        """Return what the device does, with the cause of a stall; `held`: the text for an unused device of a job."""
         if self.state == "stalled" and self.cause not in ("", "other"):
             return f"stalled: {self.cause}"
         return held if self.state == "held" else self.state

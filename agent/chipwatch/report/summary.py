@@ -135,7 +135,7 @@ def _signal(number: int) -> str:
 
 
 def _sent(route: Route, before: Ledger) -> str:
-    """Return the fate of the points that the sink was owed in this run, without points for other destinations."""
+    """Return how many points of this run the sink got, and the others by reason."""
     now, elsewhere = route.spool.ledger, route.spool.apart
     sent, owed = now.sent - before.sent, before.spooled - elsewhere + now.collected - before.collected
     others = {

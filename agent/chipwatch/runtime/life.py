@@ -42,7 +42,7 @@ MAX_STATE: Final = 4 << 20
 
 
 def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
-    """Keep a heartbeat and a status socket in `folder`, unless another run does; close what is returned at the end."""
+    """Keep a heartbeat and a status socket in `folder`, unless another run does; the caller closes the result."""
     open_now, started, interval = contextlib.ExitStack(), time.monotonic(), config.interval
     assert interval is not None
     why_not_ready = partial(_why_not_ready, pipeline, common)
@@ -172,7 +172,7 @@ class KeptState:
 
 
 def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
-    """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
+    """Return why points cannot be sent, apart from a failing network; None if they can."""
     if common.known() is None:
         return "it is not known yet who this machine is"
     workers = [route.worker for route in pipeline.routes]

@@ -88,7 +88,7 @@ class Spool:
         self._state = f"{STATE} {self._label.decode()}" if destination else STATE
         self._bytes = {True: 0, False: 0}  # on disk, in memory
         self._logger = ThrottledLogger(log, f"spool {name}")
-        self._path = path  # None: no file, or no longer
+        self._path = path  # None: the points are in memory only
         self._store: Store | None = None
         self._pending: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
         self.ledger = Ledger()

@@ -79,7 +79,7 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 
 def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
-    """Return the answer of one reading by this process, with what comes in time."""
+    """Return the answer of one reading by this process, with the collectors that answer in time."""
     queued: queue.SimpleQueue[CollectorReading] = queue.SimpleQueue()
     samplers = [Sampler(name, collector, Level.BASIC, queued) for name, collector in collectors.items()]
     wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading

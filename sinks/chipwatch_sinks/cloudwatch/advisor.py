@@ -29,7 +29,7 @@ MAX_LOOK_BACK: Final = 180
 """Minutes that an alarm on a query may look back: .../monitoring/alarm-limits.html."""
 FIRST_SEEN: Final = 15
 """
-Minutes until a new metric is found at the latest, when its first event is past and newer points are 0.
+Longest time (minutes) until a query finds a new metric; its first event is then past, and newer points are 0.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html, of ListMetrics.
 """

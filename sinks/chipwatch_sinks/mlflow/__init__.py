@@ -37,8 +37,8 @@ class MlflowSink(Sink):
     """
     Writes metrics into a run as `system/METRIC`, or `system/NODE/METRIC`, until the run ends.
 
-    The steps go on where the run's system metrics ended. A step is chosen and saved before its points are sent. What
-    comes again has the same step; of that, only what the server does not have is sent.
+    The steps go on where the run's system metrics ended. A step is chosen and saved before its points are sent. Points
+    that are sent again keep their step; only points that the server lacks are sent.
     """
 
     limits = Limits(max_points=1000, max_age=14 * 86_400.0, window=10.0, flush=10.0, zeros=False, names="mlflow")

@@ -81,7 +81,7 @@ class OtlpSink(Sink):
         machine_attributes: bool = False
         """Put the machine's dimensions on every point too, for receivers that drop resource attributes."""
         mark_ended: bool | None = None
-        """Send once that a series has ended (no recorded value); unless set, only with flavour plain."""
+        """Send the end of each series once (no recorded value); unless set, only with flavour plain."""
         region: str | None = None
         """AWS region (flavour cloudwatch); the environment's, else the instance's own, unless set."""
         profile: str | None = None
@@ -214,7 +214,7 @@ class OtlpSink(Sink):
         return self._url.partition("?")[0]
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return the address; what lies behind it is not known."""
+        """Return the address; the receiver behind it is unknown."""
         del dims
         return self.shown
 

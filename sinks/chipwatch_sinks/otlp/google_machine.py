@@ -75,7 +75,7 @@ class _NoAccount(NoMetadata):
 
 def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
     """
-    Return the token of this machine where google-auth would take that, too; None where google-auth is to find one.
+    Return this machine's token if google-auth would use it too, None if google-auth should find another one.
 
     The order is that of cloud.google.com/docs/authentication/application-default-credentials: a file of the
     environment, a login of gcloud, the metadata server.

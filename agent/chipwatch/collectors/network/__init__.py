@@ -1,4 +1,4 @@
-"""Traffic, errors and drops of the network interfaces; what TCP sent again, and what the cloud held back."""
+"""Traffic, errors and drops of the network interfaces; TCP retransmissions, and traffic that the cloud held back."""
 
 from __future__ import annotations
 

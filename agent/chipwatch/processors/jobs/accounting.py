@@ -65,9 +65,9 @@ def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading
 
 def across(before: DeviceReading, now: DeviceReading) -> tuple[DeviceReading, DeviceReading]:
     """
-    Return two readings between which the agent did not run, `before` with the jobs that stayed.
+    Adjust two readings between which the agent did not run; keep only the jobs that stayed in `before`.
 
-    A job that came counts from its process, and from `now` if that is older than the stop: it came at an unknown time.
+    A new job counts from the start of its process; if that is before the stop, from `now`, since it came later.
     """
     begun = before.moment
     stayed = {

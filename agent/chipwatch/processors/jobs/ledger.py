@@ -126,7 +126,7 @@ class JobLedger:
         size = len(head) + 2
         for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
             totals = {state: account.total(state) for state in {**account.earlier, **account.times}}
-            owner = account.owner._replace(cgroup="")  # it is found again
+            owner = account.owner._replace(cgroup="")  # the next run finds it again
             energy = account.earlier_energy + account.energy
             kept = Account(owner, account.since, account.seen, totals, energy, account.memory)
             kept.held = {**account.held, **holds.get(account.owner.key, {})}
