@@ -1,4 +1,4 @@
-"""Errors by who is to blame: a plugin names the culprit, the frame decides what to do."""
+"""Errors, named after the side at fault: a plugin raises one, the frame decides what to do."""
 
 from __future__ import annotations
 

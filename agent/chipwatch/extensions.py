@@ -310,7 +310,7 @@ class IsScraped(Protocol):
 
 
 def destination_of(sink: object) -> dict[str, str]:
-    """Return where a sink's points go, nothing without HasDestination; raise TypeError unless it is text by text."""
+    """Return where a sink's points go, {} without HasDestination; raise TypeError unless keys and values are texts."""
     answer: Any = sink.destination() if isinstance(sink, HasDestination) else {}
     if not isinstance(answer, Mapping) or not all(isinstance(word, str) for pair in answer.items() for word in pair):
         raise TypeError(f"destination: expected a mapping of str to str, got {answer!r:.80}")

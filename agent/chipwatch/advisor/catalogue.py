@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 HEADS: Final = ("name", "kind", "unit", "level", "dimensions", "collector", "help")
 SPARE: Final = ("dimensions", "kind", "collector", "level", "unit")
-"""Columns that a narrow terminal goes without, the first one first."""
+"""Columns to leave out on a narrow terminal, in this order."""
 MIN_HELP: Final = 40
 """Characters of the help for which other columns are left out."""
 Row = tuple[str, ...]

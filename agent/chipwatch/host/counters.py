@@ -88,9 +88,9 @@ class Counters:
         self, start_time: int | None = None, *, kept: LastValues | None = None, device: Path | None = None
     ) -> None:
         """
-        Take when single counters were zero (ns since the epoch); None: not known.
+        `start_time`: when single counters were zero (ns since the epoch); None: not known.
 
-        Else take what an earlier run `kept` of them, and their device's folder in sysfs.
+        `kept`, instead: values of an earlier run, with the folder of the counters' `device` in sysfs.
         """
         self._start_time, self._kept, self._device = start_time, kept, device
         self._lives: dict[tuple[str, Dimensions], Life] = {}

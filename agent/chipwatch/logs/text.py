@@ -9,7 +9,7 @@ SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
 
 
 def similar(word: str, known: Iterable[str], most: int) -> list[str]:
-    """Return at most so many of the words that are known, the most similar one first."""
+    """Return at most `most` of the `known` words, the most similar one first."""
     from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
 
     return get_close_matches(word, [*known], most)

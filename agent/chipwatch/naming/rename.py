@@ -35,7 +35,7 @@ _make: Final = Datapoint._make
 
 
 class _Epoch(NamedTuple):
-    """A stretch of a counter without a reset; renamed, it is 0 at `start_time`, where its value is `base`."""
+    """A stretch of a counter without a reset; renamed, it starts at 0 at `start_time`, where our value is `base`."""
 
     given: int | None
     """The counter's own start time, which changes with a reset."""

@@ -173,7 +173,7 @@ def _check_dims(config: Config) -> None:
 
 
 def build_filter(options: SinkOptions, limits: Limits, config: Config) -> MetricFilter:
-    """Return what a sink wants; where each series costs, the agent's own only if `include` names them."""
+    """Return the filter of a sink; where series cost, the agent's own metrics pass only if `include` names them."""
     exclude = options.exclude
     if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
         exclude = (*exclude, "agent.*")
@@ -181,7 +181,7 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Metric
 
 
 def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:
-    """Return where each sink sends to, without the sinks where that fails; raise ConfigError if it fails for all."""
+    """Return the destination of each sink, without sinks that fail to give it; raise ConfigError if all fail."""
     destinations: dict[str, Mapping[str, str]] = {}
     for name, sink in sinks.items():
         try:

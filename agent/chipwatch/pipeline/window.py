@@ -94,7 +94,7 @@ class _Counter:
         self.given = point.start_time
         """The start time that the collector gave."""
         self.began: int | None = None
-        """The start time that counts instead, where the counter fell and the collector did not tell."""
+        """The start time to use instead, after a fall that the collector did not report."""
         self.start = point.at
         self.increase: float | None = None
         self.is_seen = False

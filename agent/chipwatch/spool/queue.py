@@ -312,7 +312,7 @@ class Spool:
             self._write_end(change, gone=chunk.key)
 
     def _divide(self) -> None:
-        """Put chunks for other destinations apart; a chunk whose destination was partly known gets the whole one."""
+        """Separate chunks for other destinations; a chunk with a partly known destination gets the whole one."""
         if not self._is_bound:
             return
         chunks = sorted(chain(self._apart, self._queue), key=lambda chunk: chunk.key)

@@ -179,7 +179,7 @@ class Live:
             yield self.frames.get()
 
     def press(self, key: str) -> None:
-        """Take no key: this cannot be wound."""
+        """Ignore the key: live readings cannot be wound."""
 
     def due(self) -> float:
         """Return the seconds until something happens without a call of `wake`."""

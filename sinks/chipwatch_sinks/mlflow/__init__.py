@@ -29,7 +29,7 @@ HOSTNAME: Final = "{hostname}"
 MAX_KEYS: Final = 100_000
 """Series whose keys are remembered."""
 STATUS_INTERVAL: Final = 10.0
-"""Seconds between two looks at whether the run still runs, as often as MLflow's own monitor looks."""
+"""Seconds between two checks that the run still runs, as in MLflow's own monitor."""
 MS: Final = 1_000_000
 
 
@@ -95,7 +95,7 @@ class MlflowSink(Sink):
         self._process = ""  # the watched process, with when it started (ms) and its user
         self._since = self._user = 0
         self._store: str | None = None
-        self._found: list[ProcessFacts] = []  # what the watched processes said last: they may have ended
+        self._found: list[ProcessFacts] = []  # the last answer of the watched processes, which may have ended
         self._api: Api | None = None
         self._kept: dict[str, Any] = {}  # what `state` returned before the last restart
         self._next: int | None = None  # the next step; None: not known yet
@@ -291,5 +291,5 @@ def node_fault(node: str) -> str | None:
 
 
 def _begin(point: Datapoint) -> int:
-    """Return when the time that a point speaks of began (ns since the epoch)."""
+    """Return the start of the time that a point covers (ns since the epoch)."""
     return point.at if point.window_start is None else point.window_start

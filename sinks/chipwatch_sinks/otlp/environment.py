@@ -42,7 +42,7 @@ class Environment:
 
     @property
     def url(self) -> str | None:
-        """The address; that for metrics is complete, the path is added to the other. Raise ConfigError."""
+        """The address: the variable for metrics as it is, the other one with the path added. Raise ConfigError."""
         for variable, is_whole in ((f"{EXPORTER}METRICS_ENDPOINT", True), (f"{EXPORTER}ENDPOINT", False)):
             if value := self._env.get(variable, "").strip():
                 if fault := url_fault(value):

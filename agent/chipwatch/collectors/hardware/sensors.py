@@ -75,7 +75,7 @@ def _sensors(chip: Path, name: str) -> Iterator[_Sensor]:
 
 
 def _chip_name(chip: Path) -> str:
-    """Return a name that outlives a restart, as node_exporter makes it of the device and the folder above it."""
+    """Return a name that stays the same after a restart, as in node_exporter: of the device and the folder above it."""
     device = chip / "device"
     parts = device.resolve().parts[-2:] if device.exists() else (text(chip / "name") or chip.name,)
     words = (re.sub(r"[^a-z0-9:_]", "_", part.lower()).strip("_") for part in parts)
