@@ -63,7 +63,7 @@ class Allocation(NamedTuple):
 
 
 class GroupUse(NamedTuple):
-    """Usage of a job's cgroup since its creation; None where the kernel does not tell."""
+    """Usage of a job's cgroup since its creation; None where the kernel does not report it."""
 
     owner: Owner
     cpu: float | None = None

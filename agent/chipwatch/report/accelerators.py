@@ -76,7 +76,7 @@ class DeviceUsage:
         self.idle: Counter[str] = Counter()
         """Milliseconds without a kernel, by cause."""
         self.joules: float | None = None
-        """Energy by the device's counter and, since its last reading or without one, by the readings of power."""
+        """Energy by the device's counter; after its last reading, or without a counter, by the readings of power."""
         self._counted = 0.0
         self._power_at: int | None = None
 

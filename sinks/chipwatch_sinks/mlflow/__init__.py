@@ -53,9 +53,9 @@ class MlflowSink(Sink):
         """
 
         tracking_uri: str | None = None
-        """Address of the tracking server; unless set: MLFLOW_TRACKING_URI, of the watched processes if not ours."""
+        """Address of the tracking server; unless set: MLFLOW_TRACKING_URI here, else in the watched processes."""
         run: str | None = None
-        """Run to write to; unless set: MLFLOW_RUN_ID, of the watched processes if not ours."""
+        """Run to write to; unless set: MLFLOW_RUN_ID here, else in the watched processes."""
         newest_run: bool = False
         """Write to the one run that the user of the watched process has started since, where no run is named."""
         node: str | None = None

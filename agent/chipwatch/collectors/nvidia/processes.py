@@ -45,7 +45,7 @@ class Tree:
         self._open: set[str] | None = None
         """The GPUs' device files that members have open; None: not read yet in this tick."""
         self.method = NOWHERE
-        """How the tree was found on a GPU: by pids, by open files, or nowhere."""
+        """The method by which the tree was found on a GPU, in words."""
 
     def refresh(self) -> None:
         """Read the members of the tree."""

@@ -28,7 +28,7 @@ METRICS: Final = PROGRAM_TIME, OPERATIONS, OPERATION_TIME, RTT, RATE
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
 MICROSECOND: Final = 1e-6
 MEGABIT: Final = 1e-3
-"""Gbit of one."""
+"""Gbit in a megabit."""
 MAX_MEAN: Final = 1e15
 MOST: Final = 64
 """Sizes of one operation, or devices."""
