@@ -26,7 +26,7 @@ Row = tuple[str, ...]
 
 
 def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]]:
-    """Iterate over plugins, or `only` the one: name, class and "", or name, None and why it cannot be loaded."""
+    """Yield name and class of each plugin, or of `only` one, and ""; None and the reason if it cannot be loaded."""
     entries = plugins.installed(f"chipwatch.{group}")
     for name in entries if only is None else entries.keys() & {only}:
         try:

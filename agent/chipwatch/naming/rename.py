@@ -165,7 +165,7 @@ def _start(point: Datapoint, base: float, after: int = 0) -> _Epoch:
 
 
 def _find_epoch(epochs: list[_Epoch], point: Datapoint) -> _Epoch:
-    """Return the epoch of a reading that is not of the last one: a point sent again, or a counter after a reset."""
+    """Return the epoch of a reading outside of the last epoch: a point sent again, or a counter after a reset."""
     for epoch in reversed(epochs):
         if epoch.has(point):
             return epoch

@@ -132,7 +132,7 @@ class Window:
         self._slot: int | None = None
         self._last = 0
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
-        self._ended = None if ended is None else ended + self._slack  # the end may have been moved by so much
+        self._ended = None if ended is None else ended + self._slack  # the sink may have moved the end by this much
         self._first = None if first is None else int(first * 1e9)
         self._early: int | None = None
         self._gauges: dict[Series, _Gauge] = {}

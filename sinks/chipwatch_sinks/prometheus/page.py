@@ -142,7 +142,7 @@ class Page:
             return rejected
 
     def _find(self, point: Datapoint) -> _Series:
-        """Return the series of a point; the first metric of a name and its dimensions has it."""
+        """Return the series of a point; if two metrics clash in name and labels, the first one keeps them."""
         metric, dims = point.metric, point.dims
         cached = self._known.get((metric.name, dims))
         if cached is not None and (cached.metric is metric or cached.metric == metric):
@@ -234,7 +234,7 @@ class Page:
         return lines
 
     def _flat(self) -> Iterator[str]:
-        """Yield each series under a name that holds its labels; the first of a name has it."""
+        """Yield each series under a name that holds its labels; the first series with a name keeps it."""
         used = set()
         for family, series in self._families:
             for entry in series:
