@@ -72,6 +72,8 @@ class DeviceFacts(NamedTuple):
     activity: Sequence[DeviceActivity]
     source: str = ""
     """The name of the collector."""
+    devices: Sequence[Device] = ()
+    """The devices, with their models."""
 
 
 @runtime_checkable
@@ -80,7 +82,7 @@ class HasDevices(Protocol):
 
     @abstractmethod
     def devices(self) -> Iterable[Device]:
-        """Return the devices; asked after `collect`, and by `chipwatch top` before it."""
+        """Return the devices; asked after `collect`."""
         ...
 
 

@@ -108,7 +108,7 @@ def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_f
     )
     if isinstance(runner, Sampler) and runner.unavailable is not None:
         return _line(kind, runner.name, "MISSING" if missing else "absent", runner.unavailable, good=not missing)
-    if not runner.ok:
+    if runner.ok is False or (runner.ok is None and kind == "collector"):
         return _line(kind, runner.name, "FAILED", runner.trouble or "its reading does not return")
     try:
         with plugins.blamed(group, runner.name, "describe fails"):

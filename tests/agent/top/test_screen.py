@@ -301,8 +301,8 @@ def test_a_bug_is_printed_after_the_terminal_is_restored(sit, plugins_folder):
 
 
 def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_screen(sit, plugins_folder):
-    plugins_folder.add("odd", ODD, collectors=[("odd", "Odd")])
-    seat = sit("--collector", "odd", env={"PYTHONPATH": plugins_folder.folder})
+    plugins_folder.add("odd", ODD, processors=[("odd", "Odd")])
+    seat = sit("--processor", "odd", env={"PYTHONPATH": plugins_folder.folder})
     seat.shows("a thread has ended by a bug", "TypeError")
     seat.press("q")
     assert seat.end() == 0
@@ -311,11 +311,9 @@ def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_s
 
 ODD = """
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.extensions import DeviceProcess
-from chipwatch.datapoint import Dimensions
+from chipwatch.processor import Processor
 
-class Odd(Collector):
+class Odd(Processor):
     metrics = ()
 
     @dataclass(frozen=True)
@@ -325,9 +323,9 @@ class Odd(Collector):
     def __init__(self, config):
         pass
 
-    def processes(self):
-        return [DeviceProcess(Dimensions(gpu="0"), "no number")]
-
-    def collect(self, at):
+    def derive(self, tick, at):
         return ()
+
+    def answer(self):
+        raise TypeError("not an answer")
 """

@@ -73,7 +73,9 @@ class JobsProcessor(Processor):
             return [*self._derive(tick, at)]
 
     def _derive(self, tick: Sequence[Datapoint], at: int) -> Iterator[Datapoint]:
-        readings = sorted((fact for fact in self.facts if isinstance(fact, DeviceFacts)), key=lambda fact: fact.moment)
+        about = [fact for fact in self.facts if isinstance(fact, DeviceFacts)]
+        used = (fact for fact in about if fact.processes is not None or fact.activity)
+        readings = sorted(used, key=lambda fact: fact.moment)
         for facts in self.facts:
             if isinstance(facts, JobFacts):
                 self._know(facts)
