@@ -44,21 +44,21 @@ FIRST_WAIT: Final = 5.0
 
 
 def view(
-    known: Callable[[], Dimensions | None], sink: Sink, config: Config, sought: Sequence[str]
+    identity: Callable[[], Dimensions | None], sink: Sink, config: Config, sought: Sequence[str]
 ) -> Callable[[], Dimensions | None]:
     """
-    Return `known` as `sink` sees it: the dimensions of all points, and the values of the sink's hints under `@`.
+    Return `identity` as `sink` sees it: the dimensions of all points, and the values of the sink's hints under `@`.
 
     `sought` are the hints of all sinks.
     """
     if not sought:
-        return known
+        return identity
     seen: tuple[Dimensions | None, Dimensions | None] = (None, None)
     public = {*config.common_dims, *config.dims}
 
     def common() -> Dimensions | None:
         nonlocal seen
-        now = known()
+        now = identity()
         if now is not None and now is not seen[0]:
             dims = {word: value for word, value in now.items() if word in public or word not in sought}
             seen = (now, Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in sink.limits.hints if word in now}))
