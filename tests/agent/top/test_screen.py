@@ -300,6 +300,16 @@ def test_a_bug_is_printed_after_the_terminal_is_restored(sit, plugins_folder):
     assert termios.tcgetattr(seat.file) == seat.before
 
 
+def test_models_and_processes_are_shown_without_a_processor(sit, gpus):
+    sit("--no-processor", "jobs", env=gpus.env).shows("PID", "90", "H100")
+
+
+def test_a_malformed_process_of_a_plugin_costs_only_the_facts_of_its_collector(sit, gpus, plugins_folder):
+    plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
+    seat = sit("--collector", "gpu,wrong", env={**gpus.env, "PYTHONPATH": plugins_folder.folder})
+    assert "bug" not in seat.shows("PID", "H100")
+
+
 def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_screen(sit, plugins_folder):
     plugins_folder.add("odd", ODD, processors=[("odd", "Odd")])
     seat = sit("--processor", "odd", env={"PYTHONPATH": plugins_folder.folder})
@@ -307,6 +317,30 @@ def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_s
     seat.press("q")
     assert seat.end() == 0
     assert b"Traceback" in seat.sent.partition(LEFT)[2]
+
+
+WRONG = """
+from dataclasses import dataclass
+from chipwatch.collector import Collector
+from chipwatch.extensions import DeviceProcess
+from chipwatch.datapoint import Dimensions
+
+class Wrong(Collector):
+    metrics = ()
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def processes(self):
+        return [DeviceProcess(Dimensions(gpu="0"), "no number")]
+
+    def collect(self, at):
+        return ()
+"""
 
 
 ODD = """
