@@ -28,6 +28,7 @@ TURNS = re.compile(
 OPENINGS = re.compile(r"\s*(?:What|Whether|Who|How)\b")
 """Words with which no docstring begins."""
 PYTHON = ("agent", "sinks", "tools", "tests", "docs", "ecs-sidecar")
+PAGES = (".md", ".toml", ".c")
 STRINGS = ("agent/", "sinks/")
 """Folders whose strings are messages, help or labels that people read."""
 NOT_OURS = ("tests/fixtures/", "tests/english", "tests/test_english")
@@ -89,7 +90,7 @@ def turns() -> dict[str, list[Turn]]:
             continue
         if path.suffix == ".py" and name.startswith(PYTHON):
             by_file[name] = [*in_python(path.read_text(encoding="utf-8"), strings=name.startswith(STRINGS))]
-        elif path.suffix == ".md":
+        elif path.suffix in PAGES:
             by_file[name] = [*in_page(path.read_text(encoding="utf-8"))]
     return {name: found for name, found in by_file.items() if found}
 
