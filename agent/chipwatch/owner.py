@@ -106,7 +106,7 @@ class JobFacts(NamedTuple):
     """One reading of the collector `jobs`."""
 
     moment: int
-    """Of the reading, in monotonic ns."""
+    """Time of the reading (monotonic ns)."""
     owners: Mapping[int, Owner]
     """The owner of each followed process that is known, by pid."""
     allocations: Sequence[Allocation]
