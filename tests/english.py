@@ -1,7 +1,7 @@
 """
 Finds turns that are not plain English: in comments, docstrings, messages, names of tests, and pages.
 
-`python -m tests.english` prints each with its line; `python -m tests.english --allow` writes the list of those that still stand.
+`python -m tests.english` prints each with its line.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ import functools
 import io
 import re
 import subprocess
-import sys
 import tokenize
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-LIST = Path(__file__).with_suffix(".txt")
 TURNS = re.compile(
-    r"""\b(?: those\s+of | (?:is|are|was|were|be|been)\s+told | anew | (?<!there\ )(?:is|are)\s+no(?=\s+(?!longer|more|less))
-    | that\s+there\s+(?:is|are) | costs?\s+itself | of\s+(?:its|their)\s+own | whoever | adversar(?:y|ies) )\b""",
+    r"""\b(?: those\s+of | (?:is|are|was|were|be|been)\s+told | (?:is|are|was|were|be|been)\s+said(?!\s+to) | anew
+    | (?<!there\ )(?:is|are|was|were|be)\s+no(?=\s+(?!longer|more|less)) | that\s+there\s+(?:is|are) | (?:is|are)\s+such
+    | (?:that|which|what)\s+(?:is|are|was|were)\s+none | costs?\s+itself | of\s+(?:its|their)\s+own | that\s+which
+    | who(?:m?ever|soever) | whatsoever | (?:there|where|here)(?:of|in|by|upon) | (?:hence|thence)forth | lest | ere
+    | adversar(?:y|ies) )\b""",
     re.VERBOSE | re.IGNORECASE,
 )
 OPENINGS = re.compile(r"\s*(?:What|Whether|Who|How)\b")
 """Words with which no docstring begins."""
 PYTHON = ("agent", "sinks", "tools", "tests", "docs", "ecs-sidecar")
+PAGES = (".md", ".toml", ".c")
 STRINGS = ("agent/", "sinks/")
 """Folders whose strings are messages, help or labels that people read."""
 NOT_OURS = ("tests/fixtures/", "tests/english", "tests/test_english")
@@ -89,21 +90,11 @@ def turns() -> dict[str, list[Turn]]:
             continue
         if path.suffix == ".py" and name.startswith(PYTHON):
             by_file[name] = [*in_python(path.read_text(encoding="utf-8"), strings=name.startswith(STRINGS))]
-        elif path.suffix == ".md":
+        elif path.suffix in PAGES:
             by_file[name] = [*in_page(path.read_text(encoding="utf-8"))]
     return {name: found for name, found in by_file.items() if found}
 
 
-def allowed() -> Counter[str]:
-    """Return how many turns may still stand in each file."""
-    rows = (line.split() for line in LIST.read_text(encoding="utf-8").splitlines())
-    return Counter({name: int(count) for count, name in rows})
-
-
 if __name__ == "__main__":
-    by_file = turns()
-    if "--allow" in sys.argv[1:]:
-        LIST.write_text("".join(f"{len(lines)} {name}\n" for name, lines in by_file.items()), encoding="utf-8")
-    else:
-        for name, lines in by_file.items():
-            print(*(f"{name}:{turn.line}: {turn.words}" for turn in sorted(lines)), sep="\n")  # noqa: T201  # a command
+    for name, lines in turns().items():
+        print(*(f"{name}:{turn.line}: {turn.words}" for turn in sorted(lines)), sep="\n")  # noqa: T201  # a command

@@ -1,5 +1,5 @@
 """
-What NVIDIA's bindings and headers say of the names that the collector `nvidia` uses, version by version.
+Lists, by version, the names of NVIDIA's bindings and headers that the collector `nvidia` uses.
 
 `python -m tests.nvml_versions [--check] [FOLDER]` fetches the wheels of nvidia-ml-py and nvidia-nvml-dev (into FOLDER,
 which keeps them) and writes TABLE, or compares. A C compiler lays out the structs of the headers. The tests read TABLE

@@ -27,7 +27,7 @@ def test_a_changed_file_has_the_paths_for_its_name(name, tests):
     assert bool(found) == bool(tests)
 
 
-def test_what_is_no_module_of_ours_has_none():
+def test_other_files_than_our_modules_have_none():
     assert paths_for(str(Path("elsewhere/agent.py"))) == []
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
-from tests.english import allowed, in_page, in_python, turns
+from tests.english import in_page, in_python, turns
 
 
 def test_a_turn_is_found_in_comments_docstrings_and_names_of_tests():
@@ -31,6 +29,22 @@ def test_a_turn_is_found_in_the_messages_of_the_program():
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it was said once",
+        "there is such a file",
+        "an answer that is none",
+        "the part thereof",
+        "that which it holds",
+        "the result may be no path",
+        "lest it fails",
+    ],
+)
+def test_kin_of_a_turn_is_found(text):
+    assert len([*in_page(text)]) == 1
+
+
 @pytest.mark.parametrize("text", ["The file is no longer there.", "There is no file.", "Are those office hours?"])
 def test_plain_english_is_left_alone(text):
     assert [*in_page(text)] == []
@@ -41,15 +55,5 @@ def test_pairs_of_before_and_after_may_show_what_was_before():
     assert [*in_page(page)] == [(7, "is told")]
 
 
-def test_no_turn_is_added():
-    may = allowed()
-    added = {name: lines for name, lines in turns().items() if len(lines) > may[name]}
-    assert added == {}
-
-
-@pytest.mark.filterwarnings("default::UserWarning")  # becomes a failure when every room is done
-def test_the_list_of_turns_that_still_stand_is_no_longer_than_it_must_be():
-    stand = turns()
-    stale = [name for name, count in allowed().items() if count > len(stand.get(name, ()))]
-    if stale:
-        warnings.warn(f"`python -m tests.english --allow` shortens the list: {' '.join(stale)}", stacklevel=1)
+def test_the_tree_is_plain_english():
+    assert turns() == {}

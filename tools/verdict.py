@@ -13,7 +13,7 @@ from chipwatch.verdict.rules import GAUGES, RULES, Rule
 
 PAGE = Path(__file__).parents[1] / "docs/node-health.md"
 BEGIN, END = "<!-- rules of agent verdict, by `make golden` -->\n", "<!-- end of rules -->\n"
-HEADS = ("signal", "what is said", "level", " ".join(CALLERS), "source", "test")
+HEADS = ("signal", "message", "level", " ".join(CALLERS), "source", "test")
 TESTS = {
     "gpu.fault": "nvidia/test_health.py::test_a_sick_gpu_is_named_by_its_fault",
     "gpu.link.errors": "nvidia/test_health.py::test_a_sick_gpu_is_named_by_its_fault",

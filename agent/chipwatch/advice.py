@@ -12,9 +12,9 @@ from chipwatch.datapoint import Datapoint, Metric
 MONTH: Final = 730 * 3600
 """Seconds of a month in AWS's own calculator."""
 Statistic = Literal["mean", "min", "max", "sum", "rate", "absent"]
-"""Of a gauge's values in a period; of a counter its increase (sum) or rate; or the absence of data."""
+"""Gauge: a statistic of its values in a period. Counter: its increase (sum) or rate. Or the absence of data."""
 Drawn = Literal["mean", "peaks", "rate", "increase"]
-"""Of a gauge its mean, or its peaks too; of a counter its rate, or its increase for each dot."""
+"""Gauge: its mean, or also its peaks. Counter: its rate, or its increase for each dot."""
 
 
 class Terms(NamedTuple):
@@ -113,7 +113,7 @@ class Chart(NamedTuple):
 
     @property
     def gauge(self) -> SentMetric | None:
-        """The only metric, as sent with the fewest dimensions, if it is a gauge: its mean and limits say something."""
+        """Its metric, with the fewest dimensions, if it has one metric and that is a gauge; else None."""
         is_gauge = len({sent.name for sent in self.series}) == 1 and self.series[0].drawn in {"mean", "peaks"}
         return min(self.series, key=lambda sent: len(sent.dims)) if is_gauge else None
 

@@ -54,9 +54,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _ended_by(problem: BaseException, *, for_good: bool) -> int:
     """
-    Say what ended the command, and return its exit code; raise what is a bug, unless `for_good`.
+    Print why the command ended, and return its exit code; raise a bug again unless `for_good`.
 
-    The interpreter ends by a bug with 1, which would be the exit code of a verdict.
+    The interpreter would end with 1 after a bug, which is the exit code of a verdict.
     """
     match problem:
         case CommandError():

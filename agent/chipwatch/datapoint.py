@@ -78,7 +78,7 @@ class Dimensions(Mapping[str, str]):
     __eq__ = object.__eq__
 
     def __reduce__(self) -> tuple[type[Dimensions], tuple[dict[str, str]]]:
-        """Return how a copy is made: a copy of interned dimensions is themselves."""
+        """Make a copy return the interned object itself."""
         return Dimensions, (dict(self.items_sorted),)
 
     def __or__(self, other: Mapping[str, str]) -> Dimensions:

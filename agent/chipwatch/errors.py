@@ -1,4 +1,4 @@
-"""Errors by who is to blame: a plugin names the culprit, the frame decides what to do."""
+"""Errors, named after the side at fault: a plugin raises one, the frame decides what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def text_of(problem: BaseException) -> str:
-    """Return what `problem` says, also where its `__str__` raises; its type where it says nothing."""
+    """Return the message of `problem`, or its type if the message is empty; never raise."""
     with contextlib.suppress(BaseException):
         return str(problem) or type(problem).__name__
     return "its __str__ raises"
@@ -43,7 +43,7 @@ class PartlyCollected(Exception):
     """
     Some devices could not be read; raised by `collect` after its last yield.
 
-    What was yielded stands; each problem is counted and said once.
+    The points that it yielded stand; each problem is counted, and logged once.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -75,13 +75,13 @@ class SinkClosed(Exception):
 
 class InputEnded(Exception):
     """
-    A collector's input is over for good: nothing will come from it any more; raised by `collect` after its last yield.
+    A collector's input has ended for good; raised by `collect` after its last yield.
 
-    `clean`: it ended between two records; else the message says what was cut. `problems` as in PartlyCollected.
+    `clean`: the input ended between two records; else the message says what was cut. `problems` as in PartlyCollected.
     """
 
     def __init__(self, message: str, *, clean: bool, problems: Sequence[str] = ()) -> None:
-        """Take how it ended, and what could not be read of the last bytes."""
+        """Take the kind of the end, and the problems in the last bytes."""
         super().__init__(message)
         self.clean = clean
         self.problems = problems

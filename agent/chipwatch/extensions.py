@@ -72,6 +72,8 @@ class DeviceFacts(NamedTuple):
     activity: Sequence[DeviceActivity]
     source: str = ""
     """The name of the collector."""
+    devices: Sequence[Device] = ()
+    """The devices, with their models."""
 
 
 @runtime_checkable
@@ -80,7 +82,7 @@ class HasDevices(Protocol):
 
     @abstractmethod
     def devices(self) -> Iterable[Device]:
-        """Return the devices; asked after `collect`, and by `chipwatch top` before it."""
+        """Return the devices; asked after `collect`."""
         ...
 
 
@@ -310,7 +312,7 @@ class IsScraped(Protocol):
 
 
 def destination_of(sink: object) -> dict[str, str]:
-    """Return where a sink's points go, nothing without HasDestination; raise TypeError unless it is text by text."""
+    """Return where a sink's points go, {} without HasDestination; raise TypeError unless keys and values are texts."""
     answer: Any = sink.destination() if isinstance(sink, HasDestination) else {}
     if not isinstance(answer, Mapping) or not all(isinstance(word, str) for pair in answer.items() for word in pair):
         raise TypeError(f"destination: expected a mapping of str to str, got {answer!r:.80}")

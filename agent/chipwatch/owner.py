@@ -63,7 +63,7 @@ class Allocation(NamedTuple):
 
 
 class GroupUse(NamedTuple):
-    """Usage of a job's cgroup since its creation; None where the kernel does not tell."""
+    """Usage of a job's cgroup since its creation; None where the kernel does not report it."""
 
     owner: Owner
     cpu: float | None = None
@@ -106,7 +106,7 @@ class JobFacts(NamedTuple):
     """One reading of the collector `jobs`."""
 
     moment: int
-    """Of the reading, in monotonic ns."""
+    """Time of the reading (monotonic ns)."""
     owners: Mapping[int, Owner]
     """The owner of each followed process that is known, by pid."""
     allocations: Sequence[Allocation]

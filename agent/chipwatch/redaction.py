@@ -41,7 +41,7 @@ RULES: Final = tuple(
             r"\1...",
         ),
         (r"((?i:\b(?:set-)?cookie)\s{0,9}:\s{0,9})[^\r\n\"']+", r"\1..."),
-        # Bearer TOKEN; Basic and Token only with a word that is none of a language
+        # Bearer TOKEN; Basic and Token only with a word that contains a digit or an equals sign
         (rf"((?i:\bbearer)\s{{1,9}})(?!(?i:tokens?|auth\w*|was|is|and|or|for|in|of)\b|\.\.\.){WORD}{{4,}}", r"\1..."),
         (rf"((?i:\b(?:basic|token|apikey|digest))\s{{1,9}})(?=[A-Za-z+/_.~-]{{0,99}}[0-9=]){WORD}{{8,}}", r"\1..."),
         (r"\bAWS4-HMAC-SHA256\s[^\r\n\"']*", "AWS4-HMAC-SHA256 ..."),

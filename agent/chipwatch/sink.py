@@ -36,7 +36,7 @@ class Limits:
     window: float = 60.0
     """Default seconds of samples that become one point; 0: each sample is a point."""
     spacing: float = 0.0
-    """Seconds that two points of a series must be apart; the least that a window may last."""
+    """Least seconds between two points of a series, and least length of a window."""
     flush: float = 10.0
     """Default seconds between two deliveries; 0: at once."""
     hints: Sequence[str] = ()

@@ -35,7 +35,7 @@ class MemorySink(Sink):
     limits = Limits(max_points=100, window=0, flush=0)
 
     def __init__(self, limits: Limits | None = None) -> None:
-        """Obey other limits than the class's, if they are given."""
+        """Take the limits to obey; unless given, the limits of the class."""
         if limits is not None:
             self.limits = limits
         self.batches: list[list[Datapoint]] = []

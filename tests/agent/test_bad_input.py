@@ -1,4 +1,4 @@
-"""What a person or a platform may give by mistake: one line that says what is wrong, and no traceback."""
+"""Wrong input of people and platforms gives one line that says what is wrong, and no traceback."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_an_argument_that_is_not_utf8_is_refused(agent):
     )
 
 
-def test_an_argument_is_told_on_one_line(agent):
+def test_an_argument_is_reported_on_one_line(agent):
     assert line_of(agent.run("--", "/no\n\x1b[2J"), 127) == r"/no\n\x1b[2J: command not found"
 
 
@@ -275,14 +275,14 @@ PRINTING = ("list", "check --collector memory", "plan --collector memory", "--he
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("words", PRINTING)
-def test_a_standard_output_that_takes_nothing_is_told_in_one_line(agent, words):
+def test_a_standard_output_that_takes_nothing_is_reported_in_one_line(agent, words):
     with FULL.open("w") as full:
         done = agent.run(*words.split(), stdout=full, stderr=-1, capture_output=False)
     assert line_of(done, 1) == "standard output: No space left on device"
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
-def test_points_that_standard_output_does_not_take_are_told_without_a_traceback(agent):
+def test_points_that_standard_output_does_not_take_are_reported_without_a_traceback(agent):
     with FULL.open("w") as full:
         done = agent.run("--once", *FEW, stdout=full, stderr=-1, capture_output=False)
     assert done.returncode == 1
@@ -380,7 +380,7 @@ def test_the_password_of_an_endpoint_is_not_told(told, command):
     "url",
     ["http://user:S3CRET/x@127.0.0.1:1", "user:S3CRET@127.0.0.1:1", "http://u:S3CRET@h:99999", "http://u:S3 CRET@h"],
 )
-def test_an_endpoint_that_is_no_address_is_refused_and_not_told(here, url):
+def test_an_endpoint_that_is_not_an_address_is_refused_and_not_printed(here, url):
     done = here("check", *CLOUD, "--endpoint-url", url, env=KEYS)
     assert line_of(done, 2) == "--endpoint-url: expected http://HOST:PORT, or https, without spaces"
 

@@ -246,7 +246,7 @@ def test_a_reader_who_leaves_early_ends_it_quietly(agent, command):
 
 
 @pytest.mark.parametrize("command", WHOLE)
-def test_a_closed_standard_output_is_no_traceback(agent, command):
+def test_a_closed_standard_output_gives_no_traceback(agent, command):
     script = f'exec "{agent.command[0]}" {command} >&-'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=agent.env(), check=False)
     assert (done.returncode, done.stderr) == (0, "")

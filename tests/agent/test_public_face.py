@@ -1,4 +1,4 @@
-"""What people import and run under the product's own name."""
+"""The names that people import and run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = 60
 
 @pytest.fixture
 def crowded(tmp_path):
-    """Return the environment of a training container that has an `agent.py` and a `sinks` package of its own."""
+    """Return the environment of a training container that has its own `agent.py` and package `sinks`."""
     (tmp_path / "agent.py").write_text("raise SystemExit('the wrong agent')\n")
     (tmp_path / "sinks").mkdir()
     (tmp_path / "sinks/__init__.py").write_text("raise SystemExit('the wrong sinks')\n")
@@ -84,7 +84,7 @@ def test_another_agent_and_ours_live_in_one_process(tmp_path):
     assert run(sys.executable, "-c", code, env=env, cwd=tmp_path) == (0, "1 W\n", "")
 
 
-def test_ctrl_c_while_the_program_is_loaded_is_no_traceback():
+def test_ctrl_c_while_the_program_is_loaded_gives_no_traceback():
     program = """if True:
         import signal, sys
         from chipwatch.__main__ import main

@@ -76,7 +76,7 @@ def test_the_secrets_of_an_address_are_not_told(text, told):
         "the credentials lack the permission cloudwatch:PutMetricData",
     ],
 )
-def test_what_holds_no_secret_is_told_as_it_is(text):
+def test_a_text_without_a_secret_is_left_as_it_is(text):
     assert one_line(text) == text
 
 

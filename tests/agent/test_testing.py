@@ -57,7 +57,7 @@ def test_a_good_collector_passes_and_is_used_as_the_frame_would():
     assert [p.at for p in points] == [AT] * 3 + [AT + 10**9] * 3
 
 
-def test_what_is_not_there_is_told():
+def test_missing_hardware_is_reported():
     def nothing(self):
         raise Unavailable("no /dev/x")
 
@@ -98,7 +98,7 @@ def test_some_devices_may_fail():
         (bad(describe=lambda self: None), "Bad.describe returns no text"),
     ],
 )
-def test_a_collector_that_breaks_the_contract_is_told_so_and_closed(collector, sentence):
+def test_a_collector_that_breaks_the_contract_is_reported_and_closed(collector, sentence):
     with pytest.raises(AssertionError, match=sentence):
         check_collector(collector)
 
@@ -195,7 +195,7 @@ def test_what_a_sink_rejects_is_returned():
         ),
     ],
 )
-def test_a_sink_that_breaks_the_contract_is_told_so(sink, sentence):
+def test_a_sink_that_breaks_the_contract_is_reported(sink, sentence):
     with pytest.raises(AssertionError, match=sentence):
         check_sink(sink, BATCH)
 

@@ -1,5 +1,5 @@
 """
-What installs the agent on a machine, made from its one source: user-data from the template, the cloud-init file from that.
+Makes the installers from their one source: user-data from the template, the cloud-init file from user-data.
 
 `python -m tests.deploy.boot` renews terraform/aws/cloud-init.yaml.
 """

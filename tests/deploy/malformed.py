@@ -1,5 +1,5 @@
 """
-Malformed inputs of the Terraform modules, by module and by what is said of them.
+Malformed inputs of the Terraform modules, by module and by message.
 
 A row: how the message begins, the variable (agent.KEY: a key of it; agent.*: several), and values, each refused with it.
 What Terraform itself refuses is not here: another type, but for variables of the type `any`, and a value that is missing.

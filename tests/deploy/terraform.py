@@ -98,7 +98,7 @@ def has_files(folder: Path) -> list[Path]:
 
 
 def resources(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what is planned, by address; what nobody knows yet is said so, what is empty is left out."""
+    """Return the planned values by address, with a mark for values not yet known, and without empty ones."""
     found = {}
     for change in plan["resource_changes"]:
         if change["mode"] == "managed":

@@ -1,5 +1,5 @@
 """
-What goes wrong at a real boot: apt is in use, or the wheels are not what their hashes say. See test_boot.py.
+Failures of a real boot: apt is in use, or the wheels do not match their hashes. See test_boot.py.
 
 The image has the AWS CLI, and no python3-venv, as Ubuntu's; apt has its packages from a folder. AWS CLI's server is
 moto's, which has the name of CloudWatch's and a certificate that only this machine trusts.
@@ -27,7 +27,7 @@ UPDATES = """
 apt-get -o APT::Update::Pre-Invoke::="until [ -e /run/updated ]; do sleep 0.1; done" update
 apt-get install -y -q updates
 """
-"""As apt-daily and unattended-upgrades: a slow `update` holds the lock of the lists, a slow package those of dpkg."""
+"""Like apt-daily and unattended-upgrades: a slow `update` holds the lock of the lists, a slow package dpkg's locks."""
 UNIT = "[Service]\nExecStart=/bin/sh -e /usr/local/sbin/updates\n"
 
 

@@ -550,7 +550,7 @@ def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned
                 assert told[word] == wanted[word], (key, word)
 
 
-def test_what_is_said_of_an_alarm_is_planned(planned):
+def test_the_texts_of_an_alarm_are_planned(planned):
     alarms = {
         one["alarm_name"]: one
         for one in tf.of_type(planned("dashboards-and-alarms"), "aws_cloudwatch_metric_alarm").values()

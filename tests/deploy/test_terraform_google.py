@@ -390,7 +390,7 @@ def test_a_machine_with_accelerators_is_stopped_for_maintenance(terraform, machi
     assert template["scheduling"][0]["on_host_maintenance"] == maintenance
 
 
-def test_what_is_said_of_an_alarm_is_planned(planned):
+def test_the_texts_of_an_alarm_are_planned(planned):
     found = {
         one["display_name"].removeprefix("chipwatch-"): one
         for one in tf.of_type(planned("dashboards-and-alarms"), "google_monitoring_alert_policy").values()

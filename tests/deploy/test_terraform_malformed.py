@@ -40,7 +40,7 @@ def terraform(tmp_path_factory):
 
 @pytest.fixture
 def plan(terraform, tmp_path):
-    """Plan a module with further inputs; return the exit status and what was said, in one line."""
+    """Plan a module with further inputs; return the exit status and the output, in one line."""
 
     def run(module, given):
         terraform.init(tf.ROOT / "terraform" / module)

@@ -16,7 +16,7 @@ def ns(text):
     return int(datetime.fromisoformat(text).timestamp()) * 10**9
 
 
-def test_the_lines_of_the_page_are_those_of_the_sink():
+def test_the_page_shows_the_lines_that_the_sink_prints():
     at, begun, born = map(ns, ("2026-11-20T10:01:00Z", "2026-11-20T10:00:00Z", "2026-11-20T08:12:41Z"))
     host, gpu = Dimensions(hostname="trn-7"), Dimensions(hostname="trn-7", gpu="0")
     summary = Summary(3, 2060.0, 680.0, 690.0, (680.0, 690.0), (1, 2), 690.0)

@@ -160,7 +160,7 @@ def test_good_points_of_a_request_are_stored_and_the_error_says_which_were_not(d
     assert all(f"timeSeries[{n}]" in caught.value.message for n in (0, 10, 11))
 
 
-def test_a_refusal_is_told_as_the_service_tells_it(write):
+def test_a_refusal_is_worded_as_the_service_words_it(write):
     busy = [series("a", labels={"gpu": str(n)}) for n in range(5)]
     write(*busy)
     late = [series("a", 4 * S, labels={"gpu": str(n)}) for n in range(5)]
@@ -230,7 +230,7 @@ def test_no_series_and_no_project_are_refused(write):
     assert told.startswith('Field timeSeries[1].resource.labels.project_id had an invalid value of "q"')
 
 
-def test_what_is_no_message_or_no_utf8_is_refused_whole(double, write):
+def test_a_request_that_is_not_a_message_or_not_utf8_is_refused_whole(double, write):
     good = WRITE(name="projects/p", time_series=[series(labels={"k": "?????"})]).SerializeToString()
 
     for raw in (b"\xff", good.replace(b"?????", b"\xff\xfe\xfa\xc3\x28"), good[:-1]):

@@ -1,4 +1,4 @@
-"""What a real agent prints of this very machine is true."""
+"""A real agent prints true values of this machine."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def wait_for(process, condition):
         time.sleep(0.005)
 
 
-def test_an_hour_away_a_kill_and_a_moody_return_lose_nothing(tmp_path):
+def test_an_outage_of_an_hour_a_kill_and_changing_answers_lose_nothing(tmp_path):
     with CloudwatchDouble(listen=False) as double:
         lives = Lives(double.url, tmp_path)
         with lives.start() as process:

@@ -1,7 +1,7 @@
 """
 The law: collected = sent + rejected + dropped + spooled, whatever fails, and whenever the agent is killed.
 
-Once with a real process that is killed again and again, once within this process with every failure that there is.
+Once with a real process that is killed again and again, once within this process with every kind of failure.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def since_starts(shown):
 
 
 class Sinks:
-    """What each sink is shown of one counter; Google keeps its history over restarts, the others start again."""
+    """The values of one counter that each sink gets; Google keeps its history over restarts, the others start again."""
 
     def __init__(self) -> None:
         self.shown: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -198,7 +198,7 @@ def test_a_single_counter_that_starts_again_loses_nothing_at_any_sink(steps):
     )
 )
 def test_a_single_counter_falls_at_no_sink_without_a_newer_start_over_restarts_of_agent_and_device(steps):
-    """After a pair the device is another one, with a value of its own; so it is if it starts again after a kill."""
+    """After a pair, or a new start after a kill, the device is another one with another value."""
     end = ""
     with TemporaryDirectory() as folder:
         host, sinks, at, value = Host(Path(folder)), Sinks(), BEGUN, 1000
@@ -320,7 +320,7 @@ LIVES = st.lists(
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25, deadline=None)
 @given(LIVES)
 def test_no_counter_of_a_real_collector_falls_without_a_newer_start(lives):
-    """What falls while no agent runs, after a kill, belongs to another device; after a stop the value tells it."""
+    """A fall while no agent runs, after a kill, means another device; after a stop the value shows it."""
     shown, at, seen = defaultdict(list), BEGUN, dict[str, int]()
     with TemporaryDirectory() as folder:
         host = Host(Path(folder))

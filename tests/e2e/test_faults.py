@@ -1,4 +1,4 @@
-"""What hangs, raises or lies costs itself: a real agent goes on with the rest, counts it, and ends in time."""
+"""A real agent goes on without a plugin that hangs, raises or gives wrong values, counts it, and ends in time."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_collector_that_hangs_for_ever_is_passed_over_and_counted(start, until
     ends_in_time(running)
 
 
-def test_numbers_that_are_none_are_left_out_and_counted(start, until):
+def test_invalid_numbers_are_left_out_and_counted(start, until):
     running = start("lying")
     until(lambda: (count(running, "collector.not_finite", "lying") or 0) >= 8)
     assert not [p for p in running.points() if p["name"] == "stub.value"]
@@ -217,7 +217,7 @@ def test_a_collector_that_wants_to_end_the_process_ends_only_itself(start, until
     running = start("exiting")
     until(lambda: ticks(running) >= 8)
     assert running.process.poll() is None
-    until(lambda: (count(running, "collector.failed", "exiting") or 0) >= 8)  # each reading anew, not only the first
+    until(lambda: (count(running, "collector.failed", "exiting") or 0) >= 8)  # at each reading, not only at the first
     assert count(running, "collector.ok", "exiting") == 0
     assert count(running, "collector.skipped", "exiting") == 0
     ends_in_time(running)
@@ -237,7 +237,7 @@ def test_malformed_points_cost_themselves_and_are_counted_by_what_is_wrong(start
 
 
 def test_malformed_points_do_not_reach_the_spool(start, until, plugins_folder, agent, tmp_path):
-    """What is durable is read back by another life: a window that cannot be read would be lost for all collectors."""
+    """A later run reads the spool: a window that it cannot read would be lost for all collectors."""
     words = (
         "--sink",
         "google",

@@ -58,7 +58,7 @@ def stored(double, namespace):
     return Counter(datum[1:] for datum in double.datums if datum.namespace == namespace)
 
 
-def test_two_cloudwatch_sinks_get_all_points_each_through_a_spool_of_its_own(agent, double, words, until, tmp_path):
+def test_two_cloudwatch_sinks_get_all_points_through_separate_spools(agent, double, words, until, tmp_path):
     env = {"CHIPWATCH_SINKS__SCIENCE__HIGH_RESOLUTION": "true"}
     running = agent.start(*words, env=env)
     until(lambda: min(stored(double, name).total() for name in ("Ops", "Science")) >= 30)
@@ -105,7 +105,7 @@ def test_check_plan_and_dashboard_go_by_the_names(agent, double, words):
     assert not re.search(r"\bOps\b", document)
 
 
-def test_two_that_send_the_same_to_one_place_are_told_at_the_start_and_by_check(agent, words):
+def test_two_sinks_that_send_the_same_to_one_place_are_reported_at_the_start_and_by_check(agent, words):
     text = "(and perhaps more) goes where ops sends it, too: set include or exclude in one"
     done = agent.run("check", *words, env={"CHIPWATCH_SINKS__SCIENCE__NAMESPACE": "Ops"})
     assert re.search(rf"^sink +science +twice +memory\.\w+ {re.escape(text)}$", done.stdout, re.MULTILINE)

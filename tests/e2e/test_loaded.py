@@ -1,4 +1,4 @@
-"""What a running agent loads: modules cost memory on every machine of a fleet."""
+"""Modules that a running agent loads: each costs memory on every machine of a fleet."""
 
 from __future__ import annotations
 

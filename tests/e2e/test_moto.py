@@ -98,7 +98,7 @@ def newest(cloudwatch, name, dims, begun):
     return series["Values"][0]
 
 
-def test_a_wrong_set_up_is_told_in_words_and_what_was_read_is_kept(agent, tmp_path):
+def test_a_wrong_configuration_is_explained_and_the_readings_are_kept(agent, tmp_path):
     done = agent.run("--sink", "cloudwatch", "--once", "--spool", tmp_path / "spool")
 
     assert "no AWS region" in done.stderr

@@ -210,7 +210,7 @@ def test_a_run_whose_only_sink_cannot_tell_its_destination_does_not_start(agent,
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_copy_of_the_agent_that_a_plugin_forks_ends_and_is_said_once(start, until, tmp_path):
+def test_a_copy_of_the_agent_that_a_plugin_forks_ends_and_is_logged_once(start, until, tmp_path):
     running = start(processor="Forking")
     until(lambda: ticks(running) >= 4)
     until(running.errors)

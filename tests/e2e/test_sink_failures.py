@@ -141,7 +141,7 @@ def start(agent, plugins_folder, tmp_path):
     return make
 
 
-def test_a_sink_that_hangs_is_said_once_is_not_ready_and_answers_again(start, until, tmp_path):
+def test_a_sink_that_hangs_is_logged_once_is_not_ready_and_answers_again(start, until, tmp_path):
     running, health = start("hanging")
     until(lambda: "hanging: hangs: no answer for" in running.errors(), LONG)
     answer = until(
@@ -164,7 +164,7 @@ def test_an_agent_whose_sink_hangs_ends_in_time_and_keeps_its_points(start, unti
     assert owed(tmp_path / "hanging.db") == ledger(tmp_path / "hanging.db")["collected"] > 5
 
 
-def test_a_sink_that_wants_to_end_the_program_is_a_bug_as_any_and_recovers(start, until, tmp_path):
+def test_a_sink_that_tries_to_end_the_program_counts_as_a_bug_and_recovers(start, until, tmp_path):
     running, health = start("exiting")
     until(lambda: "bug: SystemExit: 3" in running.errors(), LONG)
     until(lambda: health().returncode == 1, LONG)

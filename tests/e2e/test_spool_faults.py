@@ -1,4 +1,4 @@
-"""What happens to the spool of a real agent: a clock that jumps, another destination, a deleted file, a kill."""
+"""Faults of a real agent's spool: a clock that jumps, another destination, a deleted file, a kill."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_spool_deleted_under_a_running_agent_costs_nothing(agent, until, doubl
     assert books == {"collected": len(double.datums), "sent": len(double.datums)}
 
 
-def test_the_samples_of_the_window_open_at_a_kill_are_told_at_the_next_start(agent, until, words, spool):
+def test_the_samples_of_the_window_open_at_a_kill_are_reported_at_the_next_start(agent, until, words, spool):
     words = (*words, "--window", "3600", "--spool", spool)
     first = agent.start(*words)
     lock = spool / "cloudwatch.lock"

@@ -1,4 +1,4 @@
-"""A plugin in a wheel of its own works with no change here: it is listed, checked, configured and run."""
+"""A plugin in a separate wheel works with no change here: it is listed, checked, configured and run."""
 
 from __future__ import annotations
 

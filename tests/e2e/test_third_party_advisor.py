@@ -1,4 +1,4 @@
-"""A sink in a wheel of its own has a price, a dashboard and alarms like ours: the example of docs/writing-a-sink.md."""
+"""A sink in a separate wheel has a price, a dashboard and alarms like ours: the example of docs/writing-a-sink.md."""
 
 from __future__ import annotations
 

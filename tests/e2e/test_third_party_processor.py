@@ -1,4 +1,4 @@
-"""The processor of docs/writing-a-processor.md, in a wheel of its own, is listed, checked, configured and run."""
+"""The processor of docs/writing-a-processor.md, in a separate wheel, is listed, checked, configured and run."""
 
 from __future__ import annotations
 

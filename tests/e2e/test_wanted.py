@@ -1,4 +1,4 @@
-"""What was asked for and is not there, by the real command."""
+"""Requested hardware that is missing, by the real command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says on standard error, by the real command and a CloudWatch on loopback."""
+"""The messages of a run on standard error, by the real command and a CloudWatch on loopback."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_run_says_what_it_collects_where_it_sends_how_to_look_and_how_it_ended
     assert found[1] == found[2] == f"{len(cloud.datums):,}"
 
 
-def test_an_outage_is_said_at_its_beginning_and_at_its_end(start, cloud, until):
+def test_an_outage_is_reported_at_its_beginning_and_at_its_end(start, cloud, until):
     running = start(*QUICK)
     trouble = wait_for(until, running, "cannot send")
     assert re.fullmatch(
@@ -87,7 +87,7 @@ def test_an_outage_is_said_at_its_beginning_and_at_its_end(start, cloud, until):
     assert re.fullmatch(r"cloudwatch: caught up: \d+ points in [\d.]+ s", caught_up)
 
 
-def test_what_waits_at_the_end_is_said_and_again_at_the_next_start(start, cloud, until):
+def test_unsent_points_are_reported_at_the_end_and_at_the_next_start(start, cloud, until):
     running = start(*QUICK)
     wait_for(until, running, "cannot send")
     assert running.stop()[0] == 0

@@ -93,7 +93,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(agent, agent_command):
-    """Start a program on a terminal of its own, where `agent` is on the path."""
+    """Start a program on a new terminal, with `agent` on the path."""
     started = []
 
     def start(*command, **env):

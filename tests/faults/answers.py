@@ -91,14 +91,14 @@ class StormyCloudwatch(CloudwatchDouble):
         self._next: list[str] = []
         self.taken: list[Taken] = []
         self.refused: list[Refusal] = []
-        """What was wrong with whole requests."""
+        """Faults of whole requests."""
         self.asked: dict[str, int] = {}
         self._server.RequestHandlerClass = _StormyHandler
 
     def choose(self) -> tuple[str, bytes, bool]:
         """Return the kind of the next answer, its bytes, and whether the datums are taken."""
         with self.lock:
-            self._next = self._next or self.dice.sample(BAD, len(BAD))  # each comes as often as any other
+            self._next = self._next or self.dice.sample(BAD, len(BAD))  # each comes equally often
             name = "good" if self.dice.random() < self.well else self._next.pop()
             self.asked[name] = self.asked.get(name, 0) + 1
             answer = KINDS[name](self.dice)

@@ -43,7 +43,7 @@ GROUPS = (
         "inputs": Part(inputs.run, 1_000_000, 240),
     },
 )
-"""What runs beside what; a trial of kills has ten of them."""
+"""Parts that run at the same time; a trial of kills has ten."""
 
 
 def run_group(number: int, seed: int, first: int, chosen: list[str], *, full: bool) -> list[Figures]:

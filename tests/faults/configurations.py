@@ -73,7 +73,7 @@ SECRET = "secret"
 
 
 def flags(dice: Random) -> Iterator[str]:
-    """Yield some flags, some with values that are none."""
+    """Yield some flags, some with invalid values."""
     for flag in dice.sample([*FLAGS], dice.randint(0, 5)):
         yield flag
         good = FLAGS[flag]

@@ -26,7 +26,7 @@ COMMON = Dimensions(host="test")
 
 
 def window(first: int) -> list[Datapoint]:
-    """Return points of which each has numbers of its own."""
+    """Return points with different numbers."""
     found: list[Datapoint] = []
     for n in range(first, first + POINTS):
         at, dims = AT + first * 10**9, Dimensions(n=str(n))
@@ -137,7 +137,7 @@ def run(figures: Figures) -> None:
     """Spoil spools until that is done or the time is over."""
     logging.getLogger("agent").addHandler(logging.NullHandler())
     logging.getLogger("agent").propagate = False
-    # In memory where there is such a place: the campaign is not to wait for a disk.
+    # In memory where possible: the campaign should not wait for a disk.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as top:
         ours, others = Template(Path(top) / "ours", 0), Template(Path(top) / "others", 10_000)

@@ -1,4 +1,4 @@
-"""What a part of the campaign did, and how long it may take."""
+"""Results of one part of the campaign, and its time limit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from random import Random
 
 @dataclass
 class Figures:
-    """The counts of one part; each trial has dice of its own, so that it can be repeated alone."""
+    """The counts of one part; each trial has separate dice, so that it can be repeated alone."""
 
     part: str
     seed: int
     wanted: int
     seconds: float
-    """How long the part may take."""
+    """Time limit of the part."""
     first: int = 0
     """The trial to begin with."""
     counts: Counter[str] = field(default_factory=Counter)

@@ -82,7 +82,7 @@ def trial(dice: Random, targets: list[Target], mutators: dict[str, Mutator], inp
 
 
 def targets(stack: ExitStack) -> list[Target]:
-    """Return all readers; those that read files have a folder in memory where there is such a place."""
+    """Return all readers; readers of files have a folder in memory where possible."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(dir=memory))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)

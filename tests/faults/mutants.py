@@ -6,7 +6,7 @@ import re
 from random import Random
 
 WORD = re.compile(rb'"(?:[^"\\\n]|\\.)*"|[-+\w.%]+|[\[{]')
-"""What stands for something in most texts: a string, a number, a name, the beginning of a list."""
+"""Pieces with a meaning in most texts: a string, a number, a name, the beginning of a list."""
 ODD = (
     b"-1", b"0", b"-0.0", b"NaN", b"-inf", b"1e999", b"1e-400", b"101.5", b"9" * 400, b"9" * 5000, b"1_000", b"0x10",
     b"18446744073709551616", b"9223372036854775808", b"-9223372036854775809", b"null", b"true", b"[]", b"{}", b"[1,2]",

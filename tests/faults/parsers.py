@@ -66,7 +66,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "intel discovery", [discovery], lambda data: [*xpu_smi.parse_discovery(data)]
     fdinfo = b"drm-driver:\ti915\ndrm-pdev:\t0000:00:02.0\ndrm-client-id:\t7\ndrm-engine-render:\t25662044495 ns\n"
     fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
-    # What is no use of a card is passed over where `client` is called.
+    # The caller of `client` skips a file that shows no use of a card.
     yield "intel fdinfo", [fdinfo], intel_fdinfo, (KeyError, ValueError, IndexError)
     yield "apple macmon", seeds("apple/*.json"), source.parse, (ValueError,)
     table = struct.pack("<8I", 0, 0, 338_000_000, 700, 618_000_000, 800, 1_398_000_000, 900)

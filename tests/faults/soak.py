@@ -21,7 +21,7 @@ WARM = 0.3
 MOST_GROWTH = 8 << 20
 """Bytes of memory."""
 MOST_LOG = 64 << 10
-"""Bytes of log in all, and a quarter of them after the warm-up: within the hour each cause is said once."""
+"""Bytes of log in all, and a quarter of them after the warm-up: within the hour each cause is logged once."""
 MOST_FILE = 32 << 20
 """Bytes of the spool's file and its WAL."""
 
@@ -31,7 +31,7 @@ FEW = 500
 
 
 class Size(NamedTuple):
-    """How big an agent is, in bytes."""
+    """Size of an agent, in bytes."""
 
     memory: int = 0
     descriptors: int = 0

@@ -18,7 +18,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
 
 @posix
 @pytest.mark.parametrize("trial", [kills.cloudwatch, kills.google])
-def test_agents_killed_in_any_weather_lose_no_finished_window(trial, tmp_path):
+def test_agents_killed_during_any_answers_lose_no_finished_window(trial, tmp_path):
     counts, failures = trial(Random(2), tmp_path, kills=3, most=0.7)
     assert failures == []
     assert counts["points"] > 0
@@ -37,7 +37,7 @@ def test_changed_captures_raise_nothing_that_is_not_documented():
     assert figures.failures == []
 
 
-def test_any_configuration_is_one_or_a_line():
+def test_any_configuration_is_valid_or_gives_one_line():
     figures = Figures("configurations", 1, 60, QUICK)
     configurations.run(figures)
     assert figures.failures == []

@@ -112,7 +112,7 @@ READ = {
 }
 HOSTS = (CpuCollector, MemoryCollector, DiskCollector, NetworkCollector)
 HOST_ERRORS = (OSError,)
-"""What the kernel would never write costs these their reading: the sampler counts it and says so."""
+"""Text that the kernel never writes ends a reading of these; the sampler counts and logs it."""
 GROUPS = {ContainerCollector: "cgroup", AmdCollector: "amd-sysfs", IntelCollector: "intel-sysfs"}
 
 

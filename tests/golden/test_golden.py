@@ -19,7 +19,7 @@ from chipwatch.datapoint import Level, gauge
 STALE = "if this change is meant, `make golden` renews it"
 
 
-def test_the_messages_are_those_of_the_sources():
+def test_the_golden_messages_equal_the_messages_of_the_sources():
     assert messages.messages().splitlines() == messages.GOLDEN.read_text(encoding="utf-8").splitlines(), STALE
 
 

@@ -1,7 +1,7 @@
 """
 The collector on a real GPU, beside nvidia-smi.
 
-The collector runs in a process of its own: another test of this process may have loaded the fake driver.
+The collector runs in a separate process: another test of this process may have loaded the fake driver.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ LOAD = """
 
 
 def collect(pid=0, ticks=2, interval=1.5):
-    """Run the collector in a process of its own; return its ticks and how it describes what it found."""
+    """Run the collector in a separate process; return its ticks and its description of what it found."""
     words = [sys.executable, "-c", textwrap.dedent(COLLECT), str(pid), str(ticks), str(interval)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -124,7 +124,7 @@ def load():
         running.kill()
 
 
-def test_the_values_are_those_of_nvidia_smi_at_the_same_moment():
+def test_the_values_equal_those_that_nvidia_smi_prints_at_the_same_moment():
     fields = {
         "gpu.memory.total": ("memory.total", MIB, 0.001, 2 * MIB),
         "gpu.memory.used": ("memory.used", MIB, 0.05, 64 * MIB),

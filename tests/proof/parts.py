@@ -1,5 +1,5 @@
 """
-The heavier real parts of `make proof`: installs each into an environment of its own in .proof, pinned by hash, and finds it.
+The heavier real parts of `make proof`: installs each into a separate environment in .proof, pinned by hash, and locates it.
 
 `make proof` runs this file. No part is required: where one cannot be installed, its tests are skipped with the reason.
 To add one: requirements/proof-NAME.in, its name in PARTS, `make constraints`, and a test that calls `python(NAME)`.

@@ -1,4 +1,4 @@
-"""What wandb and MLflow send of this machine, and what `agent --names` sends of it: the same keys, and like values."""
+"""`agent --names` sends the keys that wandb and MLflow send of this machine, with similar values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.proof import parts
 pytestmark = pytest.mark.proof
 SECONDS = "4"
 TRIES = ("4", "10", "30")
-"""How long the other tool runs, in seconds; on a busy machine it needs longer before it writes its first values."""
+"""Run time of the other tool in seconds; on a busy machine it needs longer before it writes its first values."""
 LONG = 120.0
 STEADY = {
     "wandb": {"memory_percent": 0.5, "proc.memory.availableMB": 0.3, "disk./.usagePercent": 0.03, "disk./.usageGB": 0.03},
@@ -22,7 +22,7 @@ STEADY = {
         "system/disk_usage_percentage": 0.03, "system/disk_usage_megabytes": 0.03, "system/disk_available_megabytes": 0.03,
     },
 }  # fmt: skip
-"""What differs little from one moment to the next, and by which share at most, so that a wrong unit is seen."""
+"""Keys whose values change little between two moments, and by which share at most, so that a wrong unit is seen."""
 
 
 @pytest.fixture(params=["wandb", "mlflow"])

@@ -19,7 +19,7 @@ from tests.proof import parts
 pytestmark = pytest.mark.proof
 LONG = 60.0
 CAPTURES = ("rdma_mlx5", "rdma_hfi1", "hwmon", "edac")
-"""Not those of drivers without the folder `counters`: with one of them, node_exporter 1.5 reads no port at all."""
+"""Without drivers that lack the folder `counters`: with one, node_exporter 1.5 reads no port at all."""
 SHARED = ("chip", "ieee80211_phy0")
 """The name of three chips at once, which node_exporter 1.5 refuses; ours differ."""
 PORTS = re.compile(r"node_infiniband_(port_(data|packets|errors|discards|constraint)_\w+|link_downed_total|rate_\w+)")

@@ -18,10 +18,10 @@ from chipwatch_sinks.prometheus.answer import TEXT
 
 pytestmark = pytest.mark.proof
 SECONDS = float(os.environ.get("PROOF_SECONDS", "20"))
-"""How long the counter with resets runs; 600 is ten minutes."""
+"""Run time of the counter with resets, in seconds."""
 
 
-def test_values_over_tls_with_a_password_equal_those_of_standard_output(programs, agent, until, tmp_path):
+def test_values_over_tls_with_a_password_equal_the_values_on_standard_output(programs, agent, until, tmp_path):
     authority, port = Authority(tmp_path), free_port()
     certificate, key = authority.sign("server")
     users = {"prom": bcrypt.hashpw(b"sesame", bcrypt.gensalt(10)).decode()}
@@ -46,7 +46,7 @@ def test_values_over_tls_with_a_password_equal_those_of_standard_output(programs
         assert server.ask("series", **{"match[]": "target_info"})[0]["site"] == 'a"b\\c'
 
         def equal():
-            """Tell whether all values of one tick, as printed, are those of one scrape."""
+            """Tell whether all values of one tick, as printed, equal the values of one scrape."""
             printed = {}
             for point in running.points():
                 printed.setdefault(point["time"], {})[point["name"], *point["dims"].values()] = point["value"]

@@ -67,7 +67,7 @@ DEAD, GONE = 'instance="dead",job="j"', 'instance="gone",job="j"'
 
 
 def test_the_alert_stays_for_20_days_while_the_machine_is_a_target(programs, tmp_path):
-    """And for six hours where the machine is no target any more: a node of a group that became smaller."""
+    """And for six hours where the machine is no longer a target: a node of a group that became smaller."""
     group, rule = rules("agent-silent")
     (tmp_path / "rules.json").write_text(json.dumps({"groups": [group]}))
     steps = 20 * DAY // STEP

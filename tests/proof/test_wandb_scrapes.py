@@ -14,7 +14,7 @@ from tests.proof.scraping import LONG, free_port, start
 
 pytestmark = pytest.mark.proof
 TRIES = ("4", "10", "30")
-"""How long wandb runs, in seconds; on a busy machine it needs longer before it writes its first values."""
+"""Run time of wandb in seconds; on a busy machine it needs longer before it writes its first values."""
 
 
 def flat(port):

@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 HEADS: Final = ("name", "kind", "unit", "level", "dimensions", "collector", "help")
 SPARE: Final = ("dimensions", "kind", "collector", "level", "unit")
-"""Columns that a narrow terminal goes without, the first one first."""
+"""Columns to leave out on a narrow terminal, in this order."""
 MIN_HELP: Final = 40
 """Characters of the help for which other columns are left out."""
 Row = tuple[str, ...]
 
 
 def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]]:
-    """Iterate over plugins, or `only` the one: name, class and "", or name, None and why it cannot be loaded."""
+    """Yield name and class of each plugin, or of `only` one, and ""; None and the reason if it cannot be loaded."""
     entries = plugins.installed(f"chipwatch.{group}")
     for name in entries if only is None else entries.keys() & {only}:
         try:

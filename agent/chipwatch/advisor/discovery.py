@@ -111,7 +111,7 @@ def _stand_ins(metric: Metric, devices: int) -> Iterator[Datapoint]:
 
 
 def _values(metric: Metric, devices: int) -> Iterable[Sequence[str]]:
-    """Yield what each dimension may hold; of two numbers, such as core and device, the first tells them apart."""
+    """Yield the possible values of each dimension; of two numbers, such as core and device, only the first varies."""
     numbers = [str(n) for n in range(devices)]
     for key in metric.dims:
         if key in LISTS["indexes"]:

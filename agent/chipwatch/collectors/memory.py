@@ -89,7 +89,7 @@ class MemoryCollector(Collector):
     def collect(self, at: int) -> Iterable[Datapoint]:
         assert self._source is not None
         total, available, swap_total, swap_used = self._source.read()
-        # Some containers mix their own numbers with the host's; then more is available than there is.
+        # Some containers mix their own numbers with the host's; more memory than the total is then available.
         if available is not None and 0 <= available <= total != 0:
             yield UTILIZATION.point(at, 100 * (total - available) / total)
             yield USED.point(at, total - available)

@@ -18,7 +18,7 @@ REST: Final = ("unknown", "unseen")
 RIGHT: Final = ("GPUS", "SINCE", *(state.upper() for state in (*STATES, *REST)), "MEMORY MAX", "ENERGY", "COST")
 TITLES: Final = ("JOB", "USER", *RIGHT, "NOW")
 EMPTY: Final = {"USER": ("", "-"), "COST": ("", "-"), **{state.upper(): ("", "0 %") for state in REST}}
-"""Column -> cells of which no column consists; of others the empty cell."""
+"""Column -> cells that count as empty; a column with only these is left out. Other columns: the empty text."""
 LONGEST: Final = 40
 """Characters of a job's name that are shown."""
 

@@ -43,41 +43,31 @@ SHORTEST: Final = 4
 ESCAPES: Final = re.compile(r"(?:%|\\u00|\\x)([2-7][0-9a-f])|\\(?=/)", re.IGNORECASE)
 """Printable characters as URLs, JSON and Python may write them."""
 SENSITIVE: Final = r"(?:token|secret|passw|credential|api[_-]?key|access[_-]?key|authorization|cookie)[\w-]{0,40}"
-PATTERNS: Final = (
-    (re.compile(r"(?<=://)[^/\s\"'@]*@"), "<secret>@"),
-    (re.compile(r"(://(?:<secret>@)?)(\[[^\]\s]*\]|[^/:?#\s\"',;<]+)"), r"\1<host>"),
-    (re.compile(r"\?[^\s\"']*(?<=\S)"), "?<query>"),
-    (
-        re.compile(rf"({SENSITIVE}[\\\"']*\s*[=:]\s*[\\\"']*)((?:bearer|basic)\s+)?[^\s\\\"',;&}}<]+", re.IGNORECASE),
-        r"\1<secret>",
-    ),
-    (re.compile(r"\b(bearer|basic)\s+[\w.+/=~-]{8,}", re.IGNORECASE), r"\1 <secret>"),
-    (re.compile(r"\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b", re.IGNORECASE), "<mac>"),
-    (re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)"), "<address>"),
-    (
-        re.compile(
-            r"(?<![\w:.])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[0-9a-f:]*::[0-9a-f:]*)(?:<address>|(?![\w:]))(?:%[\w.-]+)?",
-            re.IGNORECASE,
-        ),
-        "<address>",
-    ),
-    (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<user>"),
-    (re.compile(r"([/\\](?:home|Users)(?:/|\\+))[^/\\\s\"',;:<]+", re.IGNORECASE), r"\1<user>"),
-    (re.compile(r"(?<![\w:\\])(\\{2,})[\w.-]+(?=\\)"), r"\1<host>"),
-    (re.compile(r"\bip-\d+-\d+-\d+-\d+(?:\.[\w.-]+)?"), "<host>"),
-    (
-        re.compile(r"(?<![\w.-])(?:[\w-]+\.)+(?:internal|local|lan|corp|intra|com|net|org|edu|gov|io)(?![\w-]|\.\w)"),
-        "<host>",
-    ),
-    (re.compile(r"(\bprojects?(?:_id)?[\"']?(?:/|\s*[=:]\s*[\"']?))[a-z][a-z0-9:.-]{4,}[a-z0-9]"), r"\1<project>"),
-    (
-        re.compile(r"(user(?:name)?[\"']?\s*[=:]\s*[\"']?|:(?:user|role|assumed-role)/)[^\s\"',;&<]+", re.IGNORECASE),
-        r"\1<user>",
-    ),
-    (re.compile(r"(?<!\d)\d{12}(?!\d)"), "<account>"),
-    (re.compile(r"\b(?:i|ami|vpc|subnet|eni|sg|lt|vol)-[0-9a-f]{8,17}\b"), "<id>"),
-    (re.compile(r"(?<![\w+=/-])(?=[^\s]{0,39}\d)(?=[^\s]{0,39}[A-Z])[\w+/]{40}(?![\w+=/-])"), "<secret>"),
-    (re.compile(r"(?<![\w+=-])(?=[A-Za-z_+=-]*\d)[\w+=-]{32,}(?![\w+=-])"), "<long>"),
+IPV6: Final = r"(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[0-9a-f:]*::[0-9a-f:]*"
+DOMAIN: Final = r"(?:internal|local|lan|corp|intra|com|net|org|edu|gov|io)"
+PATTERNS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), instead)
+    for pattern, instead in (
+        (r"(?<=://)[^/\s\"'@]*@", "<secret>@"),
+        (r"(://(?:<secret>@)?)(\[[^\]\s]*\]|[^/:?#\s\"',;<]+)", r"\1<host>"),
+        (r"\?[^\s\"']*(?<=\S)", "?<query>"),
+        (rf"({SENSITIVE}[\\\"']*\s*[=:]\s*[\\\"']*)((?:bearer|basic)\s+)?[^\s\\\"',;&}}<]+", r"\1<secret>"),
+        (r"\b(bearer|basic)\s+[\w.+/=~-]{8,}", r"\1 <secret>"),
+        (r"\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b", "<mac>"),
+        (r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)", "<address>"),
+        (rf"(?<![\w:.])(?:{IPV6})(?:<address>|(?![\w:]))(?:%[\w.-]+)?", "<address>"),
+        (r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "<user>"),
+        (r"([/\\](?:home|Users)(?:/|\\+))[^/\\\s\"',;:<]+", r"\1<user>"),
+        (r"(?<![\w:\\])(\\{2,})[\w.-]+(?=\\)", r"\1<host>"),
+        (r"\bip-\d+-\d+-\d+-\d+(?:\.[\w.-]+)?", "<host>"),
+        (rf"(?<![\w.-])(?:[\w-]+\.)+{DOMAIN}(?![\w-]|\.\w)", "<host>"),
+        (r"(\bprojects?(?:_id)?[\"']?(?:/|\s*[=:]\s*[\"']?))[a-z][a-z0-9:.-]{4,}[a-z0-9]", r"\1<project>"),
+        (r"(user(?:name)?[\"']?\s*[=:]\s*[\"']?|:(?:user|role|assumed-role)/)[^\s\"',;&<]+", r"\1<user>"),
+        (r"(?<!\d)\d{12}(?!\d)", "<account>"),
+        (r"\b(?:i|ami|vpc|subnet|eni|sg|lt|vol)-[0-9a-f]{8,17}\b", "<id>"),
+        (r"(?-i:(?<![\w+=/-])(?=[^\s]{0,39}\d)(?=[^\s]{0,39}[A-Z])[\w+/]{40}(?![\w+=/-]))", "<secret>"),
+        (r"(?<![\w+=-])(?=[A-Za-z_+=-]*\d)[\w+=-]{32,}(?![\w+=-])", "<long>"),
+    )
 )
 """Patterns that are replaced in every text after secrets and names, in this order."""
 
@@ -111,7 +101,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
     for log in (folder / LOG_NAME, folder / f"{LOG_NAME}.1"):
         with suppress(OSError), log.open("rb") as source:
             if source.seek(max(0, source.seek(0, os.SEEK_END) - MOST_LOG)):
-                source.readline(MOST_LOG)  # of half a line no pattern finds the secrets
+                source.readline(MOST_LOG)  # no pattern would find a secret in half a line
             parts[f"log-{log.name}"] = source.read(MOST_LOG).decode(errors="replace")
     names = _names(config) | {value: f"<{word}>" for word, value in values.items()}
     try:
@@ -149,7 +139,7 @@ def _scrubbed(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _names(config: Config) -> dict[str, str]:
-    """Return the names of this host, its users and its projects, and secrets that are set; what stands for each."""
+    """Return the names of this host, its users and projects, and its secrets, each with its replacement."""
     hosts = {platform.node(), socket.gethostname()}
     with suppress(OSError):
         hosts |= {*Path("/etc/hostname").read_text().split()}
@@ -169,7 +159,7 @@ def _names(config: Config) -> dict[str, str]:
 
 
 def _versions() -> str:
-    """Return versions of the agent and of what it may use; names of other packages may be somebody's own."""
+    """Return the versions of the agent and of its libraries; names of other packages may be private."""
     wanted: set[str] = set()
     with suppress(metadata.PackageNotFoundError):
         wanted = {re.split(r"[^\w.-]", line)[0] for line in metadata.requires("chipwatch") or ()}
@@ -183,7 +173,7 @@ def _versions() -> str:
 
 
 def _packed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what may be packed of the configuration: numbers and PACKED_TEXTS; of others that they are set."""
+    """Return the configuration: numbers and PACKED_TEXTS; for other options only whether they are set."""
     return {
         key: {name: _packed(table) for name, table in value.items()} if key in TABLES else _allowed(key, value)
         for key, value in config.items()

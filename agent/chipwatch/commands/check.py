@@ -70,12 +70,12 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     missing = {name for names in asked_collectors(config) if absent(by_name, names) for name in names}
     for sampler in samplers:
         asked_for = sampler.name in {*missing, *config.collector, *config.collectors}
-        yield _collector_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
+        yield _plugin_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
     for reason in gpu_troubles(ticks[-1] if ticks else ()):
         word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
         yield _line("device", reason.about, word, f"{reason.says}. {reason.do}")
     for derivation in derivations:
-        yield _processor_line(derivation)
+        yield _plugin_line(derivation)
     among = sources(os.environ, config.sys, owner_of_watched(config))
     identity = Identity(config.common_dims, config.dims, among, hints(config))
     identity_lines = [*_identity_lines(identity, config)]
@@ -101,41 +101,31 @@ def _fault_lines(name: str, reported: Iterable[preflight.Fault]) -> Iterator[Che
     return (_line("sink", name, "FAILED", fault.text) for fault in reported)
 
 
-def _collector_line(sampler: Sampler, *, missing: bool, asked_for: bool) -> CheckLine:
-    """Return the line of a collector; one that was asked for must read all that its configuration names."""
-    kind, name = "collector", sampler.name
-    if sampler.unavailable is not None:
-        return _line(kind, name, "MISSING" if missing else "absent", sampler.unavailable, good=not missing)
-    if not sampler.ok:
-        return _line(kind, name, "FAILED", sampler.trouble or "its reading does not return")
+def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_for: bool = False) -> CheckLine:
+    """Return the line of a collector or processor; a collector that was asked for must read all that is configured."""
+    kind, group = (
+        ("collector", plugins.COLLECTORS) if isinstance(runner, Sampler) else ("processor", plugins.PROCESSORS)
+    )
+    if isinstance(runner, Sampler) and runner.unavailable is not None:
+        return _line(kind, runner.name, "MISSING" if missing else "absent", runner.unavailable, good=not missing)
+    if runner.ok is False or (runner.ok is None and kind == "collector"):
+        return _line(kind, runner.name, "FAILED", runner.trouble or "its reading does not return")
     try:
-        with plugins.blamed(plugins.COLLECTORS, name, "describe fails"):
-            description = f"{sampler.collector.describe()}"
+        with plugins.blamed(group, runner.name, "describe fails"):
+            plugin = runner.collector if isinstance(runner, Sampler) else runner.processor
+            description = f"{plugin.describe()}"
     except ConfigError as bug:
-        return _line(kind, name, "FAILED", bug)
-    troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
-    trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
+        return _line(kind, runner.name, "FAILED", bug)
+    troubles = filter(None, dict.fromkeys((runner.trouble, None if runner.yielded else runner.earlier)))
+    trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(troubles))
+    level = " at this level" if kind == "collector" and not (runner.yielded or trouble) else ""
+    text = f"{runner.yielded} series{level}{f': {description}' if description else ''}{trouble}"
     good = not (trouble and asked_for)
-    level = "" if sampler.yielded or trouble else " at this level"
-    text = f"{sampler.yielded} series{level}{f': {description}' if description else ''}{trouble}"
-    return _line(kind, name, "ok" if good else "IN PART", text, good=good)
-
-
-def _processor_line(derivation: Derivation) -> CheckLine:
-    kind, name = "processor", derivation.name
-    if not derivation.ok:
-        return _line(kind, name, "FAILED", derivation.trouble or "it was not called")
-    try:
-        with plugins.blamed(plugins.PROCESSORS, name, "describe fails"):
-            description = f"{derivation.processor.describe()}"
-    except ConfigError as bug:
-        return _line(kind, name, "FAILED", bug)
-    trouble = f"; in part: {derivation.trouble}" if derivation.trouble else ""
-    return _line(kind, name, "ok", f"{derivation.yielded} series{f': {description}' if description else ''}{trouble}")
+    return _line(kind, runner.name, "ok" if good else "IN PART", text, good=good)
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[CheckLine]:
-    """Open a sink, and send a test point with the dimensions `common` unless that is None; then look at its spool."""
+    """Open a sink, send a test point with the dimensions `common` if it is not None, and look at the sink's spool."""
     destination: Mapping[str, str] = {}
     try:
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):

@@ -46,6 +46,10 @@ RUN: Final[Sequence[Row]] = (
     ("-v --verbose", "", "say in a script, too, what goes well: as --log-level info",
      {"action": "store_const", "const": "info", "dest": "log_level"}),
 )  # fmt: skip
+PLACES: Final[Sequence[Row]] = tuple(
+    (f"--{name}", "DIR", f"where the host's /{place} is mounted")
+    for name, place in (("proc", "proc"), ("sys", "sys"), ("root", ""))
+)
 OPTIONS: Final[Sequence[Row]] = (
     *EVERYDAY,
     ("--processor", "NAME,...", "what to derive (all)"),
@@ -65,9 +69,7 @@ OPTIONS: Final[Sequence[Row]] = (
     ("--spool", "DIR", "folder for points that are not sent yet"),
     ("--drop-other-destinations", "", "drop what the spool holds for another destination"),
     ("--health", "[HOST:]PORT", "serve /healthz and /readyz (not served)"),
-    ("--proc", "DIR", "where the host's /proc is mounted"),
-    ("--sys", "DIR", "where the host's /sys is mounted"),
-    ("--root", "DIR", "where the host's / is mounted"),
+    *PLACES,
     ("--quiet", "", "print no summary when the command after -- has ended"),
     ("--log-level", "LEVEL", "debug, info, warning or error (info; warning in scripts)"),
     ("--log-format", "FORM", "form of the log: text or json (text)"),
@@ -78,8 +80,11 @@ MACHINES: Final[Sequence[Row]] = (
      {"dest": "families", "type": words, "action": "store"}),
     ("--devices", "N", "accelerators of such a machine (8)", {"type": whole(86_400)}),
 )  # fmt: skip
-SPOOL: Final[Row] = ("--spool", "DIR", "the agent's own --spool")
-CONFIG: Final[Row] = ("--config", "FILE", "the agent's own configuration file")
+AGENT: Final[Sequence[Row]] = (
+    ("--spool", "DIR", "the agent's own --spool"),
+    ("--config", "FILE", "the agent's own configuration file"),
+)
+"""Options that find the running agent."""
 OWN: Final[Mapping[str, Sequence[Row]]] = {
     "run": RUN,
     "check": (
@@ -124,11 +129,10 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     "health": (
         ("--ready", "", "check whether it sends too, not only whether its clock ticks"),
         ("--url", "URL", "ask this server (http://HOST:PORT), as `--health` made it"),
-        SPOOL,
         ("--health", "[HOST:]PORT", "the agent's own --health"),
-        CONFIG,
+        *AGENT,
     ),
-    "status": (("--json", "", "print one JSON object"), SPOOL, CONFIG),
+    "status": (("--json", "", "print one JSON object"), *AGENT),
     "verdict": (
         ("--for", "CALLER", "whose exit codes and form: person, slurm, npd or nagios (person)",
          {"dest": "caller", "choices": tuple(CALLERS), "default": "person"}),
@@ -139,12 +143,9 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--json", "", "print one JSON object"),
         ("--timeout", "TIME", "end after this time, as unknown where something does not answer (2s)",
          {"type": seconds}),
-        SPOOL, CONFIG,
-        ("--proc", "DIR", "where the host's /proc is mounted"),
-        ("--sys", "DIR", "where the host's /sys is mounted"),
-        ("--root", "DIR", "where the host's / is mounted"),
+        *AGENT, *PLACES,
     ),
-    "jobs": (("--json", "", "print one JSON object"), SPOOL, CONFIG),
+    "jobs": (("--json", "", "print one JSON object"), *AGENT),
     "list": (
         ("word", "WORD", "only metrics and collectors whose name has this word, or of this family", {"nargs": "?"}),
         ("--here", "", "only metrics that this machine has now"),

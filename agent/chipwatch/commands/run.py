@@ -235,7 +235,7 @@ def _collect(
     announcements = Announcements(config, pipeline, folder if keep else None)
     pipeline.listeners.append(DeviceLog().take)
     pipeline.start()
-    gc.freeze()  # what is made by now stays: the collector need not look at it again
+    gc.freeze()  # objects that exist now live until the end: the garbage collector can skip them
     if once:
         pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
     else:

@@ -140,7 +140,7 @@ def _is_time(hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """Return what a type is called in TOML, with its bounds; a type that is not known here by its name."""
+    """Return the name of a type in TOML, with its bounds; Python's name for other types."""
     words = []
     for part in _parts(hint):
         low, high = _meta(part).ge, _meta(part).le
@@ -177,11 +177,11 @@ def path_of(where: str, key: str) -> str:
     return f"{where}{'' if where.endswith(': ') or not where else '.'}{key}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, words: Iterable[str]) -> str:
     """Return a hint with the nearest valid words, or all of them."""
-    known = sorted(known)
-    near = similar(word, known, 3)
-    return f"; did you mean {' or '.join(near)}?" if near else f"; choose from: {', '.join(known)}"
+    words = sorted(words)
+    near = similar(word, words, 3)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; choose from: {', '.join(words)}"
 
 
 def is_list(hint: Any) -> bool:

@@ -28,7 +28,7 @@ class EntryPoint(NamedTuple):
 
 def entry_points(group: str) -> list[EntryPoint]:
     """
-    Return the entry points of `group`, of each distribution as it stands first on `sys.path`.
+    Return the entry points of `group`, by the first copy of each distribution on `sys.path`.
 
     The files are read again when a folder of `sys.path` has changed. importlib.metadata, which takes 3 MB, is asked
     only if a part of the path is an archive instead of a folder.

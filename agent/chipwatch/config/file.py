@@ -11,7 +11,7 @@ MAX_BYTES: Final = 1 << 20
 
 
 def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
-    """Return the tables of a TOML file; raise ConfigError, when read `again` also for a pipe: it is empty by then."""
+    """Return the tables of a TOML file; raise ConfigError, also for a pipe that is read `again`: it is empty."""
     try:
         if again and path.exists() and not path.is_file():
             raise ConfigError(f"{path}: not a regular file, so it cannot be read again; restart the agent instead")

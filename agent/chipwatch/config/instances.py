@@ -26,11 +26,11 @@ class NotLoaded(CommandError):
     """A plugin that was asked for cannot be imported; the message says what to install."""
 
 
-def load_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
-    """Import the class of a `known` plugin, for a sink of its type; raise ConfigError, or NotLoaded."""
+def load_plugin(group: str, name: str, config: Config, registry: Known = None) -> Any:
+    """Import the class of a plugin in `registry`, for a sink of its type; raise ConfigError, or NotLoaded."""
     registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
-        cls = plugins.load(group, registered, known)
+        cls = plugins.load(group, registered, registry)
         for module in _limits(cls).needs:
             if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
                 raise ModuleNotFoundError(f"No module named {module!r}")

@@ -28,7 +28,7 @@ T = TypeVar("T")
 NOUNS: Final = {"common_dims": "dimension", "stdin": "collector", "names": "naming profile"}
 DEFAULT_SINK: Final = "stdout"
 SINK_NAME: Final = re.compile("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
-"""A name that may be that of a file, and a part of a variable's that `__` ends."""
+"""Names that are valid as the name of a file and, before `__`, in the name of a variable."""
 SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace", "region", "project", "endpoint_url")
 """General options that reach every plugin whose Config has a field of that name, unless its own table has it."""
 FRAME_OPTIONS: Final = {"sinks": SinkOptions, "collectors": CollectorOptions}
@@ -201,13 +201,13 @@ def collector_options(name: str, config: Config, env: Mapping[str, str] | None =
 
 
 def required_collectors(config: Config) -> list[tuple[str, ...]]:
-    """Return the collectors without which the agent is not to run, each alone in a tuple."""
+    """Return the required collectors, each alone in a tuple."""
     names = plugins.installed(plugins.COLLECTORS)
     return [(name,) for name in names if collector_options(name, config).required]
 
 
 def asked_collectors(config: Config) -> list[tuple[str, ...]]:
-    """Return the collectors that the configuration asks for; of each tuple, a family, one collector is enough."""
+    """Return the collectors that the configuration asks for; a tuple is a family, of which one collector is enough."""
     run = [*chosen("collectors", config), *filter(None, [config.stdin])]
     families = (plugins.spelt_out([word], run) for word in (*config.collector, *filter(None, [config.stdin])))
     asked = (tuple(name for name in names if name in run) for names in families)
@@ -238,7 +238,7 @@ def _variables(group: str, name: str) -> str:
 
 
 def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return a plugin's options in the environment that `shape` has; raise ConfigError."""
+    """Return the options of `shape`, a plugin's, that the environment sets; raise ConfigError."""
     prefix, keys, own = _variables(group, name), options_of(shape), {}
     allowed = {*keys, *FRAME_KEYS.get(group, ())}
     for variable, text in (os.environ if env is None else env).items():

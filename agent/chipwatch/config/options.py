@@ -89,7 +89,7 @@ class Config:
     root: Path = Path("/")
     """Mount point of the host's /."""
     spool: Path | None = None
-    """Folder for what is owed to durable sinks; a local disk. Unless set: $STATE_DIRECTORY, /var/lib/chipwatch for
+    """Folder for unsent points, on a local disk. Unless set: $STATE_DIRECTORY, /var/lib/chipwatch for
     root, ~/.local/state/chipwatch for others."""
     spool_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = 128 << 20
     """Bytes that each sink's spool may hold; then the oldest points go."""

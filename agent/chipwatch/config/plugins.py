@@ -42,14 +42,14 @@ def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
     return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
 
 
-def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -> Any:
+def load(group: str, name: str, registry: Mapping[str, EntryPoint] | None = None) -> Any:
     """Import and return the class `name` of the installed ones; raise UnknownPlugin, ImportError, or ConfigError."""
-    known = installed(group) if known is None else known
-    if name not in known:
+    registry = installed(group) if registry is None else registry
+    if name not in registry:
         kind = group.removeprefix("chipwatch.").removesuffix("s")
-        raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(known) or 'none'}")
+        raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(registry) or 'none'}")
     with blamed(group, name, "its import fails", (ImportError,)):
-        return known[name].load()
+        return registry[name].load()
 
 
 def check(group: str, name: str, cls: Any) -> None:

@@ -54,7 +54,7 @@ DeviceUIDFromPCIinfo in intel/intel-resource-drivers-for-kubernetes, gpu_plugin.
 intel/intel-device-plugins-for-kubernetes.
 """
 KEPT: Final = 60.0
-"""Seconds for which the kubelet's last answer holds while it does not answer: only the kubelet gives devices."""
+"""Seconds for which the kubelet's last answer is used while the kubelet does not answer: only it gives devices."""
 REPLICA: Final = re.compile(r"::\d+$")
 """Of a device that several pods share in time (nvidia-device-plugin)."""
 METHOD: Final = "/v1.PodResourcesLister/List"

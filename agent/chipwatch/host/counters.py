@@ -43,7 +43,7 @@ class Life:
     """
     Finds the start time of one counter, which starts again at 0 at an unknown moment with its driver or its device.
 
-    A fall is a start after the last reading, whose time becomes the start time: what it has counted since is not lost.
+    After a fall, the start time is the time of the last reading: the counts since then are not lost.
     A single 0 is ignored: a failing device may report it, and the recovery would look like a jump.
     """
 
@@ -88,9 +88,9 @@ class Counters:
         self, start_time: int | None = None, *, kept: LastValues | None = None, device: Path | None = None
     ) -> None:
         """
-        Take when single counters were zero (ns since the epoch); None: not known.
+        `start_time`: when single counters were zero (ns since the epoch); None: not known.
 
-        Else take what an earlier run `kept` of them, and their device's folder in sysfs.
+        `kept`, instead: values of an earlier run, with the folder of the counters' `device` in sysfs.
         """
         self._start_time, self._kept, self._device = start_time, kept, device
         self._lives: dict[tuple[str, Dimensions], Life] = {}

@@ -48,8 +48,8 @@ class LastValues:
     Finds the start time of a collector's single counters, which count since the boot, over restarts of the agent.
 
     The first run of a boot takes the boot as their start. A later run goes on where the last one ended; a counter
-    that is lower now started again since then. One of another device, or that the last run did not read, starts at
-    its first reading, and so does one that comes after the first reading of a run.
+    that is lower now started again since then. A counter starts at
+    its first reading if it is of another device, if the last run did not read it, or if it is new later in a run.
     """
 
     def __init__(self, state: Path | None, collector: str, proc: Path) -> None:

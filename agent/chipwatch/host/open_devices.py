@@ -57,4 +57,4 @@ def open_files(proc: Path | str, pid: int) -> Iterator[tuple[str, str]]:
         return
     for name in names:
         with suppress(OSError):  # it was closed meanwhile
-            yield name, os.readlink(f"{folder}/{name}")  # noqa: PTH115  # the result may be no path
+            yield name, os.readlink(f"{folder}/{name}")  # noqa: PTH115  # the result may not be a path

@@ -18,7 +18,7 @@ from chipwatch.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, O
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""
 MAX_BYTES: Final = 1 << 18
-"""Of a file that is read; an environment or a list of users may be longer, and is then not used."""
+"""Size limit of a file; a longer environment or list of users is not used."""
 MAX_ENTRIES: Final = 16_384
 """Entries of a folder that are read."""
 FIRST_NAMESPACE: Final = "pid:[4026531836]"
@@ -50,7 +50,7 @@ LOG: Final = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-
 PARTITION, STEP_GPUS, JOB_GPUS = "SLURM_JOB_PARTITION", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 SCRIPT_STEPS: Final = frozenset({"batch", "interactive"})
-"""Steps in which JOB_GPUS is of this node; others inherit it from the job's first node."""
+"""Steps whose JOB_GPUS describes this node; other steps inherit the value of the job's first node."""
 VARIABLES: Final = frozenset({PARTITION, STEP_GPUS, JOB_GPUS, VISIBLE})
 MAX_VALUE: Final = 4096
 MAX_DEVICES: Final = 256
@@ -150,7 +150,7 @@ class Owners:
         elif cgroup != process.cgroup:
             moved = self._read(pid, identity, cgroup)
             process = process._replace(cgroup=cgroup)
-            # In cgroup v1 a process that ends is in the root: it goes on to belong to its job.
+            # In cgroup v1 a process that is ending is in the root cgroup; it still belongs to its job.
             if moved and KINDS.index(moved.owner.kind) <= KINDS.index(process.owner.kind):
                 process = moved
         if process:

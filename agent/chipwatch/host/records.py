@@ -83,7 +83,7 @@ class RecordSource(Generic[Key, Value]):
 
 
 class ChildReader(RecordSource[Key, Value]):
-    """Runs a program of ours as a child, so that a library that crashes or hangs does so there."""
+    """Runs a program of ours as a child process, so that a crash or hang of a library leaves the agent alone."""
 
     complete_after = 2  # the first record has no or not all values
 

@@ -159,7 +159,7 @@ class ChildProcess:
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, *, pipe_size: int = 0
     ) -> None:
         """Start it; raise OSError."""
-        import subprocess  # noqa: PLC0415, TID251  # costs memory, and only where there is such a tool; no shell
+        import subprocess  # noqa: PLC0415, TID251  # costs memory; imported only where the tool exists; no shell
 
         self._expired = subprocess.TimeoutExpired
         self.child = subprocess.Popen(  # noqa: S603  # a fixed name, or what the configuration says
@@ -344,7 +344,7 @@ class SupervisedProcess:
 
 
 class StartupWait:
-    """Lets readings wait for the first output of a program: in all STARTUP_WAIT, each at most 80 % of an interval."""
+    """Makes readings wait for a program's first output: STARTUP_WAIT in all, each at most 80 % of an interval."""
 
     def __init__(self, interval: float) -> None:
         """Start the clock; `interval`: seconds between two ticks."""

@@ -81,7 +81,7 @@ class Dmi(IdentitySource):
         self._hardware = hardware
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return both on Nitro, neither elsewhere."""
+        """Return both values on Nitro, none elsewhere."""
         del wanted
         return IdentityAnswer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
 

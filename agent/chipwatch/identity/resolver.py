@@ -41,7 +41,7 @@ NO_ANSWER: Final = IdentityAnswer(trouble="no answer")
 
 
 class UnknownIdentity(CommandError):
-    """A dimension is wanted whose value cannot be found; the message says what to do."""
+    """The value of a requested dimension cannot be found; the message says what to do."""
 
 
 class Entry(NamedTuple):

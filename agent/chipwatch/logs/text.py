@@ -8,11 +8,11 @@ from typing import Final
 SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
 
 
-def similar(word: str, known: Iterable[str], most: int) -> list[str]:
-    """Return at most so many of the words that are known, the most similar one first."""
+def similar(word: str, words: Iterable[str], most: int) -> list[str]:
+    """Return at most `most` of `words`, the most similar one first."""
     from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
 
-    return get_close_matches(word, [*known], most)
+    return get_close_matches(word, [*words], most)
 
 
 def is_address(text: str) -> bool:

@@ -35,7 +35,7 @@ _make: Final = Datapoint._make
 
 
 class _Epoch(NamedTuple):
-    """A stretch of a counter without a reset; renamed, it is 0 at `start_time`, where its value is `base`."""
+    """A stretch of a counter without a reset; renamed, it starts at 0 at `start_time`, where our value is `base`."""
 
     given: int | None
     """The counter's own start time, which changes with a reset."""
@@ -165,7 +165,7 @@ def _start(point: Datapoint, base: float, after: int = 0) -> _Epoch:
 
 
 def _find_epoch(epochs: list[_Epoch], point: Datapoint) -> _Epoch:
-    """Return the epoch of a reading that is not of the last one: a point sent again, or a counter after a reset."""
+    """Return the epoch of a reading outside of the last epoch: a point sent again, or a counter after a reset."""
     for epoch in reversed(epochs):
         if epoch.has(point):
             return epoch

@@ -105,7 +105,7 @@ class PageServer:
         """
         Bind and serve `address`; raise OSError.
 
-        `tls` returns the context of a new connection, or None. A request may take `seconds`, and its answer as many.
+        `tls` returns the context of a new connection, or None. A request, and its answer, may take `seconds` each.
         """
         self._answer, self._tls, self._connections, self._seconds = answer, tls, connections, seconds
         self._listener = listener(address, connections)

@@ -136,7 +136,7 @@ class BatchWriter:
             points = points[n:]
 
     def _size(self, point: Datapoint) -> int:
-        """Return the bytes of a point; if the sink fails to, a whole request's."""
+        """Return the bytes of a point; if the sink fails, the bytes of a whole request."""
         try:
             assert self._sized, "it has limits.max_bytes, and no method size"
             return self._sized.size(point)
@@ -245,7 +245,7 @@ class BatchWriter:
         self._ahead = Counter()
 
     def _first_doubted(self) -> list[Datapoint]:
-        """Return the first doubted point; if its series was refused before, the others so of its metric as well."""
+        """Return the first doubted point; if its series was refused before, also all such points of its metric."""
         first, group = self._doubted[0], dict[tuple[str, Dimensions], Datapoint]()
         for point in self._doubted:
             series = _series(point)

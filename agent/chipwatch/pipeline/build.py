@@ -44,21 +44,21 @@ FIRST_WAIT: Final = 5.0
 
 
 def view(
-    known: Callable[[], Dimensions | None], sink: Sink, config: Config, sought: Sequence[str]
+    identity: Callable[[], Dimensions | None], sink: Sink, config: Config, sought: Sequence[str]
 ) -> Callable[[], Dimensions | None]:
     """
-    Return `known` as `sink` sees it: the dimensions of all points, and the values of the sink's hints under `@`.
+    Return `identity` as `sink` sees it: the dimensions of all points, and the values of the sink's hints under `@`.
 
     `sought` are the hints of all sinks.
     """
     if not sought:
-        return known
+        return identity
     seen: tuple[Dimensions | None, Dimensions | None] = (None, None)
     public = {*config.common_dims, *config.dims}
 
     def common() -> Dimensions | None:
         nonlocal seen
-        now = known()
+        now = identity()
         if now is not None and now is not seen[0]:
             dims = {word: value for word, value in now.items() if word in public or word not in sought}
             seen = (now, Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in sink.limits.hints if word in now}))
@@ -79,7 +79,7 @@ def build_sources(
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     least: Level = Level.BASIC,
 ) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[CollectorReading]]:
-    """Return what runs collectors and processors, and the queue of readings; `learn` gets the identity in them."""
+    """Return samplers, derivations and their queue of readings; `learn` gets the identity that readings contain."""
     level, readings = level_wanted(config, least), queue.SimpleQueue[CollectorReading]()
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
@@ -130,7 +130,7 @@ def check_includes(config: Config, collectors: Mapping[str, Collector], processo
 
 
 def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
-    """Return what the sink will never take of this configuration; raise ConfigError where that is everything."""
+    """Return the faults of points that the sink never accepts; raise ConfigError if it accepts none."""
     all_faults = faults(name, sink, config, metrics)
     if whole := next((fault.text for fault in all_faults if fault.whole), None):
         raise ConfigError(whole)
@@ -173,7 +173,7 @@ def _check_dims(config: Config) -> None:
 
 
 def build_filter(options: SinkOptions, limits: Limits, config: Config) -> MetricFilter:
-    """Return what a sink wants; where each series costs, the agent's own only if `include` names them."""
+    """Return the filter of a sink; where series cost, the agent's own metrics pass only if `include` names them."""
     exclude = options.exclude
     if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
         exclude = (*exclude, "agent.*")
@@ -181,7 +181,7 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Metric
 
 
 def _destinations(sinks: Mapping[str, Sink]) -> dict[str, Mapping[str, str]]:
-    """Return where each sink sends to, without the sinks where that fails; raise ConfigError if it fails for all."""
+    """Return the destination of each sink, without sinks that fail to give it; raise ConfigError if all fail."""
     destinations: dict[str, Mapping[str, str]] = {}
     for name, sink in sinks.items():
         try:

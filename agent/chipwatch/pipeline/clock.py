@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GRACE: Final = 0.25
-"""Seconds that a tick waits for readings; one that comes later goes with the next tick."""
+"""Seconds that a tick waits for readings; a later one goes into the next tick."""
 FIRST_READING: Final = 5.0
 """Seconds that a single reading waits: no tick follows it, and a driver may be slow to wake up."""
 WORKING: Final = 0.95
@@ -167,7 +167,7 @@ class Pipeline:
         """
         Read twice, `pause` seconds apart, since a rate needs two readings; send the second.
 
-        Of an input that ended with the first reading, that one is sent.
+        If an input ended with the first reading, the first is sent.
         """
         at = self._clock()
         points = self._survive("readings", self.gather, at, FIRST_READING) or []

@@ -330,9 +330,10 @@ class Sampler(PluginRunner):
         processes = None if listed is None else _checked(listed, DeviceProcess)
         activity = _checked(collector.activity(), DeviceActivity) if isinstance(collector, HasActivity) else []
         facts = [*islice(collector.facts(), MOST_FACTS)] if isinstance(collector, HasFacts) else []
-        if processes is not None or activity:
-            devices = _checked(collector.devices(), Device) if isinstance(collector, HasDevices) else []
-            facts.append(DeviceFacts(time.monotonic_ns(), processes, names_of(devices), activity, self.name))
+        devices = _checked(collector.devices(), Device) if isinstance(collector, HasDevices) else []
+        if processes is not None or activity or devices:
+            names = names_of(devices)
+            facts.append(DeviceFacts(time.monotonic_ns(), processes, names, activity, self.name, devices))
         return facts
 
     def _partly(self, problems: Sequence[str]) -> None:

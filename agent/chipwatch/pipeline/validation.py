@@ -211,7 +211,7 @@ class ForkGuard:
                 self._reap(ended)
 
     def _reap(self, ended: bytes) -> None:
-        """Wait for the children that were ended, and log that there are such."""
+        """Wait for the children that were ended, and log them."""
         for place in range(0, len(ended), WIDTH):
             if pid := int.from_bytes(ended[place : place + WIDTH], "little"):
                 self._ended[place : place + WIDTH] = bytes(WIDTH)

@@ -94,7 +94,7 @@ class _Counter:
         self.given = point.start_time
         """The start time that the collector gave."""
         self.began: int | None = None
-        """The start time that counts instead, where the counter fell and the collector did not tell."""
+        """The start time to use instead, after a fall that the collector did not report."""
         self.start = point.at
         self.increase: float | None = None
         self.is_seen = False
@@ -132,7 +132,7 @@ class Window:
         self._slot: int | None = None
         self._last = 0
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
-        self._ended = None if ended is None else ended + self._slack  # the end may have been moved by so much
+        self._ended = None if ended is None else ended + self._slack  # the sink may have moved the end by this much
         self._first = None if first is None else int(first * 1e9)
         self._early: int | None = None
         self._gauges: dict[Series, _Gauge] = {}

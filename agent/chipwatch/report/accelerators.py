@@ -56,7 +56,7 @@ class Utilization:
         return self._sum / weights if weights else None
 
     def percentile(self, share: float) -> int | None:
-        """Return the least whole percent that `share` of the weights do not exceed."""
+        """Return the percentile for `share` (0 to 1), a whole percent; None without a reading."""
         rank = share * sum(self._percents)
         return next((n for n, seen in enumerate(accumulate(self._percents)) if seen >= rank), 100) if rank else None
 
@@ -76,7 +76,7 @@ class DeviceUsage:
         self.idle: Counter[str] = Counter()
         """Milliseconds without a kernel, by cause."""
         self.joules: float | None = None
-        """Energy by the device's counter and, since its last reading or without one, by the readings of power."""
+        """Energy by the device's counter; after its last reading, or without a counter, by the readings of power."""
         self._counted = 0.0
         self._power_at: int | None = None
 
@@ -167,7 +167,7 @@ class Accelerators:
 
     def cost(self, seconds: float, dollars_per_hour: float, slices: Mapping[Key, float]) -> Iterator[str]:
         """
-        Yield what the devices that the command used, or all, cost in so many seconds, and the idle part of it.
+        Yield the cost of the devices that the command used, else of all, and the idle part of it.
 
         `slices`: the share that a part has of its device, 1 unless it is known.
         """

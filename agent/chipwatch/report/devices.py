@@ -69,11 +69,11 @@ class DeviceState(NamedTuple):
         """Return the device's key."""
         return tuple(self.place.items())
 
-    def doing(self, held: str) -> str:
-        """Return what the device does, with the cause of a stall; `held`: the text for one that is held unused."""
+    def doing(self, unused: str) -> str:
+        """Return what the device does, with the cause of a stall; `unused`: the text for a held device."""
         if self.state == "stalled" and self.cause not in ("", "other"):
             return f"stalled: {self.cause}"
-        return held if self.state == "held" else self.state
+        return unused if self.state == "held" else self.state
 
 
 def device_states(answer: Mapping[str, Any]) -> list[DeviceState]:

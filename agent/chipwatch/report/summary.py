@@ -92,7 +92,7 @@ class RunSummary:
         self._cpu_at = cpus.at
 
     def _cpu(self, command: WrappedCommand) -> Iterator[str]:
-        # The system's count is whole but for orphans, which only the readings contain.
+        # The system's count lacks only orphans, which the readings contain.
         if seconds := max(command.cpu_seconds(), self._cpu_seconds):
             mean = seconds / command.seconds
             peak = f"{max(mean, self._peak_cores):.1f}{f' of {self._cpus:g}' if self._cpus else ''}"
@@ -135,7 +135,7 @@ def _signal(number: int) -> str:
 
 
 def _sent(route: Route, before: Ledger) -> str:
-    """Return the fate of the points that the sink was owed in this run, without points for other destinations."""
+    """Return how many points of this run the sink got, and the others by reason."""
     now, elsewhere = route.spool.ledger, route.spool.apart
     sent, owed = now.sent - before.sent, before.spooled - elsewhere + now.collected - before.collected
     others = {

@@ -28,7 +28,7 @@ class DeviceLog:
     """Listens to the points of a run; logs each trouble of a GPU once an hour at most, and its end."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the clock of the repeats (seconds)."""
+        """`clock`: seconds, for the hour between repeats."""
         self._clock = clock
         self._loggers: dict[str, ThrottledLogger] = {}
         self._troubles: dict[tuple[str, str], Reason] = {}

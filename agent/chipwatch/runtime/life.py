@@ -1,4 +1,4 @@
-"""Shows that a run is alive and well: the heartbeat, the status socket, and the server for probes."""
+"""The state folder and the probes of a run: heartbeat, status socket, saved state of processors, health server."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.config.options import Config
 from chipwatch.errors import ConfigError
-from chipwatch.extensions import Answers
+from chipwatch.extensions import Answers, KeepsState
+from chipwatch.host.state_file import read_state, write_state
 from chipwatch.identity.resolver import Identity
 from chipwatch.logs.recent import Recent
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.sampler import Derivation
 from chipwatch.redaction import one_line
-from chipwatch.runtime.kept_state import KeptState
 from chipwatch.runtime.snapshot import snapshot
 from chipwatch.status import heartbeat, socket
 from chipwatch.verdict.history import EventHistory
@@ -30,10 +31,14 @@ log = logging.getLogger(__name__)
 
 RETRY: Final = 60.0
 """Seconds until a run tries again to hold the heartbeat, which another run may have held for a while."""
+SAVE_INTERVAL: Final = 60.0
+"""Seconds between two writes of the state of processors."""
+MAX_STATE: Final = 4 << 20
+"""Bytes that are read of such a file."""
 
 
 def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
-    """Keep a heartbeat and a status socket in `folder`, unless another run does; close what is returned at the end."""
+    """Keep a heartbeat and a status socket in `folder`, unless another run does; the caller closes the result."""
     open_now, started, interval = contextlib.ExitStack(), time.monotonic(), config.interval
     assert interval is not None
     why_not_ready = partial(_why_not_ready, pipeline, common)
@@ -71,8 +76,43 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
     return open_now
 
 
+class KeptState:
+    """Restores processors, and saves them each minute and when asked; the caller holds the lock of the folder."""
+
+    def __init__(self, folder: Path, derivations: Iterable[Derivation]) -> None:
+        """Restore from `folder`; a file that cannot be read is left out."""
+        self._files = {
+            derivation: folder / f"{derivation.name}.json"
+            for derivation in derivations
+            if isinstance(derivation.processor, KeepsState)
+        }
+        self._due = time.monotonic() + SAVE_INTERVAL
+        for derivation, path in self._files.items():
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    derivation.restore(read_state(path, MAX_STATE), path)
+            except OSError as problem:
+                log.warning("%s: %s; %s begins without its state", path, problem.strerror, derivation.name)
+
+    def look(self) -> None:
+        """Save if a minute is over."""
+        if time.monotonic() >= self._due:
+            self.save()
+
+    def save(self) -> None:
+        """Rewrite each file; a full disk loses only the state after the next restart."""
+        self._due = time.monotonic() + SAVE_INTERVAL
+        for derivation, path in self._files.items():
+            if (saved := derivation.save()) is None:
+                continue
+            try:
+                write_state(path, saved)
+            except OSError as problem:
+                log.info("%s is not saved: %s", path, problem.strerror or problem)
+
+
 def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
-    """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
+    """Return why points cannot be sent, apart from a failing network; None if they can."""
     if common.known() is None:
         return "it is not known yet who this machine is"
     workers = [route.worker for route in pipeline.routes]

@@ -56,7 +56,7 @@ class Signals(Generic[T]):
         """
         `renew` returns the run of a new configuration, or None if nothing changed; without it SIGHUP stops the run.
 
-        It gets the newest run, and the one that it takes the place of: the same while that waits for its start.
+        It gets the newest run, and the run that it replaces: the newest one if that has not started yet, else None.
         """
         self._newest, self._renew = current, renew
         self._pipeline: Pipeline | None = None

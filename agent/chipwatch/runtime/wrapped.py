@@ -54,7 +54,7 @@ class WrappedCommand:
         self.command = tuple(command)
         self._started = time.monotonic()
         if hasattr(signal, "SIGCHLD"):
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a parent may leave it, it loses exit codes
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored: exit codes would be lost
         try:
             self._child = subprocess.Popen(self.command)  # noqa: S603  # what the user asked for, no shell
         except FileNotFoundError:

@@ -57,7 +57,7 @@ def shown(label: bytes) -> str:
 
 
 def fits(label: bytes, destination: Mapping[str, str]) -> bool:
-    """Return whether every value that the label has is that of `destination`."""
+    """Return whether every value in the label equals the value in `destination`."""
     place = place_of(destination)
     return all(place.get(word) == value for word, value in place_of(json.loads(label)).items())
 

@@ -90,7 +90,7 @@ class Spool:
         self._state = f"{STATE} {self._label.decode()}" if destination else STATE
         self._bytes = {True: 0, False: 0}  # on disk, in memory
         self._logger = ThrottledLogger(log, f"spool {name}")
-        self._path = path  # None: no file, or no longer
+        self._path = path  # None: the points are in memory only
         self._store: Store | None = None
         self._pending: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
         self.ledger = Ledger()
@@ -318,7 +318,7 @@ class Spool:
             self._write_end(change, gone=chunk.key)
 
     def _divide(self) -> None:
-        """Put chunks for other destinations apart; a chunk whose destination was partly known gets the whole one."""
+        """Separate chunks for other destinations; a chunk with a partly known destination gets the whole one."""
         if not self._is_bound:
             return
         chunks = sorted(chain(self._apart, self._queue), key=lambda chunk: chunk.key)

@@ -146,7 +146,7 @@ class Store:
             self._lock.close()
             raise
         self._files = self._identities()
-        with contextlib.suppress(sqlite3.Error, ValueError):  # what is corrupt is found when it is read
+        with contextlib.suppress(sqlite3.Error, ValueError):  # corrupt content is noticed when it is read
             self._renew()
 
     @classmethod
@@ -310,7 +310,7 @@ class Store:
         return files
 
     def is_in_place(self) -> bool:
-        """Return whether the files at the path are still those that are open here."""
+        """Return whether the files at the path are still the files that are open here."""
         return self._identities() == self._files
 
     def rescue(self) -> Store:

@@ -117,7 +117,7 @@ def whole(value: float | None) -> str:
 
 
 def level(value: float | None, warn: float, bad: float) -> str:
-    """Return the role of a value that is a warning or bad from there on."""
+    """Return the role of a value: a warning from `warn` on, bad from `bad` on."""
     return "" if value is None or value < warn else "warn" if value < bad else "bad"
 
 

@@ -5,32 +5,18 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chipwatch.collector import Collector
 from chipwatch.config.instances import build_collectors, build_processors
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Datapoint, Dimensions, Level
-from chipwatch.extensions import (
-    Answers,
-    Device,
-    DeviceActivity,
-    DeviceProcess,
-    Follows,
-    FollowsIdle,
-    HasActivity,
-    HasDevices,
-    HasFacts,
-    HasProcesses,
-    NeedsFacts,
-    ReadsByLevel,
-)
+from chipwatch.extensions import Answers, DeviceFacts, DeviceProcess
 from chipwatch.owner import JobFacts
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.window import Window
+from chipwatch.processor import Processor
 from chipwatch.report.devices import DeviceState, Key, device_states, key_of
 from chipwatch.top.machine import ListedProcess
 
@@ -56,54 +42,14 @@ class Frame(NamedTuple):
     holding: Mapping[Key, DeviceState] = {}
 
 
-class Watched(Collector):
-    """Wraps a collector to ask it for models and processes too, on the same thread."""
+class FactsOfTick(Processor):
+    """Derives nothing; has the facts of the last tick, which name models, processes and their jobs."""
 
-    level: Level = Level.ALL
+    facts: Sequence[object] = ()
 
-    def __init__(self, inner: Collector) -> None:
-        self._inner, self.metrics = inner, inner.metrics
-        self.device_processes: list[DeviceProcess] | None = None
-        self.device_models: Mapping[Dimensions, str] = {}
-
-    def open(self) -> None:
-        if isinstance(self._inner, ReadsByLevel):
-            self._inner.level = self.level
-        self._inner.open()
-
-    def collect(self, at: int) -> Iterable[Datapoint]:
-        self.device_models = {device.dims: device.model for device in self.devices() if device.model}
-        listed = self._inner.processes() if isinstance(self._inner, HasProcesses) else None
-        self.device_processes = None if listed is None else [*islice(listed, MOST_PROCESSES)]
-        yield from self._inner.collect(at)
-
-    def processes(self) -> Iterable[DeviceProcess] | None:
-        return self.device_processes
-
-    def activity(self) -> Iterable[DeviceActivity]:
-        return self._inner.activity() if isinstance(self._inner, HasActivity) else ()
-
-    def devices(self) -> Iterable[Device]:
-        return self._inner.devices() if isinstance(self._inner, HasDevices) else ()
-
-    def facts(self) -> Iterable[object]:
-        return self._inner.facts() if isinstance(self._inner, HasFacts) else ()
-
-    def close(self) -> None:
-        self.device_processes = None
-        self._inner.close()
-
-
-class WatchedFollower(Watched):
-    """Wraps a collector that follows the processes of others."""
-
-    def follow(self, pids: Collection[int]) -> None:
-        assert isinstance(self._inner, Follows)
-        self._inner.follow(pids)
-
-    def follow_idle(self, pids: Collection[int]) -> None:
-        if isinstance(self._inner, FollowsIdle):
-            self._inner.follow_idle(pids)
+    def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
+        del tick, at
+        return ()
 
 
 class Users:
@@ -155,19 +101,17 @@ class Live:
         self._window = Window(0, born=time.time_ns())
         self._users = Users(str(config.proc))
         self._stop = threading.Event()
-        self._watched: dict[str, Watched] = {}
+        self._facts = FactsOfTick()
+        self._devices: dict[str, DeviceFacts] = {}
+        """Collector -> its last facts."""
         self._pipeline: Pipeline | None = None
         self.frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
 
     def start(self) -> None:
         """Build the collectors and start reading; raise ConfigError or NotLoaded."""
         config = self._config
-        self._watched = {
-            name: (WatchedFollower if isinstance(collector, Follows) else Watched)(collector)
-            for name, collector in build_collectors(config).items()
-        }
-        processors = build_processors(config)
-        samplers, derivations, readings = build_sources(self._watched, processors, config, least=Level.ALL)
+        collectors, processors = build_collectors(config), {**build_processors(config), "top": self._facts}
+        samplers, derivations, readings = build_sources(collectors, processors, config, least=Level.ALL)
         pipeline = Pipeline(samplers, (), readings, interval=self._interval, derivations=derivations)
         self._pipeline = pipeline
         pipeline.start()
@@ -179,7 +123,7 @@ class Live:
             yield self.frames.get()
 
     def press(self, key: str) -> None:
-        """Take no key: this cannot be wound."""
+        """Ignore the key: live readings cannot be wound."""
 
     def due(self) -> float:
         """Return the seconds until something happens without a call of `wake`."""
@@ -202,30 +146,29 @@ class Live:
             at = time.time_ns()
             points = self._window.add(pipeline.gather(at), at)
             troubles = tuple(self._troubles(pipeline))
-            processes, holding = self._processes(pipeline), self._holding(pipeline)
-            self.frames.put(Frame(at, points, processes, self._models(), troubles, holding))
+            self._devices |= {fact.source: fact for fact in self._facts.facts if isinstance(fact, DeviceFacts)}
+            present = [sampler.name for sampler in pipeline.samplers if sampler.unavailable is None]
+            facts = [self._devices[name] for name in present if name in self._devices]
+            models = {device.dims: device.model for fact in facts for device in fact.devices if device.model}
+            self.frames.put(Frame(at, points, self._processes(facts), models, troubles, self._holding(pipeline)))
             self._wake()
             due = max(due + pause, time.monotonic())
             pause = self._interval
             self._stop.wait(due - time.monotonic())
 
-    def _processes(self, pipeline: Pipeline) -> list[ListedProcess] | None:
-        lists = [watched.device_processes for watched in self._watched.values()]
-        if all(listed is None for listed in lists):
+    def _processes(self, facts: Sequence[DeviceFacts]) -> list[ListedProcess] | None:
+        lists = [fact.processes[:MOST_PROCESSES] for fact in facts if fact.processes is not None]
+        if not lists:
             return None
-        processors = [derivation.processor for derivation in pipeline.derivations]
-        facts = [fact for processor in processors if isinstance(processor, NeedsFacts) for fact in processor.facts]
-        jobs = {pid: owner.job for fact in facts if isinstance(fact, JobFacts) for pid, owner in fact.owners.items()}
-        rows = self._users.named(process for listed in lists for process in listed or ())
+        owners = [fact.owners for fact in self._facts.facts if isinstance(fact, JobFacts)]
+        jobs = {pid: owner.job for each in owners for pid, owner in each.items()}
+        rows = self._users.named(process for listed in lists for process in listed)
         return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
 
     def _holding(self, pipeline: Pipeline) -> dict[Key, DeviceState]:
         processors = (derivation.processor for derivation in pipeline.derivations)
         answers = (processor.answer() for processor in processors if isinstance(processor, Answers))
         return {device.key: device for answer in answers for device in device_states(answer)}
-
-    def _models(self) -> dict[Dimensions, str]:
-        return {dims: model for watched in self._watched.values() for dims, model in watched.device_models.items()}
 
     def _troubles(self, pipeline: Pipeline) -> Iterator[str]:
         for sampler in pipeline.samplers:

@@ -31,7 +31,7 @@ LETTERS: Final = {
 FRESH: Final = 30.0
 """Seconds for which a reading is shown; some are made every ten seconds only."""
 LARGEST: Final = 1e30
-"""From there on, and below its inverse, a figure is a mistake; sums and shares of such could be infinite."""
+"""A larger figure, or one below the inverse, is a mistake; its sums and shares could be infinite."""
 SILENT: Final = 3.0
 """Seconds, and readings, without an answer after which a device is said to be silent."""
 SHORT_HISTORY: Final = 240
@@ -125,7 +125,7 @@ class Accelerator:
     """One accelerator, or a part of one."""
 
     def __init__(self, key: Key, whole: Accelerator | None) -> None:
-        """Take what names it, and the device that it is a part of."""
+        """Take its key, and the device of which it is a part."""
         self.key, self._whole = key, whole
         self.label = label(key)
         self.model: str = whole.model if whole else ""

@@ -78,11 +78,11 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
         top.bugs.append(f"a thread has ended by a bug, so figures stand still; restart agent top: {text}")
         terminal.wake()
 
-    threading.excepthook = show_bug  # its own would print into the screen
+    threading.excepthook = show_bug  # the default would print into the screen
     try:
         with terminal:
             terminal.draw([palette.render(line, top.palette, colors) for line in top.lines(terminal.size(), "")])
-            source.start()  # which takes a while: the first frame is there
+            source.start()  # takes a while; an empty screen is shown by now
             gc.freeze()
             while "quit" not in top.view.orders:
                 top.take(source)
@@ -147,7 +147,7 @@ class Top:
                 self.machine.device(key).model = model
         self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
         self._troubles = frame.troubles
-        if not frame.holding:  # which has the jobs of each device
+        if not frame.holding:  # it has the jobs of each device
             self._jobs = jobs(frame.points) or self._jobs
 
     def _write(self) -> str:

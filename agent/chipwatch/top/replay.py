@@ -1,4 +1,4 @@
-"""Plays a recording as if it happened now, and lists its jobs: its points do not say which devices these have."""
+"""Plays a recording as if it happened now, and lists its jobs; a recording does not contain the devices of a job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPEEDS: Final = {"<": 0.5, ">": 2.0}
 LONGEST_PAUSE: Final = 5.0
 """Seconds that a gap in the recording lasts at most, at speed 1."""
 BEFORE: Final = 600.0
-"""Seconds of the recording that are read before a place that is wound back to, for the graphs."""
+"""Seconds of the recording that are read before the place when winding back; the graphs show them."""
 GPUS, GPU_TIME = "job.gpus", "job.gpu.time"
 MOST: Final = 5
 """Jobs that are listed."""
@@ -94,7 +94,7 @@ class Player:
         self._next = Frame(at, points)
 
     def _wind(self, to: int) -> None:
-        """Go on from the time `to`; backwards that begins some minutes earlier, so that the graphs have a past."""
+        """Continue at the time `to`; winding back starts some minutes earlier, since the graphs show them."""
         if to < self._at:
             start = next((place for at, place in reversed(self._index) if at <= to - BEFORE * 1e9), self._index[0][1])
             self._frames, self.rewound = self._recording.frames(start), True

@@ -42,7 +42,7 @@ class Ended(Exception):
 
 
 def keys(text: str) -> Iterator[str]:
-    """Yield the keys of what a terminal sent: characters, and names of others; what has no name is left out."""
+    """Yield the keys in a terminal's input: characters, and names of other keys; unknown sequences are left out."""
     for match in SEQUENCE.finditer(text):
         if match[1]:
             if name := NAMED.get(match[1]):

@@ -48,7 +48,7 @@ class EventHistory:
                 rises.append((at, earlier + point.increase))
 
     def series(self, now: int, *, watched: bool = True) -> list[Seen]:
-        """Return the series at `now` (ns since the epoch); `watched`: rises that were not seen did not happen."""
+        """Return the series at `now` (ns since the epoch); `watched`: no rise can have been missed."""
         shown = {}
         for sampler in self._samplers:
             names = {metric.name for metric in sampler.collector.metrics} & WATCHED

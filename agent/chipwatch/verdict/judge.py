@@ -50,7 +50,7 @@ def judge(
         state, error = collector["state"], collector["error"]
         if state == "failing":
             unknown.append(Unknown(name, error, decides=True))
-        elif state == "absent" and name == "kernel":  # a right is missing, not a device
+        elif state == "absent" and name == "kernel":  # a permission is missing, not a device
             unknown.append(Unknown("kernel log", error, decides=False))
         elif error and state == "ok":
             unknown.append(Unknown(name, error, decides=False))

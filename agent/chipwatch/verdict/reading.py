@@ -30,9 +30,9 @@ from chipwatch.verdict.judge import Unknown
 
 AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.75, 0.85
 """
-Share of the timeout after which the agent has answered, collectors have, their process has, and all is known.
+Shares of the timeout until which the agent, collectors, their process, and everything must have answered.
 
-The process is left behind then: a call in a driver may not even end by a signal.
+A later process is left behind: a call in a driver may not even end by a signal.
 """
 MIN_WAIT: Final = 0.05
 MAX_ANSWER: Final = 8 << 20
@@ -79,7 +79,7 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 
 def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
-    """Return the answer of one reading by this process, with what comes in time."""
+    """Return the answer of one reading by this process, with the collectors that answer in time."""
     queued: queue.SimpleQueue[CollectorReading] = queue.SimpleQueue()
     samplers = [Sampler(name, collector, Level.BASIC, queued) for name, collector in collectors.items()]
     wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading

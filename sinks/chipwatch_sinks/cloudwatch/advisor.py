@@ -22,14 +22,14 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits
 ALARM_PRICE: Final = 0.10
 """Dollars a month for each metric that the query of an alarm looks at: https://aws.amazon.com/cloudwatch/pricing/."""
 MAX_METRICS: Final = 10_000
-"""Metrics that a query looks at; beyond, an alarm sees a part of them: .../monitoring/alarm-limits.html."""
+"""Metrics that a query looks at; of more, an alarm sees only a part: .../monitoring/alarm-limits.html."""
 MAX_DESCRIPTION, MAX_GROUPS = 1024, 9
 """Limits of characters of an alarm's description, and of metrics of an alarm besides its query: PutMetricAlarm."""
 MAX_LOOK_BACK: Final = 180
 """Minutes that an alarm on a query may look back: .../monitoring/alarm-limits.html."""
 FIRST_SEEN: Final = 15
 """
-Minutes until a new metric is found at the latest, when its first event is past and newer points are 0.
+Longest time (minutes) until a query finds a new metric; its first event is then past, and newer points are 0.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html, of ListMetrics.
 """

@@ -54,7 +54,7 @@ class DatumEncoder:
         return len(head) + 40 + len(total.values) * (26 + len(str(total.count)))
 
     def _constant(self, name: str, unit: str, dims: Dimensions) -> dict[str, Any]:
-        """Return what is the same in every datum of a series."""
+        """Return the part that is the same in every datum of a series."""
         pairs = [{"Name": key, "Value": value} for key, value in dims.items_sorted]
         constant: dict[str, Any] = {"MetricName": name, "Unit": unit_of(unit), **self._extra}
         return constant | {"Dimensions": pairs} if pairs else constant

@@ -1,4 +1,4 @@
-"""Signs requests to AWS with botocore's signer and credentials; who signs also sends them."""
+"""Signs requests to AWS with botocore's signer and credentials; the caller sends them."""
 
 from __future__ import annotations
 

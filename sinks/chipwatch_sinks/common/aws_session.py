@@ -52,7 +52,7 @@ NO_CREDENTIALS: Final = (
 
 
 class Login(NamedTuple):
-    """The options of a sink that say who it is to AWS; None: as botocore's chain has it."""
+    """Options of a sink for its identity at AWS; None: by botocore's chain."""
 
     region: str | None = None
     endpoint_url: str | None = None

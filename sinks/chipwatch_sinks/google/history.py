@@ -22,7 +22,7 @@ TOO_SOON: Final = "less than 10 s after the last point of its series"
 
 
 class Last(NamedTuple):
-    """The last point of a series: its interval (ns); of a counter also the reading, and the one that counts as 0."""
+    """The last point of a series: its interval (ns); for a counter also its reading, and the one that counts as 0."""
 
     end: int
     start: int = 0

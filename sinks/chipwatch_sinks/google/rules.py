@@ -67,7 +67,7 @@ def label_key(text: str) -> str:
 
 
 def choose_resource(wanted: str, words: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return type and labels of the monitored resource `wanted`, with `auto` of the most specific; raise Refused."""
+    """Return type and labels of the monitored resource `wanted`, for `auto` of the most specific one; raise Refused."""
     choices = [(wanted, labels) for labels in RESOURCES.get(wanted, ())]
     if wanted == "auto":
         choices = [("generic_task", labels) for labels in RESOURCES["generic_task"][:2]]

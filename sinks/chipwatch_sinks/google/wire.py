@@ -30,7 +30,7 @@ TimeSeries: Final = metric_service.series.TimeSeries.pb()
 CACHED_SERIES: Final = 20_000
 """Series whose constant part is cached: about 0.7 kB each."""
 CACHED_INTERVALS: Final = 1000
-"""Intervals whose encoding is cached: the points of a window have the same one."""
+"""Number of cached encodings of intervals; all points of a window share one."""
 FIELDS: Final = {"max": "maximum", "min": "minimum", "last": "last", "mean": ""}
 """Statistic -> field of a Summary; the mean of a window is the value of its point."""
 

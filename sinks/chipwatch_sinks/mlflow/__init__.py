@@ -29,7 +29,7 @@ HOSTNAME: Final = "{hostname}"
 MAX_KEYS: Final = 100_000
 """Series whose keys are remembered."""
 STATUS_INTERVAL: Final = 10.0
-"""Seconds between two looks at whether the run still runs, as often as MLflow's own monitor looks."""
+"""Seconds between two checks that the run still runs, as in MLflow's own monitor."""
 MS: Final = 1_000_000
 
 
@@ -37,8 +37,8 @@ class MlflowSink(Sink):
     """
     Writes metrics into a run as `system/METRIC`, or `system/NODE/METRIC`, until the run ends.
 
-    The steps go on where the run's system metrics ended. A step is chosen and saved before its points are sent. What
-    comes again has the same step; of that, only what the server does not have is sent.
+    The steps go on where the run's system metrics ended. A step is chosen and saved before its points are sent. Points
+    that are sent again keep their step; only points that the server lacks are sent.
     """
 
     limits = Limits(max_points=1000, max_age=14 * 86_400.0, window=10.0, flush=10.0, zeros=False, names="mlflow")
@@ -53,9 +53,9 @@ class MlflowSink(Sink):
         """
 
         tracking_uri: str | None = None
-        """Address of the tracking server; unless set: MLFLOW_TRACKING_URI, of the watched processes if not ours."""
+        """Address of the tracking server; unless set: MLFLOW_TRACKING_URI here, else in the watched processes."""
         run: str | None = None
-        """Run to write to; unless set: MLFLOW_RUN_ID, of the watched processes if not ours."""
+        """Run to write to; unless set: MLFLOW_RUN_ID here, else in the watched processes."""
         newest_run: bool = False
         """Write to the one run that the user of the watched process has started since, where no run is named."""
         node: str | None = None
@@ -95,7 +95,7 @@ class MlflowSink(Sink):
         self._process = ""  # the watched process, with when it started (ms) and its user
         self._since = self._user = 0
         self._store: str | None = None
-        self._found: list[ProcessFacts] = []  # what the watched processes said last: they may have ended
+        self._found: list[ProcessFacts] = []  # the last answer of the watched processes, which may have ended
         self._api: Api | None = None
         self._kept: dict[str, Any] = {}  # what `state` returned before the last restart
         self._next: int | None = None  # the next step; None: not known yet
@@ -103,7 +103,7 @@ class MlflowSink(Sink):
         self._stored: dict[str, int] = {}  # key -> the newest step that the server had at the last look
         self._is_sure = False  # whether the server has taken the last batch, as far as we know
         self._ends: int | None = None  # when the run has ended (ns); None while it runs
-        self._is_told = False  # whether it was said that somebody else writes the same keys
+        self._is_told = False  # whether the log names another writer of the same keys
         self._experiment = ""
         self._looked = -STATUS_INTERVAL
         self._keys: dict[tuple[str, Dimensions], str] = {}  # series -> its key
@@ -291,5 +291,5 @@ def node_fault(node: str) -> str | None:
 
 
 def _begin(point: Datapoint) -> int:
-    """Return when the time that a point speaks of began (ns since the epoch)."""
+    """Return the start of the time that a point covers (ns since the epoch)."""
     return point.at if point.window_start is None else point.window_start

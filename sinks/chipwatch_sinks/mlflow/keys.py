@@ -43,6 +43,6 @@ def fault_of(key: str) -> str | None:
 
 
 def _word(value: str) -> str:
-    """Return `value` as a part of a key; a digest distinguishes values that differ only in what a key cannot hold."""
+    """Return `value` as a part of a key; a digest distinguishes values that differ only in forbidden characters."""
     text = FORBIDDEN.sub("_", value.removeprefix("/"))
     return text if text == value.removeprefix("/") else f"{text}_{zlib.crc32(value.encode(errors='replace')):08x}"

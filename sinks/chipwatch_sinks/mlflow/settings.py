@@ -21,7 +21,7 @@ PRINTABLE: Final = re.compile("[!-~]+")
 
 
 class Server(NamedTuple):
-    """A tracking server, and what it is sent with each request."""
+    """A tracking server, and the credentials and TLS settings of each request."""
 
     url: str
     headers: Mapping[str, str]

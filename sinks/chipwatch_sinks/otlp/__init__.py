@@ -30,7 +30,7 @@ LOCAL: Final = "http://localhost:4318/v1/metrics"
 MAX_ANSWER: Final = 4 << 20
 """Bytes of an answer: the limit that opentelemetry-proto 1.11 recommends."""
 ROOM: Final = 20
-"""One point of so many is left free in a request, for series that have ended."""
+"""One of this many points of a request is left free, for series that have ended."""
 UNNAMED: Final = gauge("a point that the receiver does not name", "1", "Stands for a point of a partial success.")
 TIMEOUT: Final = 10.0
 
@@ -81,7 +81,7 @@ class OtlpSink(Sink):
         machine_attributes: bool = False
         """Put the machine's dimensions on every point too, for receivers that drop resource attributes."""
         mark_ended: bool | None = None
-        """Send once that a series has ended (no recorded value); unless set, only with flavour plain."""
+        """Send the end of each series once (no recorded value); unless set, only with flavour plain."""
         region: str | None = None
         """AWS region (flavour cloudwatch); the environment's, else the instance's own, unless set."""
         profile: str | None = None
@@ -187,7 +187,7 @@ class OtlpSink(Sink):
         return self._rejected(batch, partial)
 
     def _rejected(self, batch: Sequence[Datapoint], partial: Partial) -> list[Rejected]:
-        """Return as many points as were rejected, none of them by name; say words of warning once."""
+        """Return as many points as were rejected, since the receiver names none; log a warning of it once."""
         if partial.rejected:
             reason = f"by the receiver: {partial.words or 'it does not say why'}"
             return [Rejected(UNNAMED.point(batch[0].at, 0.0), reason)] * min(partial.rejected, len(batch))
@@ -214,7 +214,7 @@ class OtlpSink(Sink):
         return self._url.partition("?")[0]
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return the address; what lies behind it is not known."""
+        """Return the address; the receiver behind it is unknown."""
         del dims
         return self.shown
 

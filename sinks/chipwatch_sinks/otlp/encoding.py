@@ -66,7 +66,7 @@ class _Group:
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """A series, what is constant of its points, and when it came."""
+    """A series: the constant part of its points, and the time of the last one."""
 
     kind: Kind
     unit: str
@@ -155,7 +155,7 @@ class OtlpEncoder:
         return [key for key, of in self._series.items() if now - of.at > ENDED_AFTER * of.gap][:most]
 
     def forget(self, series: Iterable[tuple[str, Dimensions]]) -> None:
-        """Forget series of which it was said that they have ended."""
+        """Forget series whose end was sent."""
         for key in series:
             self._series.pop(key, None)
 
@@ -186,7 +186,7 @@ class OtlpEncoder:
         return series.start, max(0.0, point.value - series.base)
 
     def _add_window(self, series: _Series, point: Datapoint) -> None:
-        """Add a gauge with what is known of its window."""
+        """Add a gauge's point, with the summary of its window if it has one."""
         total, at = summary_of(point), point.at
         if self._gauges == "histogram":
             self._add(series.group, _histogram_point(series.attributes, point))
@@ -203,7 +203,7 @@ class OtlpEncoder:
         group.parts.append(point)
 
     def _add_marker(self, series: _Series) -> None:
-        """Add the point without a value that says that a series has ended (flags = 1)."""
+        """Add a point without a value, which marks the end of a series (flags = 1)."""
         for group in (series.group, *series.sides):
             time = Struct("<BQ").pack(TIME, self._newest)
             flags = b"\x50\x01" if group.data == HISTOGRAM else b"\x40\x01"

@@ -42,7 +42,7 @@ class Environment:
 
     @property
     def url(self) -> str | None:
-        """The address; that for metrics is complete, the path is added to the other. Raise ConfigError."""
+        """The address: the variable for metrics as it is, the other one with the path added. Raise ConfigError."""
         for variable, is_whole in ((f"{EXPORTER}METRICS_ENDPOINT", True), (f"{EXPORTER}ENDPOINT", False)):
             if value := self._env.get(variable, "").strip():
                 if fault := url_fault(value):
@@ -114,7 +114,7 @@ class Environment:
 
 
 def _chosen_from(*words: str) -> Callable[[str], str | None]:
-    """Return a function that says what is wrong with a value that is none of `words`."""
+    """Return a function that describes the fault of a value outside of `words`."""
     return lambda value: None if value.lower() in words else f"expected {' or '.join(words)}, got {value[:60]!a}"
 
 

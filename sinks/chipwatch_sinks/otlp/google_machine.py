@@ -24,11 +24,11 @@ MARGIN: Final = 225.0
 OTHERS: Final = re.compile(
     "GOOGLE_(APPLICATION|API|AUTH|CLOUD_QUOTA)_.*|GCE_METADATA_MTLS_MODE|CLOUDSDK_CONTEXT_.*|APPENGINE_RUNTIME"
 )
-"""Variables with which google-auth asks for another token, or otherwise: google.auth.environment_vars."""
+"""Variables that make google-auth fetch another token, or in another way: google.auth.environment_vars."""
 WORKLOAD: Final = Path("/var/run/secrets/workload-spiffe-credentials")
 """Certificates to which google-auth binds tokens: google.auth.transport._mtls_helper."""
 FILES: Final = ("application_default_credentials.json", "certificate_config.json")
-"""Files of gcloud's folder: what `gcloud auth application-default login` writes, and certificates as above."""
+"""Files of gcloud's folder: a login by `gcloud auth application-default login`, and certificates as above."""
 
 
 class _Token(msgspec.Struct):
@@ -75,7 +75,7 @@ class _NoAccount(NoMetadata):
 
 def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
     """
-    Return the token of this machine where google-auth would take that, too; None where google-auth is to find one.
+    Return this machine's token if google-auth would use it too, None if google-auth should find another one.
 
     The order is that of cloud.google.com/docs/authentication/application-default-credentials: a file of the
     environment, a login of gcloud, the metadata server.

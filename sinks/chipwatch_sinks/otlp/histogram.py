@@ -31,7 +31,7 @@ class Histogram(NamedTuple):
 
 
 def summary_of(point: Datapoint) -> Summary:
-    """Return the summary of a gauge; one that was not in a window is its only sample."""
+    """Return the summary of a gauge; outside of a window its value is the only sample."""
     value = point.value
     return point.summary or Summary(1, value, value, value, (value,), (1,))
 

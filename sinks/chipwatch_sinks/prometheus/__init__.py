@@ -79,7 +79,7 @@ class PrometheusSink(Sink):
             log.warning("%s is open to everyone who reaches it; web_config_file sets TLS and passwords", self.url)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Make the batch, a tick's points, the page."""
+        """Show the batch, the points of one tick, on the page."""
         rejected = self._page.take(batch)
         self._answers.fresh(time.monotonic())
         return rejected

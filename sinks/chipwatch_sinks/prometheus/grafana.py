@@ -107,7 +107,7 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
 
 
 def _lines(sent: SentMetric, *, several: bool, mean: bool) -> Iterator[dict[str, Any]]:
-    """Yield a query for every series of the metric, and of all: with `mean` their mean, for peaks a percentile."""
+    """Yield a query for every series, and one for all together: the mean if `mean`, a percentile for peaks."""
     series = f'{_family(sent).name}{{instance=~"$instance"}}'
     over = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}.get(sent.drawn, "{}")
     what = f"{sent.name} " * several

@@ -25,7 +25,7 @@ UNITS: Final[Mapping[str, tuple[str, float, float]]] = {
     "ms": ("seconds", 1, 1000),
     "s": ("seconds", 1, 1),
 }
-"""UCUM unit -> base unit of Prometheus, and what a value is multiplied with and divided by to have it."""
+"""UCUM unit -> base unit of Prometheus, factor and divisor of the conversion."""
 COUNTED: Final = re.compile(r"\{(\w+)\}/s")
 """Things a second, such as {flop}/s."""
 PER_SECOND: Final = "_per_second"

@@ -83,7 +83,7 @@ class Page:
         self._shown: list[_Series] = []
         self._families: list[tuple[Family, list[_Series]]] = []
         self._order: list[_Series] = []  # of the points of the last tick, as a rule also of the next one
-        self._tick = 1  # the tick 0 is that of a series which has not come yet
+        self._tick = 1  # tick 0: the series has not come yet
         self._written: dict[tuple[Format, bool], bytes] = {}
 
     @property
@@ -142,7 +142,7 @@ class Page:
             return rejected
 
     def _find(self, point: Datapoint) -> _Series:
-        """Return the series of a point; the first metric of a name and its dimensions has it."""
+        """Return the series of a point; if two metrics clash in name and labels, the first one keeps them."""
         metric, dims = point.metric, point.dims
         cached = self._known.get((metric.name, dims))
         if cached is not None and (cached.metric is metric or cached.metric == metric):
@@ -153,7 +153,7 @@ class Page:
         return learned
 
     def _note(self, series: _Series, now: int) -> None:
-        """Note an arrival: the longest of the last gaps counts, but not one during which the series did not exist."""
+        """Note an arrival: the longest of the last gaps counts, except a gap in which the series did not exist."""
         if series.seen and now > series.seen:
             series.gaps = (*series.gaps[1 - RHYTHM :], now - series.seen)
         *_, second, longest = (1, 1, *sorted(series.gaps))
@@ -234,7 +234,7 @@ class Page:
         return lines
 
     def _flat(self) -> Iterator[str]:
-        """Yield each series under a name that holds its labels; the first of a name has it."""
+        """Yield each series under a name that holds its labels; the first series with a name keeps it."""
         used = set()
         for family, series in self._families:
             for entry in series:

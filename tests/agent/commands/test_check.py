@@ -128,14 +128,14 @@ def checked(others, tmp_path):
 # -- check ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_there_is_told_with_its_series_and_what_it_found(checked):
+def test_a_collector_is_listed_with_its_series_and_what_it_found(checked):
     assert checked("well") == [
         (True, "collector well ok 1 series: 3 things"),
         (True, "sink stdout ok standard output, json"),
     ]
 
 
-def test_a_processor_is_told_with_its_series_and_what_it_found(checked):
+def test_a_processor_is_listed_with_its_series_and_what_it_found(checked):
     assert (True, "processor jobs ok 0 series: no accelerator") in checked("well", no_processor=[])
 
 
@@ -147,7 +147,7 @@ def test_a_bug_is_a_fault_with_its_words(checked):
     assert checked("broken")[0] == (False, "collector broken FAILED ValueError: odd answer")
 
 
-def test_what_could_be_read_in_part_is_told_with_what_could_not(checked):
+def test_a_partial_reading_is_listed_with_what_could_not_be_read(checked):
     assert checked("partly")[0] == (False, "collector partly IN PART 1 series; in part: x 3 is lost")
 
 
@@ -155,16 +155,16 @@ def test_a_collector_without_a_metric_at_this_level_is_well_and_says_so(checked)
     assert checked("quiet")[0] == (True, "collector quiet ok 0 series at this level")
 
 
-def test_where_nothing_was_read_all_that_went_wrong_is_told(checked):
+def test_where_nothing_was_read_every_failure_is_listed(checked):
     line = "collector stammering IN PART 0 series; in part: it tells nothing; its first words make no sense"
     assert checked("stammering")[0] == (False, line)
 
 
-def test_a_collector_that_takes_a_while_to_open_is_no_fault(checked):
+def test_a_collector_that_opens_slowly_is_fine(checked):
     assert checked("slow")[0] == (True, "collector slow ok 1 series")
 
 
-def test_a_reading_that_does_not_come_back_is_a_fault_and_the_others_are_told(checked, monkeypatch):
+def test_a_reading_that_never_returns_is_a_fault_and_the_others_are_listed(checked, monkeypatch):
     monkeypatch.setattr("chipwatch.pipeline.clock.FIRST_READING", 0.3)
     lines = checked("hanging", "well")
     assert lines[:2] == [
@@ -186,7 +186,7 @@ def test_a_sink_is_opened_and_nothing_is_sent(checked, sink, line, tmp_path):
     assert not list(tmp_path.glob("*.db"))
 
 
-def test_what_a_spool_owes_is_told_and_the_law_holds(checked, tmp_path):
+def test_unsent_points_of_a_spool_are_listed_and_the_law_holds(checked, tmp_path):
     spool = Spool("kept", tmp_path / "kept.db")
     spool.append([LOAD.point(7, 1.0)] * 5)
     spool.take(3)
@@ -200,7 +200,7 @@ def test_what_a_spool_owes_is_told_and_the_law_holds(checked, tmp_path):
     assert checked("well", sink=["kept"])[2] == line
 
 
-def test_what_a_spool_keeps_for_another_destination_is_told(checked, tmp_path):
+def test_points_that_a_spool_keeps_for_another_destination_are_listed(checked, tmp_path):
     with closing(Spool("kept", tmp_path / "kept.db", destination={"namespace": "Trial", "endpoint": ""})) as spool:
         spool.append([LOAD.point(7, 1.0)] * 5)
     line = "spool kept apart 5 points wait for another destination: namespace=Trial"

@@ -95,7 +95,7 @@ def test_one_that_has_ended_is_not_healthy_however_fresh_its_last_word(ask, aliv
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"[]", b"{}", b'{"at": 1}', b'{"at": 1, "late": "x", "pid": 1}', b"\xff"])
-def test_a_file_that_says_nothing_is_no_heartbeat(ask, alive, tmp_path, text):
+def test_a_file_without_a_statement_does_not_count_as_a_heartbeat(ask, alive, tmp_path, text):
     (tmp_path / NAME).write_bytes(text)
     good, line = ask()
     assert not good
@@ -220,7 +220,7 @@ def test_what_cannot_be_asked_is_wrong_usage(ask, words, fault):
         ask(*words)
 
 
-def test_a_file_that_is_no_toml_is_wrong_usage(ask, tmp_path):
+def test_a_file_that_is_not_toml_is_wrong_usage(ask, tmp_path):
     (tmp_path / "a.toml").write_text("x")
     with pytest.raises(ConfigError, match="not TOML"):
         ask("--config", str(tmp_path / "a.toml"))

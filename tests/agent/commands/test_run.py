@@ -159,7 +159,7 @@ def test_a_single_reading_names_the_sink_that_hangs(agent, plugins_folder):
     ]
 
 
-def test_a_single_reading_for_nobody_but_a_scraper_is_refused_and_beside_another_sink_it_is_told(agent, port):
+def test_a_single_reading_for_a_scraper_alone_is_refused_and_beside_another_sink_gives_a_warning(agent, port):
     text = "--once: it ends before anything can scrape prometheus; leave it out, or give --duration"
     env = {"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"}
     alone = agent.run("--once", "--sink", "prometheus", *FEW[:2], env=env)
@@ -178,7 +178,7 @@ def test_a_reader_who_leaves_ends_it_quietly_with_0(agent):
     assert json.loads(done.stdout)["name"]
 
 
-def test_a_closed_standard_output_is_told_with_what_is_lost_and_no_traceback(agent):
+def test_a_closed_standard_output_is_reported_with_what_is_lost_and_no_traceback(agent):
     script = f'exec "{agent.command[0]}" --duration 0.5 --interval 0.1 {" ".join(FEW)} >&-'
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False
@@ -250,7 +250,7 @@ def test_a_command_that_is_not_there_gives_127_and_one_line(agent):
     assert done.stderr == "chipwatch: /no/such/command: command not found\n"
 
 
-def test_a_command_that_is_no_program_gives_126_and_one_line(agent, tmp_path):
+def test_a_command_that_cannot_be_executed_gives_126_and_one_line(agent, tmp_path):
     done = agent.run("--", tmp_path)
     assert (done.returncode, done.stdout) == (126, "")
     assert done.stderr == f"chipwatch: {tmp_path}: Permission denied\n"

@@ -31,7 +31,7 @@ class Documented:
     """A path."""
 
 
-def test_the_text_below_a_field_is_what_is_told_of_it():
+def test_the_text_below_a_field_is_its_description():
     assert field_docs(Documented) == {
         "plain": "A number.",
         "long": "A list over two lines.",

@@ -86,7 +86,7 @@ def test_a_run_that_prints_answers_on_a_terminal_and_not_in_a_pipe(agent, until,
     try:
         until(lambda: agent.run("status", "--spool", tmp_path).returncode == 0)
     finally:
-        os.close(ours)  # whoever closes the terminal ends the run
+        os.close(ours)  # closing the terminal ends the run
         shown.terminate()
         shown.wait(30)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("status")] == []

@@ -138,7 +138,7 @@ def test_any_other_unknown_variable_is_named_with_the_nearest_right_one_and_the_
     assert caplog.messages == ["CHIPWATCH_LEVLE is ignored: no such option; did you mean level?"]
 
 
-def test_a_group_of_tables_is_no_variable_by_itself(caplog):
+def test_a_variable_that_names_a_group_of_tables_is_ignored(caplog):
     load(None, {}, {"CHIPWATCH_COLLECTORS": "cpu"})
     assert caplog.messages == [
         "CHIPWATCH_COLLECTORS is ignored: no such option; did you mean collector or no_collector?"
@@ -436,7 +436,7 @@ def test_a_plugin_has_its_defaults(mine):
     assert options(mine, Config()) == mine.Config()
 
 
-def test_a_plugin_has_a_table_of_its_own(mine, toml):
+def test_each_plugin_has_its_table(mine, toml):
     config = load(toml('[sinks.mine]\nregion = "there"\ntries = 5\nwindow = 30\n'), {}, NOTHING)
     assert options(mine, config) == mine.Config(region="there", tries=5)
 
@@ -512,7 +512,7 @@ class Fed:
     region: str = "here"
 
 
-def test_a_collector_that_is_fed_or_asked_for_a_word_is_told(mine):
+def test_a_collector_learns_that_it_is_fed_or_asked_for_a_word(mine):
     cls = type("Fedcollector", (), {"Config": Fed})
     config = Config(stdin="one", common_dims=("hostname", "region"))
     assert plugin_config(cls, "collectors", "one", config, NOTHING) == Fed(stdin=True, hostname=True)
@@ -534,7 +534,7 @@ namespace = "Science"
 """
 
 
-def test_each_sink_of_a_kind_has_a_table_of_its_own_and_the_general_options(mine, toml):
+def test_each_sink_of_a_kind_has_its_table_and_the_general_options(mine, toml):
     config = load(toml(TWO), {}, NOTHING)
     assert config.sink == ("ops", "science-2")
     assert [sink_type(name, config, NOTHING) for name in (*config.sink, "mine")] == ["mine", "mine", "mine"]

@@ -328,7 +328,7 @@ def test_on_google_the_values_are_googles_without_waiting_for_aws(gce, beside, g
 
 @pytest.mark.parametrize("hardware", ["xen", "hidden"])
 @pytest.mark.parametrize("old", [False, True], ids=["version-2", "version-1-too"])
-def test_on_aws_the_values_are_those_of_aws_without_waiting_for_google(imds, beside, hardware, old, request):
+def test_on_aws_the_values_come_from_aws_without_waiting_for_google(imds, beside, hardware, old, request):
     sys = request.getfixturevalue("xen" if hardware == "xen" else "tmp_path")
     if old:
         imds.answers[DOCUMENT] = (404, {"Server": "EC2ws"}, b"<html>404 - Not Found</html>")

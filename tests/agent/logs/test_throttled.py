@@ -26,14 +26,14 @@ def logger(hands, caplog):
     return ThrottledLogger(logging.getLogger("test.throttled"), "sink x", hands)
 
 
-def test_trouble_is_said_under_the_name_of_who_has_it(logger, caplog):
+def test_trouble_is_logged_under_the_name_of_its_part(logger, caplog):
     logger.log(logging.WARNING, "wire", "no answer")
     (record,) = caplog.records
     assert (record.levelname, record.getMessage()) == ("WARNING", "sink x: no answer")
     assert not record.exc_info
 
 
-def test_the_same_cause_is_said_once_whatever_the_words(logger, caplog):
+def test_the_same_cause_is_logged_once_whatever_the_words(logger, caplog):
     for n in range(10):
         logger.log(logging.WARNING, "wire", f"no answer {n}")
     assert caplog.messages == ["sink x: no answer 0"]
@@ -45,14 +45,14 @@ def test_another_cause_is_said_too(logger, caplog):
     assert caplog.messages == ["sink x: no answer", "sink x: forbidden"]
 
 
-def test_what_lasts_is_said_again_after_an_hour(logger, caplog, hands):
+def test_trouble_that_lasts_is_logged_again_after_an_hour(logger, caplog, hands):
     for now in (0.0, REPEAT_AFTER - 1, REPEAT_AFTER, REPEAT_AFTER + 1, 2 * REPEAT_AFTER):
         hands.now = now
         logger.log(logging.WARNING, "wire", f"at {now:.0f}")
     assert caplog.messages == ["sink x: at 0", "sink x: at 3600", "sink x: at 7200"]
 
 
-def test_the_end_of_trouble_is_said_once_and_only_if_the_trouble_was(logger, caplog):
+def test_the_end_of_trouble_is_logged_once_and_only_after_the_trouble(logger, caplog):
     logger.resolved("wire", "works")
     logger.log(logging.WARNING, "wire", "fails")
     logger.resolved("wire", "works again")

@@ -128,7 +128,7 @@ def test_a_series_that_cannot_fill_the_places_of_a_name_keeps_its_own():
 
 
 @pytest.mark.parametrize("value", ["{cpu}", "{0}", "a b", "", "{}"])
-def test_a_dimensions_value_is_no_template(value):
+def test_a_dimensions_value_is_never_used_as_a_template(value):
     point = declared()["disk.utilization"].point(7, 1.0, Dimensions(path=value))
     assert Renamer(WANDB)(point).metric.name == f"disk.{value}.usagePercent"
 
@@ -163,14 +163,14 @@ def test_an_increase_is_scaled_and_stays_what_it_was():
     assert rename(sent(8, 102e6)).increase is None
 
 
-def test_a_counter_that_began_anew_never_shows_a_negative():
+def test_a_counter_that_was_reset_never_shows_a_negative():
     rename = Renamer(WANDB)
     values = [rename(sent(at, value)) for at, value in [(5, 100), (6, 150), (7, 20), (8, 30)]]
     assert [p.value for p in values] == [0, 50, 20, 30]
     assert [p.start_time for p in values] == [5, 5, 7, 7]
 
 
-def test_every_series_has_a_beginning_of_its_own():
+def test_every_series_begins_separately():
     rename = Renamer(WANDB)
     read = declared()["disk.device.read"]
     a, b = Dimensions(device="a"), Dimensions(device="b")
@@ -207,7 +207,7 @@ def test_a_counter_that_began_with_the_agent_counts_from_its_own_0():
     assert (done.value, done.start_time, done.increase) == (374.0, 4, 374.0)
 
 
-def test_of_a_counter_that_began_anew_before_our_eyes_all_that_the_window_saw_counts():
+def test_the_whole_increase_that_the_window_saw_of_a_reset_counter_counts():
     rename = Renamer(WANDB)
     rename(sent(5, 10.0, 10.0)._replace(start_time=4))
     done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(start_time=8, window_start=5))  # 3 before its reset

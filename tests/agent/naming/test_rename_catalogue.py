@@ -16,7 +16,7 @@ from chipwatch.naming.rename import OF_TREE, copier, renamer
 TEXT = (Path(__file__).parents[2] / "fixtures" / "catalogue.md").read_text()
 TOOLS = {"wandb-docs": "W&B tag", "mlflow": "MLflow"}
 PLACES = {"device_id": "ipu", "core": "neuron_core"}
-"""What the catalogue calls a dimension within a tag; `i` is the one that the row has."""
+"""The catalogue's words for dimensions within a tag; `i` stands for the dimension of the row."""
 READ = {
     ("gpu.encoder.utilization", "encoderUtilization"): (["encoderUtilization", ""], "the tag is of the encoder alone"),
     ("tpu.memory.used", "tpu.{i}.memoryUsageBytes"): (["tpu.{i}.memoryUsageBytes", ""], "the tag is of what is used"),
@@ -47,7 +47,7 @@ EXCEPTIONS = {
 
 @dataclass(frozen=True)
 class Row:
-    """What the catalogue says of one metric."""
+    """The catalogue's row of one metric."""
 
     name: str
     kind: Kind
@@ -227,7 +227,7 @@ def test_each_exception_is_still_needed(tool, name):
 
 
 @pytest.mark.parametrize(("name", "cell"), READ)
-def test_each_cell_that_is_read_in_a_way_of_its_own_still_stands_there(name, cell):
+def test_each_cell_with_a_special_reading_still_exists(name, cell):
     lines = [line for _, lines in tables() for line in lines if names_of(line[0])[0] == name and cell in line]
     assert len(lines) == 1
     tags, why = READ[name, cell]

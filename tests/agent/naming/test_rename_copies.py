@@ -1,4 +1,4 @@
-"""What a tool has beside a metric's own name: made before the spool, where points begin to count."""
+"""Copies of a metric under a tool's further names: made before the spool, where points begin to count."""
 
 from __future__ import annotations
 
@@ -90,20 +90,20 @@ def test_the_mean_of_a_window_begins_with_the_first_device_and_tells_no_samples(
     assert (mean.value, mean.window_start, mean.summary) == (10.0, 3 * S, None)
 
 
-def test_a_gpus_values_are_told_once_more_where_the_tree_uses_it(copy):
+def test_a_gpus_values_are_copied_where_the_tree_uses_it(copy):
     points = [of(TEMP, 50.0, gpu="0"), of(TEMP, 60.0, gpu="1"), of(ECC, 3.0, gpu="1"), of(SHARE, 7.0, gpu="1")]
     assert told(copy(points)) == [("gpu.process.1.temp", 60.0), ("gpu.process.1.unCorrectedMemoryErrors", 0.0)]
     assert copy(points[:1]) == []
 
 
-def test_a_counter_that_is_told_once_more_begins_at_0_and_keeps_its_increase(copy):
+def test_a_counter_that_is_copied_begins_at_0_and_keeps_its_increase(copy):
     used = of(SHARE, 7.0, gpu="1")
     copy([used, of(ECC, 3.0, gpu="1")])
     (again,) = copy([used, of(ECC, 5.0, at=8 * S, gpu="1")._replace(window_start=7 * S, increase=2.0)])
     assert (again.value, again.start_time, again.window_start, again.increase) == (2.0, 7 * S, 7 * S, 2.0)
 
 
-def test_a_gpu_counts_as_used_for_a_while_after_its_share_was_told(copy):
+def test_a_gpu_counts_as_used_for_a_while_after_its_share_was_reported(copy):
     copy([of(SHARE, 7.0, gpu="1")])
     later = [of(TEMP, 60.0, at=7 * S + after, gpu="1") for after in (IN_USE - 1, IN_USE)]
     assert [len(copy([point])) for point in later] == [1, 0]
@@ -178,7 +178,7 @@ def owed(out):
     return told(out.spool.take(1000)[0])
 
 
-def test_copies_are_collected_as_any_point_is():
+def test_copies_count_as_collected_like_other_points():
     out = route()
     out.take([of(MEMORY, 5.0), of(TEMP, 50.0, gpu="0"), of(SHARE, 7.0, gpu="0")], 7 * S)
     assert (out.spool.ledger.collected, out.spool.ledger.spooled) == (5, 5)

@@ -1,4 +1,4 @@
-"""What W&B's release 0.31 was seen to send is what the profile `wandb` sends, key by key."""
+"""The profile `wandb` sends what W&B's release 0.31 sends, key by key."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_interim_answers_are_read_past_and_the_connection_is_kept(before):
     ],
     ids=["too many", "endless", "too many bytes", "another protocol", "cut", "no final"],
 )
-def test_interim_answers_are_bounded_in_number_and_bytes_and_are_no_answer(answer):
+def test_interim_answers_are_skipped_and_bounded_in_number_and_bytes(answer):
     with RawServer([lambda _: answer]) as server:
         client, begun = HttpClient(server.url, timeout=5, max_bytes=10_000), time.monotonic()
         with pytest.raises(Retryable):

@@ -197,7 +197,7 @@ def test_sinks_of_one_kind_are_built_each_as_its_own_table_says(installed, tmp_p
     assert [spool_path(name, sink, tmp_path) for name, sink in sinks.items()] == [tmp_path / "a.db", tmp_path / "b.db"]
 
 
-def test_a_sink_that_cannot_be_loaded_is_told_by_its_name_and_with_what_its_kind_needs(installed):
+def test_a_sink_that_cannot_be_loaded_is_reported_by_name_with_what_its_kind_needs(installed):
     with pytest.raises(NotLoaded) as caught:
         build_sinks(config(sinks={"a": {"type": "needy"}}, sink=["a"]))
     assert str(caught.value) == (
@@ -354,7 +354,7 @@ def test_the_machines_dimensions_and_the_naming_profile_reach_every_point(start,
 @pytest.mark.parametrize(
     ("given", "name"), [({}, "system/cpu_utilization_percentage"), ({"names": "native"}, "cpu.utilization"), ({"names": "cwagent"}, "cpu_usage_active")]
 )  # fmt: skip
-def test_a_sink_may_have_a_naming_profile_of_its_own_unless_the_user_sets_one(given, name):
+def test_a_sink_may_bring_a_naming_profile_unless_the_user_sets_one(given, name):
     sink = MemorySink(Limits(max_points=1, names="mlflow"))
     renamer = rename.renamer(profile_of(sink, load(None, given)))
     metric = gauge("cpu.utilization", "%", "Busy share.")

@@ -107,7 +107,7 @@ def build():
 
 
 class Background:
-    """`run` on a thread of its own."""
+    """`run` on a separate thread."""
 
     def __init__(self, pipe, duration=None):
         self.pipe = pipe

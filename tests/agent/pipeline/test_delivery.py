@@ -581,7 +581,7 @@ def test_a_sink_that_refuses_every_point_is_asked_ever_less_than_twice_a_point(s
     assert len(sink.asked) < 64 * 100
 
 
-def test_rejected_points_are_counted_by_reason_and_each_reason_is_said_once(start, caplog):
+def test_rejected_points_are_counted_by_reason_and_each_reason_is_logged_once(start, caplog):
     sink = Sink(max_points=10)
     sink.reject = lambda p: {0: "too old", 1: "bad unit"}.get(int(p.value) % 5)
     worker = start(sink, 100)
@@ -603,7 +603,7 @@ def test_reasons_without_end_are_counted_together(start, most):
     assert worker.spool.ledger.rejected["other"] >= 300 - MAX_REASONS
 
 
-def test_a_bug_that_passes_costs_nothing_and_is_said_once_with_its_traceback(start, caplog):
+def test_a_bug_that_passes_costs_nothing_and_is_logged_once_with_its_traceback(start, caplog):
     sink = Sink(KeyError("x"), KeyError("y"), max_points=10)
     worker = start(sink, 50)
     idle(worker)
@@ -882,7 +882,7 @@ def test_rejections_beyond_the_number_of_points_are_ignored(start):
     assert worker.spool.ledger.rejected == {"bad": 30}
 
 
-def test_a_reason_that_is_no_text_a_disk_can_hold_does_no_harm(start, tmp_path):
+def test_a_reason_that_cannot_be_stored_as_text_does_no_harm(start, tmp_path):
     sink, spool = Sink(), Spool("mem", tmp_path / "mem.db")
     sink.reject = lambda _: "bad \udcff"
     spool.append(points(range(3)))
@@ -999,7 +999,7 @@ def test_a_stop_gives_up_in_time_on_a_sink_that_hangs(start):
     gate.set()
 
 
-def test_a_sink_that_hangs_is_said_once_and_so_is_that_it_answers_again(start, caplog, monkeypatch):
+def test_a_sink_that_hangs_is_logged_once_and_so_is_its_return(start, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr("chipwatch.pipeline.delivery.HANG", 0.05)
     gate = threading.Event()

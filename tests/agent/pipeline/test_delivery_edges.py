@@ -1,4 +1,4 @@
-"""What a worker does over many failures in a row."""
+"""A worker over many failures in a row."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_is_refused_waits_half_a_minute_and_then_a_whole_one(bounds, until)
     assert bounds == [30, 60, 60, 60]
 
 
-def test_what_the_far_side_names_is_no_back_off_of_ours_and_counts_as_a_failure(bounds, until):
+def test_a_delay_that_the_service_names_leaves_our_back_off_alone_and_counts_as_a_failure(bounds, until):
     begun = time.monotonic()
     worker = delivered(Failing(Retryable("x", after=0.05), Retryable("x"), Retryable("x", after=0.0)), until)
     assert time.monotonic() - begun >= 0.05
@@ -84,7 +84,7 @@ def test_what_the_far_side_names_is_no_back_off_of_ours_and_counts_as_a_failure(
     assert worker.counts == {"retried": 3}
 
 
-def test_a_service_that_turns_to_reject_every_point_is_said_until_it_takes_one(until):
+def test_a_service_that_begins_to_reject_every_point_is_reported_until_it_takes_one(until):
     sink, spool = MemorySink(Limits(max_points=100, window=0, flush=0)), Spool("mem")
     sink.rejects = False
     sink.reject = lambda _: "odd" if sink.rejects else None

@@ -1,4 +1,4 @@
-"""What is said of a sink's deliveries, by a clock of the test's."""
+"""Messages about a sink's deliveries, with the test's clock."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_sink_whose_points_everybody_sees_says_nothing(bench):
     assert b.lines() == []
 
 
-def test_points_for_other_destinations_are_told_apart(bench):
+def test_points_for_other_destinations_are_listed_separately(bench):
     b = bench(kept=1004)
     b.apart = 1000
     b.fail(wait=30.0)
@@ -95,7 +95,7 @@ def test_steady_health_is_silent_and_so_is_a_single_failure_that_is_over_at_once
 
 
 @pytest.mark.parametrize("options", [{"wait": 60.0}, {"is_last": True}])
-def test_a_failure_with_a_long_wait_or_no_next_try_is_said_at_once(bench, options):
+def test_a_failure_with_a_long_wait_or_no_next_try_is_logged_at_once(bench, options):
     b = bench()
     b.collect(3)
     b.fail(**options)
@@ -103,7 +103,7 @@ def test_a_failure_with_a_long_wait_or_no_next_try_is_said_at_once(bench, option
     assert b.lines() == [f"cloud: cannot send, 3 points kept{plan}: no answer"]
 
 
-def test_trouble_is_said_at_the_second_failure_and_then_once_an_hour(bench):
+def test_trouble_is_logged_at_the_second_failure_and_then_once_an_hour(bench):
     b = bench()
     b.collect(113)
     for _ in range(3 * 60 + 1):
@@ -116,7 +116,7 @@ def test_trouble_is_said_at_the_second_failure_and_then_once_an_hour(bench):
     ]
 
 
-def test_another_cause_is_said_at_once(bench):
+def test_another_cause_is_logged_at_once(bench):
     b = bench()
     b.fail()
     b.fail()
@@ -147,7 +147,7 @@ def test_an_outage_ends_with_how_long_it_was_and_how_many_points_were_kept_and_l
     assert len(b.lines()) == 1, "the next long outage is said anew"
 
 
-def test_a_sink_that_fails_and_recovers_again_and_again_is_said_once_an_hour(bench):
+def test_a_sink_that_fails_and_recovers_again_and_again_is_logged_once_an_hour(bench):
     b = bench()
     b.collect(1)
     b.deliver(1)

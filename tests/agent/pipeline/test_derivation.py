@@ -28,7 +28,7 @@ class Sum(Processor):
 
 
 class Calls(Processor):
-    """Does what it is told."""
+    """Follows its script."""
 
     def __init__(self, do):
         self.do = do

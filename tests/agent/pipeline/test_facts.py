@@ -107,7 +107,7 @@ def gather():
         pipeline.close(0)
 
 
-def test_a_processor_that_needs_facts_gets_those_of_this_tick(gather):
+def test_a_processor_that_needs_facts_gets_the_facts_of_this_tick(gather):
     wants = Wants()
     gather([Devices([10, 11])], wants)
     ((facts,),) = wants.seen
@@ -163,5 +163,5 @@ def test_facts_that_break_the_contract_cost_only_the_facts_of_their_collector(ga
     points = gather([broken, Devices([10]), Follower()], wants)
     assert len(points) == 3
     assert (10,) in wants.seen[0]
-    assert [one.source for one in wants.seen[0] if isinstance(one, DeviceFacts)] == ["c1"]
+    assert [fact.source for fact in wants.seen[0] if isinstance(fact, DeviceFacts)] == ["c1", "c2"]
     assert "collector c0: cannot tell its facts: expected Device" in caplog.text

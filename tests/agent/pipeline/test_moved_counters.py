@@ -65,7 +65,7 @@ def test_an_event_in_the_first_window_is_sent(first):
     assert sum(p.increase for p in points) == first[-1]
 
 
-def test_events_before_the_agent_began_are_no_increase_and_the_next_one_is():
+def test_events_before_the_agent_began_do_not_count_as_increase_and_the_next_one_does():
     assert seen(play(route(), [3, 3, 3, 3, 3, 3, 4, 4])) == [(100, 140, 1)]
 
 

@@ -1,4 +1,4 @@
-"""What a sink never takes is found before anything is sent."""
+"""Metrics that a sink never accepts are reported before anything is sent."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_an_agent_whose_sink_would_reject_everything_does_not_start(run, tmp_pat
     assert not (tmp_path / "begun").exists()
 
 
-def test_cloudwatch_and_emf_are_such_sinks(agent, tmp_path):
+def test_cloudwatch_and_emf_limit_dimensions(agent, tmp_path):
     pytest.importorskip("botocore")
     for words in (["--sink", "cloudwatch"], ["--sink", "stdout", "--format", "emf"]):
         done = agent.run("run", *words, "--collector", "memory", "--spool", tmp_path / "spool", "--dim", "site=Z\u00fcrich",

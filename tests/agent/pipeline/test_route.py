@@ -57,7 +57,7 @@ def test_a_filter_wants_up_to_its_level_what_is_included_and_not_excluded(chosen
         assert [m.name for m in metrics if chosen.wants(m)] == wanted
 
 
-def test_two_metrics_of_one_name_and_two_levels_are_told_apart():
+def test_two_metrics_of_one_name_and_two_levels_are_kept_separate():
     chosen = MetricFilter(Level.BASIC)
     assert chosen.wants(gauge("a.b", "1", "A."))
     assert not chosen.wants(gauge("a.b", "1", "A.", Level.ALL))

@@ -20,7 +20,7 @@ LONG = 30.0
 
 
 class Scripted(Collector):
-    """Does what it is told: each reading takes the next step of a script, the last one for ever."""
+    """Follows a script: each reading takes its next step; the last step repeats."""
 
     metrics = (LOAD, DETAIL, EVERY)
     level = Level.ALL
@@ -129,7 +129,7 @@ def test_every_call_comes_on_one_and_the_same_daemon_thread(bench):
     assert thread.name == "collect-x"
 
 
-def test_the_collector_is_told_its_level_before_it_is_opened(bench):
+def test_the_collector_learns_its_level_before_it_is_opened(bench):
     assert bench(1, level=Level.DETAILED).collector.level is Level.DETAILED
 
 
@@ -168,7 +168,7 @@ def test_a_reading_is_timed_and_counted(bench):
     assert 0 <= b.sampler.seconds < LONG
 
 
-def test_a_malformed_point_costs_itself_and_is_told_as_the_trouble_of_its_reading(bench, caplog):
+def test_only_the_malformed_point_is_left_out_and_its_reading_reports_it(bench, caplog):
     b = bench([1, (LOAD, "2"), 3], 4)
     assert b.read() == [("x.load", 1), ("x.load", 3)]
     assert (b.sampler.ok, b.sampler.failed, b.sampler.validation.malformed) == (True, 0, {"value": 1})
@@ -190,7 +190,7 @@ def test_a_bug_ends_one_reading_and_what_came_before_it_stands(bench, caplog):
     assert b.collector.calls == ["open", "collect", "collect"]
 
 
-def test_a_bug_is_told_once_with_its_traceback(bench, caplog):
+def test_a_bug_is_logged_once_with_its_traceback(bench, caplog):
     b = bench(ValueError("oh"))
     for _ in range(20):
         b.read()
@@ -220,7 +220,7 @@ def test_what_could_be_read_stands_where_some_things_could_not(bench, caplog):
     ]
 
 
-def test_what_is_not_there_is_said_once_and_asked_for_only_after_a_while(bench, caplog):
+def test_absent_hardware_is_logged_once_and_looked_for_again_later(bench, caplog):
     caplog.set_level(logging.DEBUG)
     b = bench(1, opening=[Unavailable("no such device in /dev")], retry=3600)
     assert b.read() == []
@@ -286,7 +286,7 @@ def test_a_reading_that_hangs_is_begun_once_and_passed_over_until_it_comes_back(
     ]
 
 
-def test_a_bug_in_closing_is_told_and_the_thread_ends(bench, caplog):
+def test_a_bug_in_closing_is_logged_and_the_thread_ends(bench, caplog):
     b = bench(1)
     b.read()
     b.collector.close = lambda: 1 / 0
@@ -368,7 +368,7 @@ def with_problems(bug, problems):
     ],
     ids=lambda bug: type(bug).__name__,
 )
-def test_whatever_is_raised_costs_one_reading_and_is_told(bench, caplog, bug):
+def test_any_exception_costs_one_reading_and_is_logged(bench, caplog, bug):
     b = bench([1, bug], 2, retry=0)
     assert b.read() == [("x.load", 1)]
     assert (b.sampler.ok, b.sampler.failed, b.sampler.ended) == (False, 1, None)
@@ -378,7 +378,7 @@ def test_whatever_is_raised_costs_one_reading_and_is_told(bench, caplog, bug):
 
 
 @pytest.mark.parametrize("points", [None, 7, "text", [None]])
-def test_what_is_no_reading_costs_one_reading(bench, points):
+def test_a_result_of_the_wrong_type_costs_one_reading(bench, points):
     b = bench(1)
     b.collector.collect = lambda at: points
     assert b.read() == []
@@ -396,7 +396,7 @@ def test_a_reading_without_an_end_is_cut_and_logged(bench, caplog):
 
 
 @pytest.mark.parametrize("words", [None, 7, ["instance_id"], Wordless()])
-def test_an_identity_that_cannot_be_told_costs_a_reading_and_the_points_stand(bench, caplog, words):
+def test_an_identity_that_cannot_be_determined_costs_a_reading_and_the_points_stand(bench, caplog, words):
     def identity():
         if isinstance(words, Exception):
             raise words
@@ -410,7 +410,7 @@ def test_an_identity_that_cannot_be_told_costs_a_reading_and_the_points_stand(be
     assert b.read() == [("x.load", 1)]
 
 
-def test_whatever_closing_raises_is_told_and_the_thread_ends(bench, caplog):
+def test_any_exception_of_closing_is_logged_and_the_thread_ends(bench, caplog):
     def close():
         raise Wordless
 

@@ -188,7 +188,7 @@ def test_values_as_near_as_floats_can_be_are_quantised_too():
         assert sum(tiny.counts) == count
 
 
-def test_series_are_told_apart_by_name_and_dimensions():
+def test_series_differ_by_name_and_dimensions():
     window = Window(60, born=BORN)
     other = gauge("cpu.heat", "Cel", "The heat.")
     points = [LOAD.point(0, 1.0, Dimensions(core="0")), LOAD.point(0, 2.0, Dimensions(core="1")), other.point(0, 3.0)]
@@ -258,7 +258,7 @@ def test_the_increases_of_windows_join_without_a_gap():
     assert [p.value for p in found] == [2 * 1255, 2 * 1315, 2 * 1375, 2 * 1395]
 
 
-def test_where_only_increases_are_wanted_a_counter_without_one_is_no_point():
+def test_where_only_increases_are_wanted_a_counter_without_one_yields_no_point():
     window = Window(0, born=BORN, increases=True)
     assert window.add([sent(1200 * S, 5)], 1200 * S) == []
     assert [p.increase for p in window.add([sent(1201 * S, 5)], 1201 * S)] == [0]
@@ -371,7 +371,7 @@ COUNTED = st.lists(
     st.tuples(
         st.integers(-100, 200),  # seconds since the last tick: the clock may step back
         st.one_of(st.none(), st.integers(0, 1000)),  # what it gained, or that it is not there
-        st.booleans(),  # whether it began anew
+        st.booleans(),  # whether it was reset
     ),
     max_size=40,
 )

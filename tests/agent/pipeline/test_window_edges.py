@@ -1,4 +1,4 @@
-"""What a window does at its edges: the moment that is just enough, the last sample, the clock that goes back."""
+"""Edges of a window: the moment that is just enough, the last sample, the clock that goes back."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_priming_gives_counters_a_base_and_keeps_when_the_last_window_ended():
     assert (point.increase, point.at) == (30.0, 1214 * S)
 
 
-def test_a_base_of_a_counter_read_before_the_window_closes_with_increases_only_is_no_point():
+def test_a_base_of_a_counter_read_before_the_window_closes_with_increases_only_yields_no_point():
     window = Window(60, born=BORN, increases=True)
     window.add([SENT.point(1200 * S, 100.0)], 1200 * S)
     assert window.close() == []

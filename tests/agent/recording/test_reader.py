@@ -77,7 +77,7 @@ def test_a_gzip_file_that_was_cut_gives_what_is_whole(tmp_path):
         (b"\x1f\x8bnot gzip at all", "run"),
     ],
 )
-def test_what_is_no_recording_is_refused_by_name(tmp_path, content, reason):
+def test_a_file_that_is_not_a_recording_is_refused_by_name(tmp_path, content, reason):
     path = tmp_path / "run"
     path.write_bytes(content)
     with pytest.raises(NotARecording, match="run") as refused:

@@ -87,7 +87,7 @@ def test_a_signal_that_ended_the_command_is_named(summary):
 
 
 @pytest.mark.parametrize(("code", "told"), [(1, "1"), (143, "143 (SIGTERM)"), (255, "255")])
-def test_a_code_is_that_of_a_signal_only_where_there_is_such_a_signal(summary, code, told):
+def test_an_exit_code_names_a_signal_only_where_that_signal_exists(summary, code, told):
     command = WrappedCommand(["sh", "-c", f"exit {code}"])
     command.code()
     assert next(summary.lines(command)).startswith(f"chipwatch: sh ended with {told} after ")
@@ -149,7 +149,7 @@ class Priced:
         return {"dollars_per_hour": 3.0}
 
 
-def test_idle_time_is_told_by_cause_and_with_a_price_what_it_cost(pipeline, ended):
+def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pipeline, ended):
     pipeline.derivations = [Priced()]
     summary = RunSummary()
     summary.listen(pipeline)
@@ -230,7 +230,7 @@ def test_the_cores_of_a_neuron_device_are_its_mean_and_their_memory_its_sum(pipe
     ]
 
 
-def test_a_reading_that_came_late_is_one_of_its_own_time(pipeline, summary, ended):
+def test_a_reading_that_came_late_counts_at_the_time_of_its_points(pipeline, summary, ended):
     dims = Dimensions(gpu="0")
     late, now = (GPU.memory_used.point(at, 2**30, dims) for at in (-5 * SECOND, 0))
     pipeline.tick(5, late, now)
@@ -325,7 +325,7 @@ def test_points_for_another_destination_are_not_owed_to_this_one():
     assert [*summary.lines(command)][-1] == "  sent      cloud 14 of 14 points, 17 kept for another destination"
 
 
-def test_counters_that_begin_anew_do_not_fall(pipeline, summary, ended):
+def test_counters_that_are_reset_do_not_fall(pipeline, summary, ended):
     sent = counter("network.sent", "By", "A.")
     for second, value in enumerate((5000, 7048, 10, 1034)):
         pipeline.tick(second, sent.point(0, value, start_time=START))
@@ -342,5 +342,5 @@ def test_counters_that_begin_anew_do_not_fall(pipeline, summary, ended):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )  # fmt: skip
-def test_amounts_are_told_in_units_that_people_read(text, of):
+def test_amounts_are_printed_in_units_that_people_read(text, of):
     assert {amount: text(amount) for amount in of} == of

@@ -1,4 +1,4 @@
-"""What a run logs of GPUs: once for each change, from the points."""
+"""A run logs each change of a GPU once, from the points."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_loss_is_one_line_and_so_is_its_end(run):
     assert run.tick(state(1)) == []
 
 
-def test_a_gpu_that_is_lost_again_and_again_is_said_once_an_hour(run):
+def test_a_gpu_that_is_lost_again_and_again_is_logged_once_an_hour(run):
     said = [line for n in range(1200) for line in run.tick(state(n % 2), seconds=6)]
     assert sorted(said) == sorted([LOST, NO_LONGER] * 2)
 

@@ -10,12 +10,12 @@ import pytest
 from chipwatch.datapoint import Level
 from chipwatch.pipeline.sampler import Derivation
 from chipwatch.processor import Processor
-from chipwatch.runtime import kept_state
-from chipwatch.runtime.kept_state import KeptState
+from chipwatch.runtime import life
+from chipwatch.runtime.life import KeptState
 
 
 class Keeps(Processor):
-    """Keeps what it is told."""
+    """Keeps a fixed state."""
 
     def __init__(self, kept=b"new"):
         self.kept = kept
@@ -50,7 +50,7 @@ def test_it_is_saved_once_a_minute(tmp_path, monkeypatch):
     state = KeptState(tmp_path, [derivation(processor)])
     state.look()
     assert not (tmp_path / "jobs.json").exists()
-    monkeypatch.setattr(kept_state, "INTERVAL", 0.0)
+    monkeypatch.setattr(life, "SAVE_INTERVAL", 0.0)
     state.save()
     processor.kept = b"2"
     state.look()

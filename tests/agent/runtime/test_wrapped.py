@@ -91,7 +91,7 @@ def test_the_first_process_of_a_job_on_a_machine_is_the_one_that_has_no_other_nu
     assert is_first_rank(env) is is_first
 
 
-def test_what_the_system_counted_is_told_after_the_end(tmp_path):
+def test_the_counts_of_the_system_are_known_after_the_end(tmp_path):
     out = tmp_path / "out"
     child = python(
         f"import os; f = open({str(out)!r}, 'wb'); f.write(bytes(3_000_000)); f.flush(); os.fsync(f.fileno())"
@@ -117,7 +117,7 @@ def test_words_reach_the_child_as_they_are_and_no_shell_reads_them(tmp_path):
     assert out.read_text() == repr(words)
 
 
-def test_the_end_of_the_child_is_told_from_another_thread():
+def test_another_thread_reports_the_end_of_the_child():
     told = threading.Event()
     threads = []
 
@@ -131,7 +131,7 @@ def test_the_end_of_the_child_is_told_from_another_thread():
     assert threads[0].daemon
 
 
-def test_an_end_before_anybody_asked_is_told_all_the_same():
+def test_an_end_before_the_first_question_is_reported():
     child, told = python("pass"), threading.Event()
     assert child.code() == 0
     child.on_end(told.set)

@@ -1,4 +1,4 @@
-"""What the tests of the spool share."""
+"""Fixtures that the tests of the spool share."""
 
 from __future__ import annotations
 

@@ -596,7 +596,7 @@ def test_a_window_that_cannot_be_written_is_dropped_and_counted_and_the_rest_goe
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b"SQLite format 3\x00" + bytes(4000)], ids=["text", "header"])
-def test_a_file_that_is_no_database_is_set_aside_and_a_new_one_begins(spooled, path, content, caplog):
+def test_a_file_that_is_not_a_database_is_set_aside_and_a_new_file_is_used(spooled, path, content, caplog):
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     spool = spooled()

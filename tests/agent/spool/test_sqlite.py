@@ -133,7 +133,7 @@ def test_a_file_of_no_bytes_is_a_new_one(path):
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b"SQLite format 3\x00" + b"\xff" * 5000])
-def test_a_file_that_is_no_database_is_a_database_error_and_leaves_no_lock(path, content):
+def test_a_file_that_is_not_a_database_raises_a_database_error_and_leaves_no_lock(path, content):
     path.parent.mkdir()
     path.write_bytes(content)
     for _ in range(2):
@@ -196,7 +196,7 @@ def test_corrupt_rows_are_a_database_error(path, change):
             (store.chunks(), store.ledger())
 
 
-def test_a_body_that_is_no_bytes_is_a_lookup_error(path):
+def test_a_body_of_another_type_than_bytes_is_a_lookup_error(path):
     with closing(Store(path)) as store:
         add(store, 0)
         store._db.execute("UPDATE chunk SET body = 1000000000000")
@@ -247,7 +247,7 @@ def test_a_file_with_a_corrupt_column_name_is_a_database_error(path):
         Store(path)
 
 
-def test_a_note_that_is_no_bytes_counts_as_absent(path):
+def test_a_note_of_another_type_than_bytes_counts_as_absent(path):
     with closing(Store(path)) as store:
         store._db.execute("INSERT INTO memo (name, body, crc) VALUES ('sink', 5, 0)")
         assert store.noted("sink") == b""

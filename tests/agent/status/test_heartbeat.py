@@ -87,7 +87,7 @@ def test_a_link_that_somebody_laid_is_not_followed(tmp_path):
     assert target.read_text() == "x"
 
 
-def test_a_folder_that_cannot_be_made_is_no_reason_to_end(tmp_path):
+def test_the_agent_goes_on_where_the_folder_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     assert start(tmp_path / "file" / "state", 5.0) is None
 

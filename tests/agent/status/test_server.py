@@ -12,7 +12,7 @@ from chipwatch.status.server import HealthServer
 
 
 class Probes:
-    """What the probes answer."""
+    """Answers of the probes."""
 
     def __init__(self):
         self.healthy, self.ready = (True, {"a": 1}), (True, {})
@@ -55,7 +55,7 @@ def test_an_address_is_a_port_on_loopback_unless_a_host_is_given(text, address):
 
 
 @pytest.mark.parametrize("text", ["", "x", "host:", "host:x", "host:65536", "8080:host", "-1", "host:-1", "1.5"])
-def test_what_is_no_address_is_refused(text):
+def test_an_invalid_listen_address_is_refused(text):
     with pytest.raises(ValueError, match=r"expected \[HOST:\]PORT, got "):
         parse_address(text)
 
@@ -77,7 +77,7 @@ def test_a_bad_answer_is_503_with_the_facts(server, probes):
     assert json.loads(ask(server, "/healthz")[1]) == {"ok": False, "seconds_since_tick": 99}
 
 
-def test_health_and_readiness_are_told_apart(server, probes):
+def test_health_and_readiness_differ(server, probes):
     probes.ready = False, {"refused": {"cloud": "no such role"}}
     assert ask(server, "/healthz")[0] == 200
     assert ask(server, "/readyz")[0] == 503

@@ -45,14 +45,14 @@ def test_only_its_owner_may_open_it(served):
 
 
 @pytest.mark.parametrize("question", [b"nonsense\n", b"\xff\xfe\n", b"\n", b"x" * 64])
-def test_a_question_that_it_does_not_know_is_told_those_that_it_does(served, question):
+def test_an_unknown_question_is_answered_with_the_list_of_questions(served, question):
     assert b"no such question; choose from: status, slow" in raw(served, question)
     with pytest.raises(NoAgent, match="it has another version"):
         ask(served, "nonsense")
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\x00", b"[" * 200_000, b"[1]", b'{"error": 1}'])
-def test_an_answer_that_is_none_is_told(tmp_path, body):
+def test_an_invalid_answer_is_reported(tmp_path, body):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / NAME))
         server.listen(1)

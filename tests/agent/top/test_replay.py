@@ -98,7 +98,7 @@ def test_a_recording_is_shown_and_wound(sit, tmp_path):
     assert seat.end() == 0
 
 
-def test_what_is_no_recording_is_refused_before_the_screen_is_taken(sit, tmp_path):
+def test_a_file_that_is_not_a_recording_is_refused_before_the_screen_is_taken(sit, tmp_path):
     (tmp_path / "notes.txt").write_text("hello\n")
     seat = sit("--replay", "notes.txt")
     assert seat.end() == 1

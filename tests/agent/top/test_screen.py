@@ -111,7 +111,7 @@ def test_ascii_sends_only_ascii(sit, gpus):
     assert seat.sent.isascii()
 
 
-def test_a_terminal_that_is_resized_is_filled_anew(sit, gpus):
+def test_a_terminal_that_is_resized_is_filled_again(sit, gpus):
     seat = sit(size=(120, 40), env=gpus.env)
     seat.shows("H100", "lost", "q quit")
     seat.resize(60, 20)
@@ -256,7 +256,7 @@ def test_a_machine_without_accelerators_shows_its_host_in_rows(sit):
     assert re.search(r"^memory .* %  \d", text, re.MULTILINE)
 
 
-def test_what_is_no_screen_is_refused_with_what_prints_one_reading(agent, sit):
+def test_an_output_that_is_not_a_terminal_is_refused_with_the_command_for_one_reading(agent, sit):
     done = agent.run("top")
     assert done.returncode == 2
     assert "agent --once --format table" in done.stderr
@@ -292,7 +292,7 @@ def test_a_storm_of_sizes_leaves_a_whole_screen(sit, gpus):
     assert seat.end() == 0
 
 
-def test_a_bug_is_told_after_the_terminal_is_restored(sit, plugins_folder):
+def test_a_bug_is_printed_after_the_terminal_is_restored(sit, plugins_folder):
     plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
     seat = sit("--collector", "wrong", env={"PYTHONPATH": plugins_folder.folder})
     assert seat.end() == 1
@@ -300,22 +300,32 @@ def test_a_bug_is_told_after_the_terminal_is_restored(sit, plugins_folder):
     assert termios.tcgetattr(seat.file) == seat.before
 
 
+def test_models_and_processes_are_shown_without_a_processor(sit, gpus):
+    sit("--no-processor", "jobs", env=gpus.env).shows("PID", "90", "H100")
+
+
+def test_a_malformed_process_of_a_plugin_costs_only_the_facts_of_its_collector(sit, gpus, plugins_folder):
+    plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
+    seat = sit("--collector", "gpu,wrong", env={**gpus.env, "PYTHONPATH": plugins_folder.folder})
+    assert "bug" not in seat.shows("PID", "H100")
+
+
 def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_screen(sit, plugins_folder):
-    plugins_folder.add("odd", ODD, collectors=[("odd", "Odd")])
-    seat = sit("--collector", "odd", env={"PYTHONPATH": plugins_folder.folder})
+    plugins_folder.add("odd", ODD, processors=[("odd", "Odd")])
+    seat = sit("--processor", "odd", env={"PYTHONPATH": plugins_folder.folder})
     seat.shows("a thread has ended by a bug", "TypeError")
     seat.press("q")
     assert seat.end() == 0
     assert b"Traceback" in seat.sent.partition(LEFT)[2]
 
 
-ODD = """
+WRONG = """
 from dataclasses import dataclass
 from chipwatch.collector import Collector
 from chipwatch.extensions import DeviceProcess
 from chipwatch.datapoint import Dimensions
 
-class Odd(Collector):
+class Wrong(Collector):
     metrics = ()
 
     @dataclass(frozen=True)
@@ -330,4 +340,26 @@ class Odd(Collector):
 
     def collect(self, at):
         return ()
+"""
+
+
+ODD = """
+from dataclasses import dataclass
+from chipwatch.processor import Processor
+
+class Odd(Processor):
+    metrics = ()
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def derive(self, tick, at):
+        return ()
+
+    def answer(self):
+        raise TypeError("not an answer")
 """

@@ -109,13 +109,13 @@ def test_a_gpu_that_is_lost_after_it_asked_for_less_has_both_reasons():
     assert [severity for severity, _ in judged_gpu("drain_p2p", 0)] == [DEGRADED, NOT_FIT]
 
 
-def test_a_recovery_that_is_done_is_no_reason():
+def test_a_finished_recovery_gives_no_reason():
     seen = [Seen("gpu.state", {"gpu": "6"}, 1), Seen("gpu.recovery_action", {"gpu": "6", "action": "gpu_reset"}, 0)]
     assert rules.reasons(seen) == []
     assert [*rules.fine(seen, [], ())] == ["1 GPU"]
 
 
-def test_every_kind_that_is_no_applications_own_has_a_rule():
+def test_every_kind_of_event_but_an_applications_has_a_rule():
     from chipwatch.collectors.kernel.patterns import KINDS
 
     kinds = {word for rule in RULES if rule.metric == "kernel.events" for word in rule.only["kind"]}
@@ -126,7 +126,7 @@ def recent():
     return EventHistory([], born=AT)
 
 
-def test_rises_count_for_an_hour_and_those_of_one_minute_are_one():
+def test_rises_count_for_an_hour_and_several_in_one_minute_count_once():
     watch = recent()
     watch.take([DOWNED.point(AT, 7, PORT, start_time=1)], AT)
     assert watch.series(AT) == [Seen("rdma.link.downed", dict(PORT), 7, 0)]
@@ -140,7 +140,7 @@ def test_rises_count_for_an_hour_and_those_of_one_minute_are_one():
     assert watch.series(at) == [Seen("rdma.link.downed", dict(PORT), 10, 0)]
 
 
-def test_events_without_end_are_those_of_the_last_hour():
+def test_endless_events_count_for_the_last_hour():
     watch = recent()
     for second in range(3 * 3600):
         at = AT + second * S
@@ -150,7 +150,7 @@ def test_events_without_end_are_those_of_the_last_hour():
     assert one.last == at
 
 
-def test_a_reset_is_no_rise():
+def test_a_reset_does_not_count_as_a_rise():
     watch = recent()
     for at, value, start in ((AT, 500, 1), (AT + S, 3, AT + S)):
         watch.take([DOWNED.point(at, value, PORT, start_time=start)], at)

@@ -20,7 +20,7 @@ def test_the_table_of_situations_by_caller_is_what_was_promised():
     assert len(promised) > len(SITUATIONS) + len(MISUSES) + len(NAMELESS) >= 65
 
 
-def test_no_caller_is_told_not_fit_for_what_is_not_known_or_misspelt():
+def test_no_caller_gets_not_fit_for_an_unknown_state_or_a_misspelt_option():
     for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
         name, word, *codes = line.split("\t")
         for caller, code in zip(CALLERS, codes, strict=True):

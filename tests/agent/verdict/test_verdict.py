@@ -179,7 +179,7 @@ def test_a_message_of_the_last_hour_is_a_reason_with_time_and_text_and_an_older_
     assert machine.ask().stdout.startswith("FIT\n")
 
 
-def test_an_applications_own_xid_is_no_reason(machine):
+def test_an_applications_own_xid_gives_no_reason(machine):
     machine.ring.write(
         *(record(n, f"NVRM: Xid (PCI:0000:05:00): {xid}, pid=1") for n, xid in enumerate((13, 31, 43, 45)))
     )
@@ -263,7 +263,7 @@ def test_the_instance_type_tells_what_is_expected(machine, given, verdict):
     assert done.stdout.splitlines()[0] == verdict, done.stdout
 
 
-def test_a_kernel_log_that_may_not_be_read_is_told_and_decides_nothing(machine):
+def test_a_kernel_log_that_may_not_be_read_is_listed_and_decides_nothing(machine):
     done = machine.ask(CHIPWATCH_COLLECTORS__KERNEL__PATH=machine.folder / "absent")
     assert done.stdout.startswith("FIT\n")
     assert "UNKNOWN kernel log (" in " ".join(done.stdout.split())
@@ -355,7 +355,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for(machine):
     assert (told(done)["source"], told(done)["verdict"]) == ("reading", "fit")
 
 
-def test_an_answer_of_another_version_is_no_verdict_of_not_fit(machine, until):
+def test_an_answer_of_another_version_never_gives_not_fit(machine, until):
     from chipwatch.status.socket import serve
 
     machine.spool.mkdir()

@@ -17,7 +17,7 @@
  *
  * It counts what is alive, and notes as trouble: a NULL or a dead object where macOS would end the process, an object of
  * another type, one released too often, and any argument that is not as it should be. An object is never freed, so that
- * a dead one can be told. On demand (fakeFail) a call that may fail fails: it returns NULL, or an error.
+ * a dead one is recognised. On demand (fakeFail) a call that may fail fails: it returns NULL, or an error.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * Makes reads of one file behave as those of /dev/kmsg: each returns one record; where the next one was overwritten,
+ * Makes reads of one file behave like reads of /dev/kmsg: each returns one record; where the next one was overwritten,
  * EPIPE; at the end EAGAIN; with too small a buffer EINVAL. The file is $FAKE_KMSG; its records end with 0x1e, and
  * the record "!32" is an error with that number.
  */

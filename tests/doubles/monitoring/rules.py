@@ -1,5 +1,5 @@
 """
-What Cloud Monitoring asks of one time series of a write, and how it words a refusal.
+Rules of Cloud Monitoring for one time series of a write, and the words of its refusals.
 
 The words are the service's own where a public log shows them; where none does they are ours, marked so.
 """

@@ -1,7 +1,7 @@
 /*
  * A fake libnvidia-ml.so.1: answers from a table in a text file, which the environment variable FAKE_NVML names.
  *
- * Each line is KEY=VALUE. The keys of a GPU begin with its index (0.temperature=63), those of an instance of MIG
+ * Each line is KEY=VALUE. The keys of a GPU begin with its index (0.temperature=63), the keys of a MIG instance
  * with that and its number (0.mig.1.memory.used=...). What has no line is not supported. A value is
  *
  *     63        a number, or a text
@@ -10,7 +10,7 @@
  *     hang      a call that never returns
  *
  *     0.kernels=0.2/5+1;60   a kernel of 0.2 s every 5 s, the first one after 1 s, none from 60 s on: what the driver
- *                        samples, GPM and the utilization tell follows from it, unless they have lines of their own
+ *                        samples, GPM and the utilization tell follows from it, unless they have their own lines
  *
  *     uptime=kept        time goes on when the library is opened again, as on a machine whose driver is loaded again
  *
@@ -104,7 +104,7 @@ static void set(const char *key, const char *value)
     found->value = value ? strdup(value) : NULL;
 }
 
-/* Reads the file anew; for tests that change it. What had a line and has none any more is not supported. */
+/* Reads the file again; for tests that change it. A key whose line is gone is not supported any more. */
 void fakeLoad(void)
 {
     char line[1024], *value;
@@ -736,7 +736,7 @@ int nvmlDeviceGetProcessUtilization(const Device *device, Sample *found, uint *m
     return !*many ? NOT_FOUND : *many > room ? SHORT : OK;
 }
 
-/* -- GPM: 0.gpm.2=98.5, and a snapshot is a count, so that two of them can be told apart ---------------------- */
+/* -- GPM: 0.gpm.2=98.5, and a snapshot is a count, so that any two of them differ ------------------------------ */
 
 int nvmlGpmQueryDeviceSupport(const Device *device, Support *found)
 {

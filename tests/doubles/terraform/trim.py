@@ -1,8 +1,8 @@
 """
 Keeps of a provider's schema what our modules use: `python -m tests.doubles.terraform.trim aws.json aws.json.xz ...`.
 
-A full schema has the shape of `terraform providers schema -json`, and may be packed by xz. Those of which the files in
-schemas/ are parts were rebuilt from PyPI's prebuilt bindings: cdktn-provider-aws (hashicorp/aws 6.69.1) and
+A full schema has the shape of `terraform providers schema -json`, and may be packed by xz. The schemas from which the
+files in schemas/ were cut were rebuilt from PyPI's prebuilt bindings: cdktn-provider-aws (hashicorp/aws 6.69.1) and
 cdktn-provider-google (hashicorp/google 8.7.0), whose JavaScript carries the generated TypeScript with every name, type
 and nesting. Where the provider itself can be had, `terraform providers schema -json` gives the same.
 """

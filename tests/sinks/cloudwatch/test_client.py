@@ -230,7 +230,7 @@ def shared_file(monkeypatch, tmp_path):
     return write
 
 
-def test_credentials_that_expired_are_read_anew(double, make_sink, points, shared_file):
+def test_credentials_that_expired_are_read_again(double, make_sink, points, shared_file):
     double.credentials = {"ASIA1": ("one", "token-1"), "ASIA2": ("two", "token-2")}
     shared_file("ASIA1", "one", "token-1")
     sink = make_sink()
@@ -261,7 +261,7 @@ def test_credentials_that_stay_expired_are_refused_until_there_are_others(double
     assert sink.write(points()) == []
 
 
-def test_a_wrong_secret_is_refused_and_no_secret_is_told(double, make_sink, points, monkeypatch, caplog):
+def test_a_wrong_secret_is_refused_and_no_secret_is_printed(double, make_sink, points, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     double.credentials[KEY] = ("another", "session-token")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session-token")

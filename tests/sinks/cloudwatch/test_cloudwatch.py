@@ -104,7 +104,7 @@ def test_what_is_rejected_here_is_never_sent_and_its_neighbours_are(double, make
     assert len(double.datums) == 2
 
 
-def test_a_batch_of_which_nothing_is_left_is_no_request(double, make_sink):
+def test_an_empty_batch_sends_no_request(double, make_sink):
     assert len(make_sink().write([GAUGE.point(1, 1.0)])) == 1
     assert double.requests == []
 
@@ -140,7 +140,7 @@ def test_one_connection_serves_many_writes_and_a_new_one_follows_a_break(double,
     ],
     ids=["throttled", "500", "503", "reset", "hang", "lost", "413", "400", "denied", "strange"],
 )
-def test_each_fault_is_told_to_the_frame_and_tried_by_nobody_else(double, make_sink, points, *, fault, error, stored):
+def test_each_fault_is_raised_and_retried_only_by_the_agent(double, make_sink, points, *, fault, error, stored):
     sink = make_sink(timeout=0.3)
     double.will(fault)
     begun = time.monotonic()
@@ -155,7 +155,7 @@ def test_each_fault_is_told_to_the_frame_and_tried_by_nobody_else(double, make_s
     assert sink.write(points()) == []
 
 
-def test_the_delay_that_the_service_names_is_told(double, make_sink, points):
+def test_the_delay_that_the_service_names_is_passed_on(double, make_sink, points):
     double.will(service.AWAY)
 
     with pytest.raises(Retryable) as caught:

@@ -69,7 +69,7 @@ def judge(problem, caplog):
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_a_program_that_prints_what_are_no_credentials_is_asked_again(make_sink, points, process, caplog, odd):
+def test_a_program_that_prints_invalid_credentials_is_run_again(make_sink, points, process, caplog, odd):
     caplog.set_level(logging.DEBUG)
     process(made(odd))
     with pytest.raises((Retryable, Refused)) as caught:
@@ -146,7 +146,7 @@ def test_a_container_whose_refresh_fails_costs_nothing(make_sink, points, monkey
     assert len(double.datums) == 6
 
 
-def test_a_role_that_is_no_role_costs_no_data(make_sink, points, monkeypatch):
+def test_an_invalid_role_costs_no_data(make_sink, points, monkeypatch):
     told = b"<ErrorResponse><Error><Code>ValidationError</Code><Message>x is invalid</Message></Error></ErrorResponse>"
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

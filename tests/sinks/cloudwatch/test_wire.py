@@ -64,7 +64,7 @@ def test_a_counter_is_its_increase_and_never_its_total():
     assert encoded(point)[0][0]["Value"] == 4096.0
 
 
-def test_high_resolution_is_said_of_each_datum():
+def test_each_datum_carries_high_resolution():
     assert encoded(CPU.point(NOW, 1.0), high_resolution=True)[0][0]["StorageResolution"] == 1
 
 

@@ -44,7 +44,7 @@ def test_a_busy_or_broken_service_is_tried_again(status, code):
 @pytest.mark.parametrize(
     ("header", "after"), [("7", 7.0), ("0", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)]
 )
-def test_a_delay_that_the_service_names_is_told(header, after):
+def test_a_delay_in_the_header_is_returned(header, after):
     assert answer(503, "ServiceUnavailable", **{"retry-after": header}).blame().after == after
 
 
@@ -56,7 +56,7 @@ def test_a_moment_that_the_service_names_counts_from_the_services_clock():
 @pytest.mark.parametrize(
     "code", ["ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"]
 )
-def test_credentials_that_the_service_knows_no_more_may_be_read_anew(code):
+def test_credentials_that_the_service_no_longer_knows_may_be_read_again(code):
     assert type(answer(403, code).blame()) is Stale
     assert type(answer(400, code, operation="AssumeRole").blame()) is Stale
 
@@ -186,7 +186,7 @@ def test_datums_are_named_under_every_code_that_blames_data(code):
         answer(400, "InvalidParameterValue", TOO_OLD.format(1), "AssumeRole"),
     ],
 )
-def test_nothing_is_rejected_on_a_number_that_is_none_of_ours(other):
+def test_no_point_is_rejected_for_an_unknown_number(other):
     assert other.members(3) == {}
 
 
@@ -208,9 +208,9 @@ def test_an_error_without_words_is_one_by_its_status(body):
         ({}, b'{"__type": "AccessDenied:http://x", "Message": "no"}', "AccessDenied"),
     ],
 )
-def test_the_code_of_an_error_is_that_of_the_older_protocol_if_it_is_told(headers, body, code):
+def test_the_code_of_an_error_of_the_older_protocol_comes_first(headers, body, code):
     assert AwsError.of_json(HttpAnswer(400, headers, body)).code == code
 
 
-def test_a_success_is_no_error():
+def test_a_success_gives_no_error():
     assert AwsError.of_json(HttpAnswer(200, {"x-amzn-requestid": "1"}, b"")) is None

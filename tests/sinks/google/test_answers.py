@@ -1,4 +1,4 @@
-"""Who is to blame, by what the service says and by nothing else."""
+"""The class of an error follows from the service's answer alone."""
 
 import pytest
 from google.api_core import exceptions as failures
@@ -82,7 +82,7 @@ def test_with_a_summary_it_is_the_data_whatever_the_words():
         ("timeSeries[0] (example time", 1, None),
     ],
 )
-def test_which_points_are_refused_is_said_of_all_or_of_none(message, stored, refused):
+def test_the_service_names_all_refused_points_or_none(message, stored, refused):
     assert MonitoringError(Summarised(message, stored), 2).refused() == refused
 
 

@@ -104,7 +104,7 @@ def test_it_keeps_the_contract_of_a_sink(double, make_sink):
     assert len(double.points()) == 2
 
 
-def test_what_the_frame_hides_for_the_sink_is_no_label(double, make_sink):
+def test_internal_dimensions_never_become_labels(double, make_sink):
     make_sink(resource="generic_node", location="europe-west4-a", namespace="lab").write([heat()])
 
     (key,) = double.keys()
@@ -188,7 +188,7 @@ def test_a_metric_whose_kind_changed_is_rejected_and_nothing_else(double, make_s
     assert len(double.points()) == 3
 
 
-def test_two_metrics_that_become_one_type_are_told_apart(double, make_sink):
+def test_two_metrics_that_become_one_type_get_different_names(double, make_sink):
     assert reasons(make_sink().write([odd(name="a-b"), odd(name="a_b")])) == {"two metrics become the same type": 1}
 
 
@@ -311,7 +311,7 @@ def test_where_the_answer_does_not_say_which_the_batch_is_halved(double, make_si
     assert sink.write(batch[5:]) == []  # they were stored at first: that counts
 
 
-def test_a_counter_whose_history_was_lost_begins_anew_with_its_next_point_and_loses_none(double, make_sink):
+def test_a_counter_whose_history_was_lost_restarts_with_its_next_point_and_loses_none(double, make_sink):
     now = time.time_ns()
     make_sink().write([sent(1000.0, now - 4 * MINUTE, now - BOOT)])
     sink = make_sink(clock=lambda: now - 5 * MINUTE)  # with no state, and with a boot that seems to have been earlier
@@ -490,7 +490,7 @@ def test_points_that_fail_inside_the_service_are_tried_again(double, make_sink):
         (service.UNKNOWN_CALLER, "gcloud auth application-default login"),
     ],
 )
-def test_a_set_up_at_fault_is_told_with_what_mends_it(double, make_sink, answer, says):
+def test_a_wrong_configuration_is_reported_with_its_remedy(double, make_sink, answer, says):
     sink = make_sink()
     double.answer_next(answer)
 

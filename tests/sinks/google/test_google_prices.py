@@ -47,7 +47,7 @@ def test_the_prices_say_when_and_where_they_were_read():
 
 
 @pytest.mark.parametrize("terms", [{"price_per_metric": 0.2}, {"price_per_1000_requests": 0.0}])
-def test_a_price_of_metrics_says_nothing_of_bytes_and_that_is_said(terms):
+def test_a_price_of_metrics_does_not_cover_bytes_and_the_plan_says_so(terms):
     found = advisor(**terms)
     assert bill(1e9, found) == bill(1e9)
     note = "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."

@@ -35,7 +35,7 @@ def test_a_counter_counts_from_the_moment_at_which_it_was_zero():
     assert shown(follow(SentHistory(), (0, 500.0), (60, 800.0))) == [(BOOT, 0, 500.0), (BOOT, 60, 800.0)]
 
 
-def test_what_a_counter_counted_before_it_began_anew_in_the_same_window_is_kept():
+def test_the_increase_before_a_reset_in_the_same_window_is_kept():
     history, begun = SentHistory(), BEGUN + 90 * S
     follow(history, (60, 500.0))
     point = SENT.point(BEGUN + 120 * S, 20.0, start_time=begun)._replace(
@@ -80,7 +80,7 @@ def test_a_reset_at_an_unknown_moment_begins_after_the_last_end_and_invents_no_i
 
 
 @pytest.mark.parametrize("start_time", [BOOT, None])
-def test_a_counter_that_stands_still_does_not_begin_anew(start_time):
+def test_a_counter_that_stands_still_is_not_restarted(start_time):
     told = follow(SentHistory(), (0, 500.0), (60, 500.0), (120, 500.0), (180, 510.0), start_time=start_time)
     assert len({last.start for last in told}) == 1
     assert [last.value - told[0].value for last in told] == [0.0, 0.0, 0.0, 10.0]
@@ -132,7 +132,7 @@ def test_what_comes_too_soon_counts_with_the_next():
     ]
 
 
-def test_it_is_told_only_what_is_new():
+def test_only_changes_are_passed_on():
     history = SentHistory()
     assert history.dump() is None
     follow(history, (0, 1.0))
@@ -168,7 +168,7 @@ def windows(life, begun):
     return points
 
 
-def test_what_a_device_counted_before_it_was_first_read_is_no_increase_nor_after_a_restart():
+def test_counts_from_before_the_first_reading_add_no_increase_even_after_a_restart():
     history, shown_values = SentHistory(), []
     for begun in (0, 200):
         for point in windows(Life(), begun):

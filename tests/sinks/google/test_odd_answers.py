@@ -1,4 +1,4 @@
-"""Answers that no Cloud Monitoring gives, and credentials that are none: tried again or refused, never a bug."""
+"""Answers that Cloud Monitoring never gives, and invalid credentials: tried again or refused, never a bug."""
 
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -86,7 +86,7 @@ def test_a_file_of_credentials_that_holds_none_is_refused(make_sink, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["page", "list", "lists", "type"])
-def test_a_metadata_server_that_hands_out_what_is_no_token_costs_nothing(make_sink, monkeypatch, tmp_path, name):
+def test_an_invalid_token_of_the_metadata_server_costs_nothing(make_sink, monkeypatch, tmp_path, name):
     flavour = http(200, BODIES[name], "Metadata-Flavor: Google", "Content-Type: application/json")
     monkeypatch.setattr("google.auth._exponential_backoff.time", SimpleNamespace(sleep=lambda _: None))
     with RawServer([flavour]) as server:

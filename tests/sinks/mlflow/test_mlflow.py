@@ -88,7 +88,7 @@ def test_two_series_of_one_key_are_not_merged(double, make_sink, points):
     assert [*rows(double).values()] == [[one.value]]
 
 
-def test_a_key_that_is_too_long_is_told_before_the_start(make_sink):
+def test_a_key_that_is_too_long_is_reported_before_the_start(make_sink):
     sink = make_sink(opened=False)
     metric = gauge("disk.used", "By", "Used.", dims=("path",))
     assert sink.refuses(metric, Dimensions(path="/data")) is None
@@ -207,7 +207,7 @@ def test_another_node_is_not_somebody_else(double, make_sink, points, clock, cap
     assert not caplog.text
 
 
-def test_a_value_that_is_no_number_in_the_answer_does_not_matter(double, make_sink, points):
+def test_a_value_in_the_answer_that_is_not_a_number_does_no_harm(double, make_sink, points):
     data = {"metrics": [{"key": "system/a", "value": "NaN", "timestamp": "5", "step": "3"}]}
     run = {"run": {"info": double.runs["r1"].info, "data": data}}
     double.answer = lambda http, path: path == "/runs/get" and say(http, 200, run)

@@ -95,7 +95,7 @@ def test_the_run_that_runs_in_a_store_beside_the_tree_is_taken(make_sink, tree, 
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database", b"SQLite format 3\0" + b"\xff" * 500])
-def test_a_store_that_is_none_names_no_run(tmp_path, content):
+def test_an_invalid_store_names_no_run(tmp_path, content):
     (tmp_path / "mlflow.db").write_bytes(content)
     assert run_in(store_in(tmp_path), 0) is None
 

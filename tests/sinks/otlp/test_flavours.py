@@ -190,7 +190,7 @@ def test_google_gets_a_token_the_project_and_the_quota_project(receiver, opened,
     assert resource["service.instance.id"]
 
 
-def test_a_token_that_google_does_not_know_is_fetched_anew_once(receiver, opened, tokens):
+def test_a_token_that_google_does_not_know_is_replaced_once(receiver, opened, tokens):
     sink = opened(receiver.url, PLACE, flavour="google")
     receiver.will(double.status(401, "invalid token"))
     with pytest.raises(Retryable, match="new token"):
@@ -218,7 +218,7 @@ def test_a_permission_that_lacks_is_named(receiver, opened, tokens):
         opened(receiver.url, PLACE, flavour="google").write(BATCH)
 
 
-def test_credentials_that_are_refused_are_told(receiver, opened, tokens):
+def test_refused_credentials_are_reported(receiver, opened, tokens):
     tokens.gives = False
     with pytest.raises(Refused, match="invalid_grant"):
         opened(receiver.url, PLACE, flavour="google").write(BATCH)

@@ -100,7 +100,7 @@ def test_google_auth_decides_where_the_server_is_not_googles(env, gce):
     assert google_machine.find(env) is None
 
 
-def test_a_machine_without_an_account_is_told_what_to_do(machine, gce):
+def test_a_machine_without_an_account_gets_instructions(machine, gce):
     gce.token = None
     with pytest.raises(Refused, match=r"service-accounts/default/token answers 404; attach a service account"):
         machine.headers("")
@@ -120,7 +120,7 @@ def test_a_server_in_trouble_is_asked_again(machine, gce, trouble):
     [b"", b"<html>", b"[]", b"{}", {"expires_in": None}, {"expires_in": "soon"}, {"access_token": "a\r\nb", "expires_in": 9},
      {"access_token": "", "expires_in": 9}],
 )  # fmt: skip
-def test_an_answer_that_is_no_token_is_never_sent_and_never_told(machine, gce, token):
+def test_an_answer_without_a_token_is_neither_sent_nor_printed(machine, gce, token):
     gce.token = token
     with pytest.raises(Retryable, match=r"gives no token$"):
         machine.headers("")

@@ -94,7 +94,7 @@ def test_a_success_without_a_body_is_one():
 
 
 @pytest.mark.parametrize("length", ["1e3", "-1", "8000000000", "9" * 50])
-def test_an_odd_length_is_no_bug(length):
+def test_an_odd_length_does_not_count_as_a_bug(length):
     found = verdict(f"HTTP/1.1 503 Words\r\nContent-Length: {length}\r\n\r\nx".encode())
     assert found is Retryable
 

@@ -59,7 +59,7 @@ def test_a_batch_arrives_in_each_form(receiver, protocol, compression, opened):
     ]
 
 
-def test_the_connection_is_kept_and_made_anew_after_the_receiver_closed_it(receiver, until, opened):
+def test_the_connection_is_kept_and_opened_again_after_the_receiver_closed_it(receiver, until, opened):
     sink = opened(receiver.url)
     for _ in range(3):
         sink.write(BATCH)
@@ -93,7 +93,7 @@ def test_no_more_points_are_rejected_than_were_sent(receiver, opened):
     assert len(opened(receiver.url).write(BATCH)) == 8
 
 
-def test_a_warning_of_the_receiver_is_said_once(receiver, caplog, opened):
+def test_a_warning_of_the_receiver_is_logged_once(receiver, caplog, opened):
     receiver.will(double.partial(0, "please send less"), double.partial(0, "please send less"))
     sink = opened(receiver.url)
     with caplog.at_level(logging.WARNING):
@@ -155,7 +155,7 @@ def test_each_answer_has_its_consequence(receiver, reply, kind, words, opened):
         (b"\xef\xbb\xbfok", JSON), (b"x" * 100_000, "text/plain"),
     ],
 )  # fmt: skip
-def test_a_success_without_a_page_counts_and_is_said_once_where_it_is_not_otlp(receiver, body, kind, caplog, opened):
+def test_a_success_without_a_page_counts_and_is_logged_once_where_it_is_not_otlp(receiver, body, kind, caplog, opened):
     receiver.will(*[Reply(200, body, kind=kind)] * 3)
     sink = opened(receiver.url)
     with caplog.at_level(logging.WARNING):
@@ -256,7 +256,7 @@ def test_points_and_bytes_of_a_request_stay_below_the_limits():
         assert sink.limits.max_bytes < 64 << 20
 
 
-def test_a_series_that_ended_is_said_once_and_again_if_the_answer_was_lost(receiver, opened):
+def test_a_series_that_ended_is_marked_once_and_again_if_the_answer_was_lost(receiver, opened):
     sink = opened(receiver.url)
     both = [LEVEL.point(AT, 1, Dimensions(gpu="0")), LEVEL.point(AT, 1, Dimensions(gpu="1"))]
     sink.write(both)

@@ -1,4 +1,4 @@
-"""What `agent plan` says of OTLP: samples, bytes, and no price that is not known."""
+"""`agent plan` of OTLP: samples, bytes, and no price that is not known."""
 
 from __future__ import annotations
 

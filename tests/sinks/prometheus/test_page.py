@@ -65,7 +65,7 @@ def test_values_are_in_base_units_under_names_that_say_so():
     }  # fmt: skip
 
 
-def test_help_type_and_unit_are_told_as_each_format_has_them():
+def test_help_type_and_unit_follow_the_format():
     page = Page()
     page.take([SENT.point(AT, 7, start_time=BORN), POWER.point(AT, 1, gpu(0)), POWER.point(AT, 2, gpu(1))])
     assert text(page) == (
@@ -136,7 +136,7 @@ def test_of_two_points_of_a_series_in_one_batch_the_newer_counts():
     assert samples(page) == {("cpu_utilization_ratio", ()): 0.2}
 
 
-def test_the_machine_is_told_once_and_on_every_series_only_if_asked():
+def test_target_info_names_the_machine_once_and_every_series_only_if_asked():
     dims = Dimensions(gpu="0", hostname="n-1", **{"@region": "x"})
     page = Page()
     page.take([POWER.point(AT, 1, dims)])
@@ -172,7 +172,7 @@ def test_times_are_sent_only_if_asked():
         (gauge("a.b", "1", "X."), counter("a_b", "1", "Y.")),
     ],
 )
-def test_names_that_clash_are_told_and_not_merged(first, second):
+def test_names_that_clash_are_reported_and_not_merged(first, second):
     page = Page()
     assert page.fault(first, Dimensions()) == ""
     assert page.fault(first, Dimensions()) == ""
@@ -183,7 +183,7 @@ def test_names_that_clash_are_told_and_not_merged(first, second):
     assert page.series == 1
 
 
-def test_labels_that_become_one_are_told_and_not_merged():
+def test_labels_that_become_one_are_reported_and_not_merged():
     metric = gauge("a.b", "1", "X.", dims=("x.y", "x_y"))
     assert Page().fault(metric, Dimensions({"x.y": "1", "x_y": "2"})) == "two labels become one"
 
@@ -248,7 +248,7 @@ def test_a_number_is_read_back_as_it_was(value):
         assert math.isclose(samples(page, form)["gpu_power_watts", (("gpu", "0"),)], value, rel_tol=0)
 
 
-def test_every_metric_of_ours_has_a_name_of_its_own_and_both_parsers_take_it():
+def test_every_metric_of_ours_has_a_different_name_and_both_parsers_accept_it():
     page, expected = Page(), set()
     points = []
     for metrics in catalogue().values():
@@ -298,7 +298,7 @@ def test_a_page_is_written_once_a_tick_and_packed_once():
     assert b"0.6" in gzip.decompress(page.body(Format.TEXT, zipped=True))
 
 
-def test_without_labels_each_series_has_a_name_of_its_own():
+def test_without_labels_each_series_has_a_different_name():
     used = gauge("disk.used", "By", "X.", dims=("path",))
     page = Page()
     page.take([

@@ -23,15 +23,15 @@ AT = 1_800_000_000_000_000_000
 POWER = gauge("gpu.power", "W", "Power.", dims=("gpu",))
 SENT = counter("network.sent", "By", "Sent.")
 OLD = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
-"""What Prometheus 2.42 sends."""
+"""The header of Prometheus 2.42."""
 NEW = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
     "application/openmetrics-text;version=0.0.1;q=0.4,"
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 )
-"""What Prometheus 3 sends."""
+"""The header of Prometheus 3."""
 ESCAPINGS = ("allow-utf-8", "underscores", "dots", "values", '"; charset=x', "")
-"""The schemes of https://prometheus.io/docs/instrumenting/escaping_schemes/, and what is none."""
+"""The schemes of https://prometheus.io/docs/instrumenting/escaping_schemes/, and invalid ones."""
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_the_other_addresses_say_what_is_where(sink):
     assert (status, headers["Content-Length"], body) == (200, str(len(get(sink)[2])), b"")
 
 
-def test_a_port_that_is_taken_and_an_address_that_is_not_ours_are_told(sink):
+def test_a_port_in_use_and_an_address_that_is_not_ours_are_reported(sink):
     port = int(sink.url.split(":")[2].split("/")[0])
     with pytest.raises(Refused, match=rf"^cannot listen on 127.0.0.1:{port}: Address already in use; set listen"):
         PrometheusSink(PrometheusSink.Config(listen=f"127.0.0.1:{port}")).open()
@@ -162,7 +162,7 @@ def test_a_port_that_is_taken_and_an_address_that_is_not_ours_are_told(sink):
 
 
 @pytest.mark.parametrize("listen", ["", "9465x", "host:", "127.0.0.1:70000", "127.0.0.1"])
-def test_what_is_no_address_is_told_at_the_start(listen):
+def test_an_invalid_listen_address_is_reported_at_the_start(listen):
     with pytest.raises(ConfigError, match="listen: expected"):
         convert(PrometheusSink.Config, {"listen": listen}, "sinks.prometheus")
 

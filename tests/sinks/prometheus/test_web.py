@@ -125,7 +125,7 @@ def test_a_client_certificate_that_is_given_is_verified(configured, made):
         get(sink, made, client=made.stranger)
 
 
-def test_versions_of_tls_are_those_of_the_file(configured, made):
+def test_versions_of_tls_come_from_the_file(configured, made):
     sink = configured(tls(made, min_version="TLS13"))
     assert get(sink, made)[0] == 200
     with pytest.raises(ssl.SSLError):
@@ -292,7 +292,7 @@ def test_a_file_that_cannot_be_used_is_refused_with_one_line_and_without_secrets
     assert "sesame" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(Refused, match=r"none.yml: No such file or directory"):
         PrometheusSink(PrometheusSink.Config(listen="127.0.0.1:0", web_config_file=tmp_path / "none.yml")).open()
 
@@ -310,7 +310,7 @@ def test_rights_of_files_are_checked(configured, made, caplog):
     key.chmod(0o600)
 
 
-def test_a_page_that_strangers_reach_is_told_once(configured, made, caplog):
+def test_a_page_that_strangers_reach_is_reported_once(configured, made, caplog):
     with caplog.at_level(logging.WARNING):
         configured({}, listen="0.0.0.0:0")
         assert caplog.text.count("is open to everyone who reaches it") == 1

@@ -19,7 +19,7 @@ from chipwatch.errors import ConfigError
 
 
 def _rule(key: str, row: Mapping[str, Any]) -> AlarmRule:
-    """Return the rule of a table of alarms.toml; its condition is such as `mean below 5 for 60 min`."""
+    """Return the rule of a table of alarms.toml; its condition reads like `mean below 5 for 60 min`."""
     statistic, side, threshold, _, minutes, _ = row["condition"].split()
     fields = {"key": key, "metric": "", "per": "series", "but": (), **row, "statistic": statistic}
     fields |= {"below": side == "below", "threshold": float(threshold), "minutes": float(minutes)}

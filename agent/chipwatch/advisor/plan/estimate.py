@@ -81,7 +81,7 @@ def make(
 
 
 def _assumed(config: Config, devices: int) -> Discovery:
-    """Return what such machines would give, each series once; a metric that may be split further is taken whole."""
+    """Return the series of such machines, each once; a metric that may be split further counts as one series."""
     points_of = assumed(config, devices)
     points = sorted(chain(*points_of.values()), key=lambda point: (len(point.dims), -point.metric.level))
     least: dict[str, int] = {}
@@ -261,9 +261,9 @@ class _Planner:
 
 def _is_zero(point: Datapoint) -> bool:
     """
-    Return whether a point is of a counter that is taken not to move: one at 0, but for bytes.
+    Return whether a point is of a counter at 0 that counts as not moving.
 
-    Their sums over interfaces and disks are 0 at the first reading, and move on every machine.
+    Counters of bytes never do: as sums over interfaces and disks they begin at 0, and move on every machine.
     """
     return point.metric.kind is Kind.COUNTER and not point.value and point.metric.unit != "By"
 

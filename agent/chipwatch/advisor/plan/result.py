@@ -50,7 +50,7 @@ class SinkPlan:
     held: dict[str, int]
     """Name -> counters on this machine that are at 0, and are not sent before they move."""
     series: int
-    """Those of `metrics` that max_series allows."""
+    """Series of `metrics` that max_series allows."""
     rejected: tuple[str, ...]
     """A sentence for each metric that the sink never accepts."""
     words: dict[str, str]

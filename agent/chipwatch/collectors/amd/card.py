@@ -33,7 +33,7 @@ ERRORS: Final = re.compile(rb"^(ue|ce):\s*(\d{1,19})\s*$", re.MULTILINE)
 NORTH_BRIDGE: Final = "vddnb"
 """The label of in1: only APUs have it, but not MI300A, which has separate VRAM: hwmon_attributes_visible of Linux."""
 APU_FORMATS: Final = (b"\2", b"\3")
-"""Of gpu_metrics: kgd_pp_interface.h."""
+"""Format revisions of gpu_metrics on APUs: kgd_pp_interface.h."""
 FILES: Final = (
     ("gpu_busy_percent", gpu_metrics.UTILIZATION, 1),
     ("mem_info_vram_used", gpu_metrics.MEMORY_USED, 1),

@@ -22,7 +22,7 @@ from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.supervised_process import find_program
 
 GPU: Final = Dimensions(gpu="0")
-"""There is one; the two dies of an Ultra count as one."""
+"""A Mac has one GPU; the two dies of an Ultra count as one."""
 MACMON: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
 
 

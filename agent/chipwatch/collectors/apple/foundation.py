@@ -17,7 +17,7 @@ from chipwatch.errors import Unavailable
 
 REF: Final = ctypes.c_void_p
 INDEX: Final = ctypes.c_long
-"""CFIndex, and CFTypeID, which is unsigned, but small."""
+"""CFIndex; also CFTypeID, which is unsigned and small."""
 Functions = Mapping[str, tuple[Any, ...]]
 """Names of functions, each with the types of its result and of its arguments."""
 UTF8: Final = 0x08000100

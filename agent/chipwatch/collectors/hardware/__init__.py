@@ -132,11 +132,11 @@ class Memory:
 
 
 class HardwareCollector(Collector):
-    """Reads sysfs, at an interval of its own; some sensors answer slowly."""
+    """Reads sysfs at a longer interval, `every`; some sensors answer slowly."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What may be set under [collectors.hardware]."""
+        """Options under [collectors.hardware]."""
 
         every: float = 15.0
         """Seconds between two readings, at least."""

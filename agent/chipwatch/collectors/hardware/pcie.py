@@ -33,7 +33,7 @@ KINDS: Final = ("correctable", "nonfatal", "fatal")
 TOTAL: Final = re.compile(r"^TOTAL_ERR_\w+ (\d{1,20})$", re.MULTILINE)
 """The last line of aer_dev_*: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats."""
 WIDTHS: Final = frozenset({1, 2, 4, 8, 12, 16, 32})
-"""A device without a link has 0 and one that is gone has 63."""
+"""Other values are not widths: 0 means no link, 63 that the device is gone."""
 RATE: Final = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 
 

@@ -23,7 +23,7 @@ MAX_CHILDREN: Final = 64
 MAX_BYTES: Final = 1 << 20
 """Bytes that are read of a table of sockets: about 7,000 of them."""
 WAKES: Final = 4.0
-"""Wake-ups a second of a thread to which nothing comes: time-outs of a client; a stream of data wakes it more often."""
+"""Most wake-ups a second, by time-outs, of a thread that receives nothing; a stream of data wakes it more often."""
 RECEIVES: Final = re.compile(r"wait_woken|sk_wait_data")
 """Functions of Linux in which a thread waits for data of one socket: net/core/sock.c, since Linux 4.9 and before."""
 POLLS: Final = re.compile(r"(poll_schedule_timeout|do_sys_poll|do_poll|do_select|ep_poll|do_epoll_wait)\b")

@@ -52,7 +52,7 @@ ANY: Final = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in P
 
 
 def kind_of(message: bytes) -> str | None:
-    """Return the kind of a message, or None if it is not counted; a program's text in it must not pass for another."""
+    """Return the kind of a message by its beginning, since programs may add text; None if it is not counted."""
     if not (match := ANY.match(message)):
         return None
     if not match["code"]:

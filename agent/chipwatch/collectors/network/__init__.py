@@ -1,4 +1,4 @@
-"""Traffic, errors and drops of the network interfaces; what TCP sent again, and what the cloud held back."""
+"""Traffic, errors and drops of the network interfaces; TCP retransmissions, and traffic that the cloud held back."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class NetworkCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What to count."""
+        """Options under [collectors.network]."""
 
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")

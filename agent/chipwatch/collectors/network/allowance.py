@@ -54,7 +54,7 @@ def ethtool(interface: str, request: bytes) -> bytes:
 
 
 class Allowances:
-    """The counters of the interfaces that have some."""
+    """Counters of allowances of the interfaces that have them."""
 
     def __init__(self, call: Ethtool = ethtool) -> None:
         self._call = call

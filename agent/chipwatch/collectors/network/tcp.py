@@ -1,4 +1,4 @@
-"""What TCP of this network namespace had to repeat or refuse: /proc/net/snmp and /proc/net/netstat."""
+"""TCP of this network namespace: what it repeated or refused, from /proc/net/snmp and /proc/net/netstat."""
 
 from __future__ import annotations
 

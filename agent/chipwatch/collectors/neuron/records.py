@@ -63,14 +63,14 @@ class NeuronRecords:
             "neuron_runtime_vcpu_usage": groups.vcpu,
         }
         self._kept: dict[str, tuple[float, list[Row]]] = {}
-        """The last rows of each group, and until when (monotonic s) they are reported."""
+        """Group -> time (monotonic s) until which its last rows are reported, and these rows."""
         self._until = 0.0
         self._processes: tuple[float, list[DeviceProcess] | None] = 0.0, None
-        """Until when (monotonic s) the runtimes on each core are known, and these."""
+        """Time (monotonic s) until which the runtimes on each core are reported, and these runtimes."""
         self._tallies: dict[str, Tally] = {}
         """By tag; the least recently used first."""
         self._counted: tuple[float, set[str]] = 0.0, set()
-        """Until when (monotonic s) the counts of which tags are reported."""
+        """Time (monotonic s) until which counts are reported, and their tags."""
         self._pending: set[str] = set()
         """Tags whose counts have changed since the last tick."""
         self._short: set[tuple[str, int | None]] = set()

@@ -298,7 +298,7 @@ class Gpu(Part):
                 yield self.metrics.recovery.point(at, action == self._action, self.dims | {"action": action})
 
     def _is_counted(self, number: int, value: float, at: int, now: int) -> bool:
-        """Return whether a reading of a counter is possible and continues the counter."""
+        """Return whether a counter's reading is plausible and continues the counter."""
         metric, unit, _, life = self._counters[number]
         most = math.inf
         if number == ENERGY and self._base:  # mJ; a second more, since the counter increases in steps

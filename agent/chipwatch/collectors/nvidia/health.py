@@ -201,7 +201,7 @@ class GpuHealth:
 
 
 def _links(gpu: Any) -> tuple[int, int]:
-    """Return how many NVLinks are up, of how many; raise NVMLError where a GPU has none."""
+    """Return the number of NVLinks that are up, and of all; raise NVMLError if the GPU has none."""
     up = 0
     for link in range(MOST_LINKS):
         try:

@@ -47,7 +47,7 @@ class Tree:
         self._open: set[str] | None = None
         """The GPUs' device files that members have open; None: not read yet in this tick."""
         self.method = NOWHERE
-        """The way in which the tree was found on a GPU."""
+        """The method by which the tree was found on a GPU, in words."""
 
     def refresh(self) -> None:
         """Read the members of the tree."""

@@ -117,7 +117,7 @@ class _Device:
         self._backoff = Backoff()
 
     def is_waiting(self, now: float) -> bool:
-        """Return whether to leave the device alone since it refused."""
+        """Return whether the device refused a short time ago, and must be left alone."""
         return not self._backoff.allows(now)
 
     def points(self, at: int, now: float) -> Iterator[Datapoint]:

@@ -28,7 +28,7 @@ class Distribution(NamedTuple):
     buckets: Sequence[int] = ()
 
     def quantile(self, share: float) -> float | None:
-        """Return the value below which this share of all values is, interpolated in its bucket; None if unknown."""
+        """Return the quantile of this share, interpolated in its bucket; None if unknown."""
         if self.growth <= 1 or self.scale <= 0 or sum(self.buckets) != self.number:
             return None
         rank, below = share * self.number, 0

@@ -56,7 +56,7 @@ class RuntimeService:
         self._names |= PROGRAMS_NAME if level >= Level.ALL else {}
         self._channel: Any = None
         self.distributions: dict[str, Mapping[str, Distribution]] = {}
-        """Of the last reading, by key and label."""
+        """The distributions of the last reading, by key and label."""
 
     def read(self, problems: list[str]) -> RuntimeValues:
         """Return the values, none without a workload; add errors to `problems`."""

@@ -73,7 +73,9 @@ class JobsProcessor(Processor):
             return [*self._derive(tick, at)]
 
     def _derive(self, tick: Sequence[Datapoint], at: int) -> Iterator[Datapoint]:
-        readings = sorted((fact for fact in self.facts if isinstance(fact, DeviceFacts)), key=lambda fact: fact.moment)
+        about = [fact for fact in self.facts if isinstance(fact, DeviceFacts)]
+        used = (fact for fact in about if fact.processes is not None or fact.activity)
+        readings = sorted(used, key=lambda fact: fact.moment)
         for facts in self.facts:
             if isinstance(facts, JobFacts):
                 self._know(facts)
@@ -87,7 +89,7 @@ class JobsProcessor(Processor):
         for reading in readings:
             most = MOST_INTERVALS * self._interval
             self._is_late = self._jobs is not None and reading.moment - self._jobs.moment > most
-            if not self._is_late:  # else this is read when the jobs are
+            if not self._is_late:  # else this waits for the next reading of jobs
                 mine = self._take(reading, values, fallen, at)
                 answered |= mine
                 moments |= {reading.source: reading.moment} if mine else {}
@@ -148,7 +150,7 @@ class JobsProcessor(Processor):
         return answered
 
     def _resume(self, place: Place, device: JobDevice, moment: int, at: int) -> None:
-        """Let a device that was read before the agent stopped go on from there."""
+        """Continue the charges of a device from its last reading before the agent stopped."""
         holds = self._ledger.resume(_name(place))
         if device.allocated or device.held or (not holds and self._stopped is None):
             return  # it was read since then: the state folder was another agent's when this one started

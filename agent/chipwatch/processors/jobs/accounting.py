@@ -13,9 +13,9 @@ SECOND: Final = 1_000_000_000
 HELD_AFTER: Final = 60 * SECOND
 """Time without a kernel after which a process holds a device: checkpoints and evaluations pause for less."""
 MOST_INTERVALS: Final = 2
-"""Intervals that one reading speaks for: one that is late by more was suspended or hung."""
+"""Intervals before a reading that it covers; a longer pause means that the agent was suspended or hung."""
 BOOT_TIME: Final = SECOND
-"""Most by which the start of a process seems too early: btime of /proc/stat, a part of it, is in whole seconds."""
+"""Largest error of a process's start time, which seems too early: it is computed from btime, in whole seconds."""
 
 Key = tuple[str, str, str]
 """The identity of a job: `Owner.key`."""
@@ -31,7 +31,7 @@ class Holding(NamedTuple):
     blind: bool = False
     """Its processes cannot be known."""
     ran: int | None = None
-    """When a kernel last ran while a process of it was there, at first when that came; None without one."""
+    """Time of the last kernel while its process was there; before the first kernel, the start of that process."""
 
 
 class DeviceReading(NamedTuple):
@@ -65,9 +65,9 @@ def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading
 
 def across(before: DeviceReading, now: DeviceReading) -> tuple[DeviceReading, DeviceReading]:
     """
-    Return two readings between which the agent did not run, `before` with the jobs that stayed.
+    Adjust two readings between which the agent did not run; keep only the jobs that stayed in `before`.
 
-    A job that came counts from its process, and from `now` if that is older than the stop: it came at an unknown time.
+    A new job counts from the start of its process; if that is before the stop, from `now`, since it came later.
     """
     begun = before.moment
     stayed = {
@@ -85,8 +85,8 @@ def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Ke
     """
     Return the time from `before` to `now` by job and state; readings are due each `interval`.
 
-    A device that n jobs hold is charged to each by an nth. A job that came counts from its start. If nobody known held
-    the device between the one that left and the one that came, that time is unseen, of the one that left.
+    Each of n jobs that hold a device is charged an nth. A new job counts from its start. The time between the end of a
+    job and the start of the next one is charged to the first as unseen.
     """
     begun, ended = before.moment, now.moment
     seen_from = begun if now.lost else max(begun, ended - MOST_INTERVALS * interval)

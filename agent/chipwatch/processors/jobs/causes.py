@@ -10,19 +10,19 @@ from chipwatch.processors.jobs.accounting import HELD_AFTER, SECOND
 IDLE_CPU: Final = 0.05
 """CPUs that a process without work uses at most: timers and heartbeats take less."""
 IO_PRESSURE: Final = 0.2
-"""Share of the time in which some task of the job waited for I/O, from which data is late."""
+"""Share of the time in which some task of the job waited for I/O, above which data counts as late."""
 LOADER_CPU: Final = 0.9
 """Share of the job's CPUs in use from which its loaders cannot be faster."""
 CHILD_CPU: Final = 0.9
-"""CPUs of one child of the process on the device from which that child computes, and is waited for."""
+"""CPUs in use from which a child of the process on the device counts as computing; the process waits for it."""
 SLEEPS: Final = 0.5
-"""CPUs of the process on the device up to which it mostly sleeps."""
+"""CPUs in use up to which the process on the device counts as sleeping."""
 AWAITS: Final = 0.2
-"""CPUs of the process on the device up to which it may wait for the network."""
+"""CPUs in use up to which the process on the device may be waiting for the network."""
 CROWDED: Final = 0.3
-"""Share of the time in which some task of the job waited for a CPU, from which others take its CPUs."""
+"""Share of the time in which some task of the job waited for a CPU, above which others count as taking its CPUs."""
 STARTUP: Final = 600 * SECOND
-"""Time without work, from its start, after which a process that has not run a kernel no longer starts up."""
+"""Time from the start of a process, without a kernel and without work, for which it counts as starting up."""
 QUOTA_PERIODS: Final = 0.1
 """Share of the periods in which the CPU quota held the job back; bursts of a healthy job reach a few percent."""
 MEMORY_PRESSURE: Final = 0.05
@@ -66,9 +66,9 @@ def cause(
     *, lost: bool, is_known: bool, processes: int, ran: bool, since_kernel: int, since_work: int, evidence: Evidence
 ) -> str:
     """
-    Return why a device was idle: the first that holds.
+    Return why a device was idle: the first cause that applies.
 
-    `is_known`: its processes and its utilization are. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
+    `is_known`: processes and utilization are known. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
     `since_work`: time since the job used a CPU, or since its process came.
     """
     cpu = evidence.cpu

@@ -19,7 +19,7 @@ from chipwatch.processors.jobs.causes import Evidence
 
 log: Final = logging.getLogger(__name__)
 SCHEDULERS: Final = ("mapping", "kubelet")
-"""Sources that are a scheduler: where one gave a device, other users of the device are not its holders."""
+"""Sources that are schedulers: if one of them gave a device to a job, its other users are not its holders."""
 PROCESS: Final = "process"
 """The source of an allocation that is known only from the device's use."""
 FREE: Final = "free"
@@ -124,7 +124,7 @@ class JobDevice:
         self.source = ""
         """The collector that reads it."""
         self.ran: int | None = None
-        """When a kernel last ran, or when it was first seen with a process; None if none has since one came."""
+        """Time of the last kernel, or of the first reading with a process; None: no kernel since the processes came."""
         self.worked = 0
         """When its job last used a CPU, or when its processes came."""
         self.work: float | None = None
@@ -146,7 +146,7 @@ class JobDevice:
         if self.last and use.moment <= self.last.moment:
             return {}
         holding = holders(use)
-        if activity.lost and not holding:  # the driver lists its processes no more
+        if activity.lost and not holding:  # the driver no longer lists its processes
             holding = {key: holder for key, holder in self.held.items() if key in use.alive}
         idle = round((activity.idle or 0.0) * SECOND)
         now = DeviceReading(
@@ -195,7 +195,7 @@ class JobDevice:
         return all(process.pid in use.owners for process in use.processes or ())
 
     def _note(self, use: Use, now: DeviceReading, ran: int | None) -> None:
-        """Note when a kernel last ran since the processes came; `ran`, if none of them was in the last reading."""
+        """Note when a kernel last ran since the processes came; if all of them are new, that is `ran`."""
         pids = self._pids if use.processes is None else frozenset(process.pid for process in use.processes)
         if not pids & self._pids:
             self.ran = ran if pids else None
@@ -251,7 +251,7 @@ class UnnamedDevices:
 
     def __init__(self) -> None:
         self._names: dict[str, Mapping[str, object]] = {}
-        """Of each collector, as of its last reading."""
+        """Collector -> names of its devices, as of its last reading."""
         self._ticks = 0
         self._logged = ""
         self.text = ""

@@ -50,7 +50,7 @@ class Evidences:
         }
 
     def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
-        """Return the evidence on the jobs and processes of one device: true if it is for any of them."""
+        """Return the evidence on the jobs and processes of one device: a flag is true if it is true for any of them."""
         evidences = [self._jobs[key] for key in jobs if key in self._jobs]
         awaited = [self._awaited[pid] for pid in pids if pid in self._awaited]
         loader, network = any(item.loader for item in awaited), any(item.network for item in awaited)

@@ -1,4 +1,4 @@
-"""The charges of each job, in this life of the agent and in earlier ones."""
+"""The charges of each job, in this run of the agent and in earlier runs."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Account(msgspec.Struct):
     """The devices that it held when the agent stopped, until they are read again."""
 
     def charge(self, states: Mapping[str, int], slices: float, at: int) -> None:
-        """Add time by state on a device; `at` is when a state that is new was zero."""
+        """Add time by state on a device; `at`: when a new state was zero."""
         for state, time in states.items():
             self.times[state] = self.times.get(state, 0) + round(time * slices)
             self.starts.setdefault(state, at)
 
     def total(self, state: str) -> int:
-        """Return the time in a state over all lives of the agent."""
+        """Return the time in a state over all runs of the agent."""
         return self.times.get(state, 0) + self.earlier.get(state, 0)
 
 
@@ -117,16 +117,16 @@ class JobLedger:
 
     def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
         """
-        Return the accounts as JSON, with the times of this life and of earlier ones added up; `holds` by device.
+        Return the accounts as JSON, with the sums over this run and earlier runs; `holds` by device.
 
-        Where all are too long, those are left out that held a device least recently.
+        If the result is too long, the jobs that held a device least recently are left out.
         """
         rows: list[bytes] = []
         head = b'{"at":%d,"accounts":[' % at
         size = len(head) + 2
         for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
             totals = {state: account.total(state) for state in {**account.earlier, **account.times}}
-            owner = account.owner._replace(cgroup="")  # it is found again
+            owner = account.owner._replace(cgroup="")  # the next run finds it again
             energy = account.earlier_energy + account.energy
             kept = Account(owner, account.since, account.seen, totals, energy, account.memory)
             kept.held = {**account.held, **holds.get(account.owner.key, {})}
@@ -138,7 +138,7 @@ class JobLedger:
         return b"%b%b]}" % (head, b",".join(rows))
 
     def restore(self, saved: bytes) -> int:
-        """Restore the accounts of an earlier life; return the time of its last tick; raise ValueError."""
+        """Restore the accounts of an earlier run; return the time of its last tick; raise ValueError."""
         try:
             state = msgspec.json.decode(saved[: MOST_BYTES + 1], type=SavedLedger)
         except (msgspec.MsgspecError, RecursionError) as problem:

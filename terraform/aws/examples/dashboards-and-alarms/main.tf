@@ -1,4 +1,4 @@
-# Dashboard and alarms for machines that send already, and a topic that is told.
+# Dashboard and alarms for machines that send already, and a topic for the alarms.
 
 provider "aws" {
   region = var.region
@@ -35,6 +35,6 @@ module "alarms" {
     gpu-idle         = { threshold = 10 }
     neuron-core-busy = { create = false } # for training it is what one wants
     gpu-memory-full  = { threshold = 99, evaluation_periods = 6, datapoints_to_alarm = 6 }
-    neuron-core-idle = { alarm_actions = [] } # seen, and nobody is told
+    neuron-core-idle = { alarm_actions = [] } # shown, without a notification
   }
 }

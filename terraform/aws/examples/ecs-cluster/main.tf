@@ -51,7 +51,7 @@ data "aws_iam_policy_document" "instance_trust" {
   }
 }
 
-# What an instance needs to join the cluster, and to be logged in by Session Manager. The agent's task has a role of its own.
+# What an instance needs to join the cluster, and to be logged in by Session Manager. The agent's task has another role.
 resource "aws_iam_role" "instance" {
   name_prefix        = "${var.name}-instance-"
   description        = "Instances of the ECS cluster ${var.name}"

@@ -1,5 +1,5 @@
 # The alarms that `agent dashboard --cloud cloudwatch --alarms` prints. Each is on a query over all machines, and machines
-# that come later are in it by themselves. Each series of the answer has a state of its own; silence has one for all.
+# that come later are in it by themselves. Each series of the answer has a separate state; silence has one for all.
 
 locals {
   by_runtime = contains(var.dimensions, "neuron_runtime_tag")

@@ -49,7 +49,7 @@ resource "aws_launch_template" "this" {
     arn = var.instance_profile_arn
   }
 
-  # A card of its own for each; the first is also the instance's network.
+  # A separate card for each; the first is also the instance's network.
   dynamic "network_interfaces" {
     for_each = range(var.efa_interfaces)
 

@@ -1,4 +1,4 @@
-# Dashboard and alert policies for machines and pods that send already, and somebody who is told.
+# Dashboard and alert policies for machines and pods that send already, and an address for the alerts.
 
 provider "google" {
   project = var.project_id
@@ -33,6 +33,6 @@ module "alert_policies" {
     gpu-idle        = { threshold = 10, minutes = 30 }
     gpu-memory-full = { threshold = 99, severity = "CRITICAL" }
     agent-silent    = { minutes = 5 }
-    tpu-idle        = { notification_channels = [] } # seen, and nobody is told
+    tpu-idle        = { notification_channels = [] } # shown, without a notification
   }
 }

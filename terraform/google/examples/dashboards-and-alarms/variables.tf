@@ -5,7 +5,7 @@ variable "project_id" {
 }
 
 variable "email" {
-  description = "Address of who is told."
+  description = "Address for the alerts."
   type        = string
   nullable    = false
 

@@ -1,4 +1,4 @@
-# Machines that are there already, with service accounts of their own: VM Manager installs the agent on those that have a label, at
+# Machines that are there already, with their service accounts: VM Manager installs the agent on those that have a label, at
 # most five at a time. The machines need VM Manager's agent: metadata enable-osconfig=TRUE, and a service account.
 
 provider "google" {

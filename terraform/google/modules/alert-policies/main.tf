@@ -20,7 +20,7 @@ locals {
     ]...)
   }
 
-  # Those of the first type, with the conditions of all.
+  # The policies of the first type, with the conditions of all types.
   policies = {
     for alarm, policy in local.generated[var.resource_types[0]] : alarm => merge(policy, {
       conditions = flatten([for resource in var.resource_types : local.generated[resource][alarm].conditions])

@@ -7,7 +7,7 @@ module "script" {
 }
 
 locals {
-  # a2, a3, a4, a4x, g2, g4 and ct5lp, tpu types have accelerators of their own, and Compute Engine moves none of them to another host.
+  # a2, a3, a4, a4x, g2, g4 and ct5lp, tpu types include accelerators, and Compute Engine moves none of them to another host.
   has_accelerators = length(var.accelerators) > 0 || can(regex("^(a[2-9]|g[2-9]|ct[0-9]|tpu)[a-z0-9]*-", var.machine_type))
   stays            = local.has_accelerators || var.spot || var.on_host_maintenance == "TERMINATE"
 

@@ -1,4 +1,4 @@
-"""What the clouds' documents say of dashboards and queries, as a parser that takes nothing else."""
+"""A parser of dashboards and queries that accepts only what the clouds' documents allow."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def test_what_stands_in_one_graph_has_one_unit_and_kind():
     assert len(together) == len(set(together))
 
 
-def test_tables_name_only_metrics_that_there_are():
+def test_tables_name_only_metrics_that_exist():
     assert set(METRICS) >= {*LISTS["peaks"], *LISTS["signs"], *LISTS["tallies"]}
     assert {METRICS[name].kind for name in LISTS["peaks"]} == {Kind.GAUGE}
     values = TABLES["values"]
@@ -41,7 +41,7 @@ def test_the_longest_beginning_of_a_name_says_its_section():
     }  # fmt: skip
 
 
-def test_metrics_of_others_stand_in_a_section_of_their_own_before_the_agent():
+def test_metrics_of_other_programs_get_a_separate_section_before_the_agent():
     theirs = SentMetric(gauge("vllm.queue", "1", "A."), "vllm.queue", "1", 1.0, (), ())
     ours = [
         SentMetric(METRICS[name], name, METRICS[name].unit, 1.0, (), ())

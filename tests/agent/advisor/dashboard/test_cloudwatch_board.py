@@ -137,7 +137,7 @@ def test_an_alarm_is_as_cloudwatch_documents_it(alarms):
         assert bool(groups) == ("silent" not in name)
 
 
-def test_rules_are_about_metrics_that_there_are():
+def test_rules_name_only_metrics_that_exist():
     metrics = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
     for rule in (rule for rule in RULES if rule.per == "series"):
         metric = metrics[rule.metric]
@@ -149,7 +149,7 @@ def test_rules_are_about_metrics_that_there_are():
     assert tuple(sorted(rule.key for rule in RULES)) == KEYS
 
 
-def test_each_host_of_a_fleet_has_a_state_of_its_own_whatever_it_has_of_devices(alarms):
+def test_each_host_of_a_fleet_has_a_separate_state_with_any_devices(alarms):
     found = alarms({"common_dims": ["instance_id", "instance_type"]}, ("host", "gpu"))
     assert query(expression(found["gpu-idle"])) == (
         "Chipwatch", "gpu.utilization", ("gpu", "instance_id", "instance_type"), "AVG",
@@ -179,7 +179,7 @@ def test_one_event_is_an_alarm_though_its_series_is_new_and_found_late(alarms, f
 
 
 def sends(machines, minutes, *, window=60.0):
-    """Return the minutes of the points that so many agents send of a counter, ticks of 5 s at moments of their own."""
+    """Return the minutes in which `machines` agents send points of a counter; each ticks every 5 s at its offset."""
     found = []
     for machine in range(machines):
         one, began = Window(window, born=0), machine * 0.7

@@ -46,7 +46,7 @@ def test_the_dashboard_draws_all_that_the_page_has(document):
 
 
 @pytest.mark.parametrize("names", NAMES)
-def test_the_dashboard_is_in_the_grid_and_its_parts_have_numbers_of_their_own(document, names):
+def test_the_dashboard_fits_the_grid_and_its_parts_have_different_numbers(document, names):
     board = document("grafana", {**ALL, "names": names}, families=("host", "gpu"))
     places = [panel["gridPos"] for panel in board["panels"]]
     overlap_free([(of["x"], of["y"], of["w"], of["h"]) for of in places], 24)
@@ -67,7 +67,7 @@ def test_the_dashboard_is_in_the_grid_and_its_parts_have_numbers_of_their_own(do
         ("native", "GPU energy", "watt", None),
     ],
 )
-def test_units_are_those_of_the_page(document, names, title, unit, top):
+def test_the_dashboard_uses_the_units_of_the_page(document, names, title, unit, top):
     board = document("grafana", {**ALL, "names": names}, families=("gpu",))
     (panel,) = [panel for panel in graphs(board) if panel["title"] == title]
     assert panel["fieldConfig"]["defaults"].get("unit") == unit

@@ -1,4 +1,4 @@
-"""The schemas of dashboards and alarms are those of what a run sends."""
+"""Dashboards and alarms use the schemas that a run sends."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_counters_at_0_count_where_they_are_sent(flags):
     assert all(choice.flags != "every counter above 0" for choice in sink.choices)
 
 
-def test_a_limit_that_leaves_no_room_for_events_is_told():
+def test_a_limit_that_leaves_no_room_for_events_is_reported():
     options = {"cloudwatch": {"max_series": 3}}
     text = plan_text.as_text(whole(collector=["quiet"], sink=["cloudwatch"], region="us-east-1", sinks=options))
     assert "With these there are 4 series, and max_series allows 3: some events would not be sent." in " ".join(
@@ -398,7 +398,7 @@ def test_the_bytes_of_embedded_metrics_are_those_that_a_run_writes(agent, tmp_pa
 # -- the machine ------------------------------------------------------------------------------------------------
 
 
-def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
+def test_the_series_of_this_machine_equal_the_series_of_a_run(agent, monkeypatch):
     monkeypatch.setattr(discovery, "PAUSE", PAUSE)
     done = agent.run("--once", "--level", "all", "--format", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -664,7 +664,7 @@ def test_the_command_prints_json_and_knows_the_forms_of_the_standard_output(caps
 
 
 @pytest.mark.usefixtures("_logging_as_before")
-def test_a_plan_in_which_series_are_missing_is_no_success(capsys):
+def test_a_plan_in_which_series_are_missing_fails(capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["plan", "--collector", "broken", "--sink", "stdout"])
     assert end.value.code == 1

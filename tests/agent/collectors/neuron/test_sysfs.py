@@ -149,7 +149,7 @@ def test_the_former_path_counts_where_both_are_and_files_of_cores_and_links_neve
     assert [(p.metric, p.value) for p in tree.read()] == [(POWER, 1.5)]
 
 
-def test_what_a_driver_that_moved_its_files_lacks_is_said_once(tree):
+def test_what_a_driver_that_moved_its_files_lacks_is_reported_once(tree):
     (tree.sys / "devices/virtual/neuron_device/neuron0").mkdir(parents=True)
     (tree.sys / "module/neuron").mkdir(parents=True)
     for version, problems in (("2.30.2.0", 0), ("2.31.7.0", 2), ("3.0", 2), ("unknown", 0)):

@@ -185,7 +185,7 @@ def test_a_healthy_gpu_gives_no_reason(judge, answers, change):
     assert "8 GPUs" in verdict.fine
 
 
-def test_what_a_driver_does_not_tell_is_said_and_never_fine(judge):
+def test_what_a_driver_does_not_tell_is_reported_as_unknown_and_never_fine(judge):
     old = judge({}, "t4", 2)
     old.fake.gpus[0]["field"] = old.fake.gpus[1]["field"] = None
     old.fake.tell()

@@ -11,6 +11,8 @@ from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of,
 
 from chipwatch.commands.answers import jobs_text as as_text
 from chipwatch.datapoint import Dimensions, counter
+from chipwatch.extensions import Device, DeviceFacts
+from chipwatch.host.gpu_metrics import UTILIZATION
 from chipwatch.owner import Allocation, Owner
 from chipwatch.processors.jobs import JobsProcessor
 
@@ -33,6 +35,13 @@ def test_a_host_without_accelerators_has_no_series_and_says_so():
     assert [*machine.processor.derive([], START)] == []
     assert machine.processor.describe() == "no accelerator"
     assert as_text(machine.processor.answer()) == "NOW\nno accelerator is known"
+
+
+def test_devices_without_processes_and_activity_are_left_out():
+    machine = Machine()
+    machine.processor.facts = [DeviceFacts(SECOND, None, {"0": dims_of(0)}, [], "gpu", [Device(dims_of(0), "H100")])]
+    assert [*machine.processor.derive([UTILIZATION.point(START, 50.0, dims_of(0))], START)] == []
+    assert machine.processor.answer()["devices"] == []
 
 
 def test_a_job_has_one_family_with_its_partition_and_its_user_if_asked_for():
@@ -301,7 +310,7 @@ def test_a_container_name_from_outside_cannot_break_the_table():
     assert "\x1b" not in as_text(machine.processor.answer())
 
 
-def test_a_device_that_no_collector_names_is_said_and_logged_once(caplog):
+def test_a_device_that_no_collector_names_is_listed_and_logged_once(caplog):
     machine = Machine()
     odd = [Allocation(name, ADA, "kubelet") for name in ("gpu-0-mig-19-4", "gpu-vfio-1", "0", "gpu-vfio-1")]
     for _ in range(6):

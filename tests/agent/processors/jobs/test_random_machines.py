@@ -47,7 +47,7 @@ ticks = st.fixed_dictionaries({
 
 
 class Run:
-    """A processor with the times at which it was told something."""
+    """A processor, and the times of its readings."""
 
     def __init__(self):
         self.processor = JobsProcessor(JobsProcessor.Config(max_jobs=MOST_JOBS, dollars_per_hour=2.0))

@@ -133,7 +133,7 @@ def test_a_reading_that_is_older_than_the_last_one_counts_no_time_twice():
         (float("inf"), {"busy": 10.0}),
     ],
 )
-def test_a_share_that_is_none_ends_no_tick_and_makes_no_negative_time(active, states):
+def test_an_invalid_share_ends_no_tick_and_makes_no_negative_time(active, states):
     machine = Machine()
     for _ in range(3):
         odd = {"active": active, "idle": float("nan"), "energy": float("-inf"), "throttled": float("nan")}
