@@ -121,6 +121,20 @@ class ReadsByLevel(Protocol):
 
 
 @runtime_checkable
+class ReadsKernelFiles(Protocol):
+    """
+    A collector that cannot hang, since it reads only files of the kernel such as /proc/stat; all such share one thread.
+
+    No driver, file system, socket, child process, lock or sleep is in their way. If a call hangs or is slow all the
+    same, it keeps that thread, and the others move to another one. So it keeps nothing by thread, as
+    psutil.cpu_percent does, and changes nothing of its thread.
+    """
+
+    kernel_files_only: bool
+    """True while that is so; read before `open`, after each reading and after `follow`."""
+
+
+@runtime_checkable
 class YieldsOtherNames(Protocol):
     """A collector that yields metrics of other programs too, beside its own `metrics`."""
 

@@ -123,7 +123,7 @@ def _collector_line(sampler: Sampler, *, missing: bool, asked_for: bool) -> Chec
 
 def _processor_line(derivation: Derivation) -> CheckLine:
     kind, name = "processor", derivation.name
-    if not derivation.ok:
+    if derivation.ok is False:
         return _line(kind, name, "FAILED", derivation.trouble or "it was not called")
     try:
         with plugins.blamed(plugins.PROCESSORS, name, "describe fails"):

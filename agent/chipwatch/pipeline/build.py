@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import platform
-import queue
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final
 
 from chipwatch.collector import Collector
@@ -25,8 +25,9 @@ from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import CollectorReading
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
-from chipwatch.pipeline.sampler import RETRY, CollectorReading, Derivation, Sampler
+from chipwatch.pipeline.sampler import RETRY, Derivation, Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
 from chipwatch.processor import Processor
@@ -78,9 +79,9 @@ def build_sources(
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     least: Level = Level.BASIC,
-) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[CollectorReading]]:
+) -> tuple[list[Sampler], list[Derivation], SimpleQueue[CollectorReading]]:
     """Return what runs collectors and processors, and the queue of readings; `learn` gets the identity in them."""
-    level, readings = level_wanted(config, least), queue.SimpleQueue[CollectorReading]()
+    level, readings = level_wanted(config, least), SimpleQueue[CollectorReading]()
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
     for name, collector in collectors.items():

@@ -1,16 +1,15 @@
-"""Runs each collector and processor on a separate thread, since a call of a driver may hang."""
+"""Runs collectors and processors, whose calls may fail or hang, on other threads than the clock's."""
 
 from __future__ import annotations
 
 import logging
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar, cast
+from queue import SimpleQueue
+from typing import Final, TypeVar, cast
 
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Level
@@ -31,11 +30,13 @@ from chipwatch.extensions import (
     KeepsState,
     NeedsFacts,
     ReadsByLevel,
+    ReadsKernelFiles,
     names_of,
     state_of,
 )
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.pipeline.reading_thread import Batch, CollectorReading, ReadingThread
 from chipwatch.pipeline.validation import ForkGuard, Validation
 from chipwatch.processor import Processor
 
@@ -47,6 +48,8 @@ RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
 PATIENCE: Final = 2.0
 """Seconds that the clock waits for a processor, which computes on data in memory."""
+PROBATION: Final = 60
+"""Readings in time after which a collector returns to the thread that it has held up."""
 MOST_FACTS: Final = 10_000
 """Processes, activities and other facts, of each kind, that are taken from one reading."""
 
@@ -56,14 +59,6 @@ NUMBERS: Final = {
     DeviceActivity: ("active", "idle", "throttled", "energy", "slices"),
 }
 """Fields of facts that are numbers, or None where that is their default."""
-
-
-class CollectorReading(NamedTuple):
-    """The result of one call of `collect`."""
-
-    at: int
-    points: list[Datapoint]
-    facts: Sequence[object] = ()
 
 
 class PluginRunner:
@@ -86,6 +81,8 @@ class PluginRunner:
         self.seconds = 0.0
         """Seconds that the last call took."""
         self.failed = 0
+        self.unavailable: str | None = None
+        """Why there is nothing to read or to derive from, or None."""
 
     def _attempt(self, read: Callable[[list[Datapoint]], None]) -> list[Datapoint]:
         """Return the points that `read` adds to a list; log and count what it raises, and keep the points so far."""
@@ -131,12 +128,20 @@ class Derivation(PluginRunner):
         self._next: Callable[[], object] = lambda: None
         self._thread = BlockingCall(self._do_next, f"derive-{name}")
 
+    def is_wanted(self, *, with_facts: bool) -> bool:
+        """Return whether to call it: if it needs facts, from the first tick on in which a collector may have some."""
+        is_idle = self.needs_facts and self.ok is None and not with_facts
+        self.unavailable = "no collector has found a device" if is_idle else None
+        return not is_idle
+
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
         return self._ask(lambda: self._attempt(partial(self._derive, tick, at, facts))) or []
 
     def save(self) -> bytes | None:
-        """Return what the processor wants to keep; None also if it fails."""
+        """Return what the processor wants to keep; None also if it fails, or was not called."""
+        if self.unavailable:
+            return None
         processor = self.processor
         assert isinstance(processor, KeepsState)
         return self._ask(lambda: self._survive(partial(state_of, processor), "cannot save its state"))
@@ -187,9 +192,9 @@ class Sampler(PluginRunner):
     """
     Runs one collector: never twice at once, and from `open` to `close` on one daemon thread.
 
-    The thread is long-lived, because psutil keeps its baselines by thread. A collector whose reading does not return
-    is skipped and counted until it returns. A collector that finds nothing to read is closed, and its thread ends;
-    the next attempt opens it on a new thread.
+    A collector whose reading does not return is skipped and counted until it returns. A collector that finds nothing
+    to read is closed, and its thread ends. Collectors that read only the kernel's files share one thread: the one that
+    holds it up keeps it, and the others move. It returns after PROBATION readings in time.
     """
 
     def __init__(
@@ -197,7 +202,7 @@ class Sampler(PluginRunner):
         name: str,
         collector: Collector,
         level: Level,
-        readings: queue.SimpleQueue[CollectorReading],
+        readings: SimpleQueue[CollectorReading],
         *,
         retry: float = RETRY,
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
@@ -217,51 +222,71 @@ class Sampler(PluginRunner):
         self._retry, self._retry_at = retry, -math.inf
         self.absence_level = logging.DEBUG
         """Log level of the message that nothing can be read."""
-        self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._busy = self._open = self._is_parked = self._is_hung = False
+        self.thread = ReadingThread(f"collect-{name}", readings)
+        """The thread of the collector, which may be shared."""
+        self.batch: Batch | None = None
+        """The last batch that the collector is in."""
+        self.is_busy = False
+        """True from the request of a reading until its end."""
+        self.is_open = self._is_hung = False
+        self._has_facts = isinstance(collector, HasProcesses | HasActivity | HasFacts) and not isinstance(
+            collector, Follows
+        )
+        self._marked = collector if isinstance(collector, ReadsKernelFiles) else None
+        self._reads_files = False
+        self._alone, self._in_time = 0, math.inf
+        self._ask_marker()
         self._learn = learn
         self._learned: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
         """The end of the collector's input, once it has ended for good."""
         self.found: str | None = None
         """The collector's description of its devices, after the first reading."""
-        self.unavailable: str | None = None
-        """Why there is nothing to read, or None."""
         self.is_counted = False
         """True if the driver counted that; see Unavailable."""
         self.partial = self.skipped = 0
         self.needs_facts = False
         """True if a processor needs the facts of the collector, too."""
         self._facts: list[object] = []
-        self._thread = threading.Thread()
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._is_parked = False
-        self._thread = threading.Thread(target=self._run, name=f"collect-{self.name}", daemon=True)
-        self._thread.start()
+    @property
+    def shares_thread(self) -> bool:
+        """True if the next reading may come on the thread that collectors share."""
+        return self._reads_files and not self._alone
 
-    def request(self, at: int) -> bool:
-        """Request a reading stamped `at`; return whether one will come. Called by the clock's thread."""
+    @property
+    def may_have_facts(self) -> bool:
+        """True if the collector may know of devices or other facts by itself in this tick."""
+        return self._has_facts and (self.is_busy or self.is_open or time.monotonic() >= self._retry_at)
+
+    def begin(self) -> bool:
+        """Return whether a reading is to be requested; called by the clock's thread."""
         if self.ended:
             return False
-        if self._busy:
+        if self.is_busy:
             self.skipped += 1
             self._is_hung, self.ok = True, False
             self._logger.log(logging.WARNING, "busy", "the last reading has not returned; skipped until it does")
             return False
-        if not self._open and time.monotonic() < self._retry_at:
+        if not self.is_open and time.monotonic() < self._retry_at:
             return False
-        self._busy, self._is_hung = True, False
-        self._due.put(at)
-        if self._is_parked:
-            self.start()
+        self.is_busy, self._is_hung = True, False
         return True
+
+    def request(self, at: int) -> bool:
+        """Request a reading stamped `at` on a separate thread; return whether one will come."""
+        if is_due := self.begin():
+            self.thread.read([self], at)
+        return is_due
 
     @property
     def is_reading(self) -> bool:
         """True while a reading is in progress that was in time so far."""
-        return self._busy and not self._is_hung
+        return self.is_busy and not self._is_hung
+
+    def separate(self, in_time: float) -> None:
+        """Keep away from the shared thread until PROBATION readings took less than `in_time` seconds each."""
+        self._alone, self._in_time = PROBATION, in_time
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         """Pass the pids on devices to a collector that reads processes; called by the clock's thread."""
@@ -269,36 +294,35 @@ class Sampler(PluginRunner):
             self._survive(partial(collector.follow, pids), "cannot follow processes")
         if isinstance(collector, FollowsIdle):
             self._survive(partial(collector.follow_idle, idle), "cannot follow processes")
+        self._ask_marker()
 
-    def stop(self) -> None:
-        """End the thread after the reading in progress."""
-        self._due.put(None)
+    def read(self, at: int) -> CollectorReading:
+        """Read once; called by the thread."""
+        points = self._attempt(partial(self._read, at))
+        if self.unavailable is not None and not self.is_open:
+            self.close()
+        if self._alone:
+            self._alone = self._alone - 1 if self.seconds < self._in_time else PROBATION
+        self._ask_marker()
+        return CollectorReading(at, points, self._facts)
 
-    def join(self, timeout: float) -> None:
-        """Wait until the thread has closed the collector, at most `timeout` seconds."""
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+    def close(self) -> None:
+        """Close the collector; called by the thread."""
+        self.is_open = False
+        self._survive(self.collector.close, "failed to close")
 
-    def _run(self) -> None:
-        while (at := self._due.get()) is not None:
-            points = self._attempt(partial(self._read, at))
-            if is_parked := self.unavailable is not None and not self._open:
-                self._close()
-                self._is_parked = True
-            self._busy = False  # if this thread ends now, another one may use the collector from here on
-            self._readings.put(CollectorReading(at, points, self._facts))
-            if is_parked:
-                return
-        self._close()
+    def _ask_marker(self) -> None:
+        if marked := self._marked:
+            self._reads_files = self._survive(lambda: marked.kernel_files_only, "cannot tell what it reads") is True
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
         """Read once into `points`; raise only what is a bug of the collector, or an OSError."""
         self._facts = []
         try:
-            if not self._open:
+            if not self.is_open:
                 self._retry_at = time.monotonic() + self._retry
                 self.collector.open()
-                self._open, self.unavailable = True, None
+                self.is_open, self.unavailable = True, None
                 self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
@@ -310,16 +334,16 @@ class Sampler(PluginRunner):
             self._partly(end.problems)
             self.ok, self.ended = True, end
         except Unavailable as reason:
-            self._open, self.unavailable, self.ok = False, str(reason), None
+            self.is_open, self.unavailable, self.ok = False, str(reason), None
             self.is_counted = reason.is_counted
             text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
             self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
-        if self._open and self.needs_facts:
+        if self.is_open and self.needs_facts:
             self._facts = self._survive(self._ask_facts, "cannot tell its facts") or []
-        if self._open and (words := self._identify()) != self._learned:
+        if self.is_open and (words := self._identify()) != self._learned:
             self._learned = words
             self._learn(words)
 
@@ -340,10 +364,6 @@ class Sampler(PluginRunner):
         self.trouble = "; ".join(problems) or None
         for problem in problems:
             self._logger.log(logging.WARNING, problem, problem)
-
-    def _close(self) -> None:
-        self._open = False
-        self._survive(self.collector.close, "failed to close")
 
 
 def _checked(facts: Iterable[F], kind: type[F]) -> list[F]:

@@ -67,7 +67,6 @@ class Bench:
         self.readings: queue.SimpleQueue = queue.SimpleQueue()
         self.collector = collector
         self.sampler = Sampler("x", collector, level, self.readings, **options)
-        self.sampler.start()
 
     def read(self, at=7):
         """Ask for a reading and wait for it; None where none will come."""
@@ -77,8 +76,8 @@ class Bench:
         return [(p.metric.name, p.value) for p in reading.points]
 
     def end(self):
-        self.sampler.stop()
-        self.sampler.join(LONG)
+        self.sampler.thread.close([self.sampler])
+        self.sampler.thread.join(LONG)
 
 
 @pytest.fixture
@@ -232,12 +231,11 @@ def test_what_is_not_there_is_said_once_and_asked_for_only_after_a_while(bench, 
 
 def test_a_collector_with_nothing_to_read_has_no_thread_until_it_is_tried_again(bench, until):
     b = bench(1, opening=[Unavailable("not yet")], retry=0)
-    first = b.sampler._thread
     assert b.read() == []
-    until(lambda: not first.is_alive())
+    until(lambda: b.sampler.thread.join(LONG))
     assert b.read() == [("x.load", 1)]
-    assert b.sampler._thread is not first
-    assert b.sampler._thread.is_alive()
+    assert not b.sampler.thread.join(0)
+    assert len({*b.collector.threads}) == 2
     assert b.collector.calls == ["open", "close", "open", "collect"]
 
 
@@ -291,7 +289,7 @@ def test_a_bug_in_closing_is_told_and_the_thread_ends(bench, caplog):
     b.read()
     b.collector.close = lambda: 1 / 0
     b.end()
-    assert not b.sampler._thread.is_alive()
+    assert b.sampler.thread.join(0)
     assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == ["collector x: failed to close: division by zero"]
 
 
@@ -305,9 +303,8 @@ def test_joining_a_hung_collector_gives_up_in_time(bench, gate, until):
     b = bench(gate)
     b.sampler.request(7)
     until(lambda: "collect" in b.collector.calls)
-    b.sampler.stop()
-    b.sampler.join(0.01)
-    assert b.sampler._thread.is_alive()
+    b.sampler.thread.close([b.sampler])
+    assert not b.sampler.thread.join(0.01)
 
 
 def test_an_input_that_has_ended_is_not_asked_again_and_its_last_points_stand(bench):
@@ -418,7 +415,7 @@ def test_whatever_closing_raises_is_told_and_the_thread_ends(bench, caplog):
     b.read()
     b.collector.close = close
     b.end()
-    assert not b.sampler._thread.is_alive()
+    assert b.sampler.thread.join(0)
     assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == [
         "collector x: failed to close: its __str__ raises"
     ]

@@ -57,7 +57,6 @@ class Parts:
     def sampler(self, name, collector, readings=1):
         made = Sampler(name, collector, Level.ALL, self.readings)
         self.samplers.append(made)
-        made.start()
         for _ in range(readings):
             made.request(7)
             self.readings.get(timeout=LONG)
@@ -84,8 +83,8 @@ class Parts:
     def close(self):
         self.own.close()
         for sampler in self.samplers:
-            sampler.stop()
-            sampler.join(LONG)
+            sampler.thread.close([sampler])
+            sampler.thread.join(LONG)
         for route in self.routes:
             route.worker.stop()
             route.worker.join(LONG)

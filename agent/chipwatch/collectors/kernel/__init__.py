@@ -46,6 +46,7 @@ class KernelCollector(Collector):
     """
 
     metrics = (EVENTS, LOST)
+    kernel_files_only = True
     state: Path | None = None
 
     @dataclass(frozen=True, slots=True)
