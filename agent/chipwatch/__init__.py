@@ -52,9 +52,11 @@ if TYPE_CHECKING:
         IsSized,
         KeepsFiles,
         KeepsState,
+        NeedsDevices,
         NeedsFacts,
         Prepares,
         ReadsByLevel,
+        ReadsKernelFiles,
         Refuses,
         YieldsOtherNames,
     )
@@ -71,10 +73,10 @@ __all__ = [
     "Dimensions", "DrawsBoards", "Follows", "FollowsIdle", "GroupUse", "HasActivity", "HasConsole", "HasDestination",
     "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses", "HasVerdictMetrics", "InputEnded",
     "IsScraped", "IsSized", "JobFacts", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits", "Load",
-    "MeasuresBytes", "Metric", "NeedsFacts", "Owner", "PartlyCollected", "Prepares", "ProcessUse", "Processor",
-    "Quota", "ReadsByLevel", "Refused", "Refuses", "Rejected", "Retryable", "Scope", "SentMetric", "Sink",
-    "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable", "YieldsOtherNames", "check_collector", "check_sink",
-    "counter", "gauge",
+    "MeasuresBytes", "Metric", "NeedsDevices", "NeedsFacts", "Owner", "PartlyCollected", "Prepares", "ProcessUse",
+    "Processor", "Quota", "ReadsByLevel", "ReadsKernelFiles", "Refused", "Refuses", "Rejected", "Retryable", "Scope",
+    "SentMetric", "Sink", "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable", "YieldsOtherNames",
+    "check_collector", "check_sink", "counter", "gauge",
 ]  # fmt: skip
 MODULES: Final = (
     "datapoint", "errors", "collector", "processor", "sink", "extensions", "owner", "host.counters",

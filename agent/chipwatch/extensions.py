@@ -220,6 +220,14 @@ class NeedsFacts(Protocol):
 
 
 @runtime_checkable
+class NeedsDevices(Protocol):
+    """A processor that has nothing to derive where no collector finds a device."""
+
+    needs_devices: bool
+    """True: it is not called until one has found a device."""
+
+
+@runtime_checkable
 class Answers(Protocol):
     """A processor that a command shows while the agent runs."""
 

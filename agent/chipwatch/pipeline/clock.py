@@ -101,7 +101,7 @@ class Pipeline:
         points: list[Datapoint] = []
         facts: list[object] = []
         first, followers = self._first, self._followers
-        if followers and not any(sampler.may_have_facts for sampler in first):  # so all can be read at once
+        if followers and not any(sampler.may_find_devices for sampler in first):  # so all can be read at once
             for sampler in followers:
                 sampler.follow((), ())
             first, followers = [*first, *followers], []
@@ -115,9 +115,9 @@ class Pipeline:
             late = max(deadline, time.monotonic() + self._grace)
             self._wait(self._request(followers, at), late, points, facts)
         tick: tuple[Datapoint, ...] = ()
-        with_facts = any(sampler.may_have_facts for sampler in self._first)
+        with_devices = any(sampler.has_devices for sampler in self._first)
         for derivation in self.derivations:
-            if not derivation.is_wanted(with_facts=with_facts):
+            if not derivation.is_wanted(with_devices=with_devices):
                 continue
             if len(tick) < len(points):
                 tick = tuple(points)
@@ -229,6 +229,7 @@ class Pipeline:
 
     def close(self, deadline: float = DEADLINE) -> None:
         """End the windows, let sinks deliver until `deadline` seconds after the stop, keep the rest in the spools."""
+        self._free_shared()
         shared, groups = self._shared, dict[ReadingThread, list[Sampler]]()
         for sampler in self.samplers:
             groups.setdefault(sampler.thread, []).append(sampler)

@@ -97,6 +97,8 @@ class ReadingThread:
             self._thread.name = f"collect-{busy.name}"  # logged if it hangs at the stop
             for sampler in mine:
                 sampler.thread = self if sampler is busy else other
+            if None in tasks:
+                self.put([None])
         if tasks:
             (other if busy else self).put(tasks)
         return busy

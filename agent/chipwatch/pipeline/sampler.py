@@ -28,6 +28,7 @@ from chipwatch.extensions import (
     HasProcesses,
     HasVerdictMetrics,
     KeepsState,
+    NeedsDevices,
     NeedsFacts,
     ReadsByLevel,
     ReadsKernelFiles,
@@ -125,12 +126,13 @@ class Derivation(PluginRunner):
         super().__init__("processor", name, level)
         self.processor = processor
         self.needs_facts = isinstance(processor, NeedsFacts)
+        self._needs_devices = isinstance(processor, NeedsDevices) and processor.needs_devices is True
         self._next: Callable[[], object] = lambda: None
         self._thread = BlockingCall(self._do_next, f"derive-{name}")
 
-    def is_wanted(self, *, with_facts: bool) -> bool:
-        """Return whether to call it: if it needs facts, from the first tick on in which a collector may have some."""
-        is_idle = self.needs_facts and self.ok is None and not with_facts
+    def is_wanted(self, *, with_devices: bool) -> bool:
+        """Return whether to call it; if it needs devices, not until there may be some."""
+        is_idle = self._needs_devices and self.ok is None and not with_devices
         self.unavailable = "no collector has found a device" if is_idle else None
         return not is_idle
 
@@ -215,7 +217,7 @@ class Sampler(PluginRunner):
         super().__init__(
             "collector", name, level, collector.always if isinstance(collector, HasVerdictMetrics) else frozenset()
         )
-        self.collector, self._readings = collector, readings
+        self.collector = collector
         if isinstance(collector, ReadsByLevel):
             collector.level = level
         self._identify = collector.identity if isinstance(collector, HasIdentity) else dict
@@ -229,11 +231,10 @@ class Sampler(PluginRunner):
         self.is_busy = False
         """True from the request of a reading until its end."""
         self.is_open = self._is_hung = False
-        self._has_facts = isinstance(collector, HasProcesses | HasActivity | HasFacts) and not isinstance(
+        self._knows_devices = isinstance(collector, HasProcesses | HasActivity | HasFacts) and not isinstance(
             collector, Follows
         )
-        self._marked = collector if isinstance(collector, ReadsKernelFiles) else None
-        self._reads_files = False
+        self._is_marked = self._reads_files = True
         self._alone, self._in_time = 0, math.inf
         self._ask_marker()
         self._learn = learn
@@ -255,9 +256,14 @@ class Sampler(PluginRunner):
         return self._reads_files and not self._alone
 
     @property
-    def may_have_facts(self) -> bool:
-        """True if the collector may know of devices or other facts by itself in this tick."""
-        return self._has_facts and (self.is_busy or self.is_open or time.monotonic() >= self._retry_at)
+    def has_devices(self) -> bool:
+        """True if the collector knows of devices or other facts, or is still reading."""
+        return self._knows_devices and (self.is_busy or self.is_open)
+
+    @property
+    def may_find_devices(self) -> bool:
+        """True if it has some, or may find some in this tick."""
+        return self.has_devices or (self._knows_devices and time.monotonic() >= self._retry_at)
 
     def begin(self) -> bool:
         """Return whether a reading is to be requested; called by the clock's thread."""
@@ -272,12 +278,6 @@ class Sampler(PluginRunner):
             return False
         self.is_busy, self._is_hung = True, False
         return True
-
-    def request(self, at: int) -> bool:
-        """Request a reading stamped `at` on a separate thread; return whether one will come."""
-        if is_due := self.begin():
-            self.thread.read([self], at)
-        return is_due
 
     @property
     def is_reading(self) -> bool:
@@ -312,8 +312,13 @@ class Sampler(PluginRunner):
         self._survive(self.collector.close, "failed to close")
 
     def _ask_marker(self) -> None:
-        if marked := self._marked:
-            self._reads_files = self._survive(lambda: marked.kernel_files_only, "cannot tell what it reads") is True
+        if self._is_marked:
+            self._reads_files = bool(self._survive(self._marker, "cannot tell what it reads"))
+
+    def _marker(self) -> bool:
+        collector = self.collector
+        self._is_marked = isinstance(collector, ReadsKernelFiles)
+        return isinstance(collector, ReadsKernelFiles) and collector.kernel_files_only is True
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
         """Read once into `points`; raise only what is a bug of the collector, or an OSError."""

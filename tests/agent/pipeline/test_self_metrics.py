@@ -58,7 +58,8 @@ class Parts:
         made = Sampler(name, collector, Level.ALL, self.readings)
         self.samplers.append(made)
         for _ in range(readings):
-            made.request(7)
+            made.begin()
+            made.thread.read([made], 7)
             self.readings.get(timeout=LONG)
         return made
 
