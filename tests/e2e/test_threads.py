@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.conftest import no_nvidia
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Level
@@ -231,10 +231,12 @@ class Sampler(PluginRunner):
         self.is_busy = False
         """True from the request of a reading until its end."""
         self.is_open = self._is_hung = False
-        self._knows_devices = isinstance(collector, HasProcesses | HasActivity | HasFacts) and not isinstance(
-            collector, Follows
-        )
-        self._is_marked = self._reads_files = True
+        self._follow = collector.follow if isinstance(collector, Follows) else None
+        self._follow_idle = collector.follow_idle if isinstance(collector, FollowsIdle) else None
+        self._has_facts = isinstance(collector, HasProcesses | HasActivity | HasFacts)
+        is_marked = self._survive(lambda: isinstance(collector, ReadsKernelFiles), "cannot tell what it reads")
+        self._marked: Any = collector if is_marked else None
+        self._reads_files = False
         self._alone, self._in_time = 0, math.inf
         self._ask_marker()
         self._learn = learn
@@ -258,12 +260,12 @@ class Sampler(PluginRunner):
     @property
     def has_devices(self) -> bool:
         """True if the collector knows of devices or other facts, or is still reading."""
-        return self._knows_devices and (self.is_busy or self.is_open)
+        return self._has_facts and not self._follow and (self.is_busy or self.is_open)
 
     @property
     def may_find_devices(self) -> bool:
         """True if it has some, or may find some in this tick."""
-        return self.has_devices or (self._knows_devices and time.monotonic() >= self._retry_at)
+        return self.has_devices or (self._has_facts and not self._follow and time.monotonic() >= self._retry_at)
 
     def begin(self) -> bool:
         """Return whether a reading is to be requested; called by the clock's thread."""
@@ -290,10 +292,10 @@ class Sampler(PluginRunner):
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         """Pass the pids on devices to a collector that reads processes; called by the clock's thread."""
-        if isinstance(collector := self.collector, Follows):
-            self._survive(partial(collector.follow, pids), "cannot follow processes")
-        if isinstance(collector, FollowsIdle):
-            self._survive(partial(collector.follow_idle, idle), "cannot follow processes")
+        if self._follow:
+            self._survive(partial(self._follow, pids), "cannot follow processes")
+        if self._follow_idle:
+            self._survive(partial(self._follow_idle, idle), "cannot follow processes")
         self._ask_marker()
 
     def read(self, at: int) -> CollectorReading:
@@ -312,13 +314,8 @@ class Sampler(PluginRunner):
         self._survive(self.collector.close, "failed to close")
 
     def _ask_marker(self) -> None:
-        if self._is_marked:
-            self._reads_files = bool(self._survive(self._marker, "cannot tell what it reads"))
-
-    def _marker(self) -> bool:
-        collector = self.collector
-        self._is_marked = isinstance(collector, ReadsKernelFiles)
-        return isinstance(collector, ReadsKernelFiles) and collector.kernel_files_only is True
+        if (marked := self._marked) is not None:
+            self._reads_files = self._survive(lambda: marked.kernel_files_only, "cannot tell what it reads") is True
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
         """Read once into `points`; raise only what is a bug of the collector, or an OSError."""
@@ -346,7 +343,7 @@ class Sampler(PluginRunner):
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
-        if self.is_open and self.needs_facts:
+        if self.is_open and self.needs_facts and self._has_facts:
             self._facts = self._survive(self._ask_facts, "cannot tell its facts") or []
         if self.is_open and (words := self._identify()) != self._learned:
             self._learned = words
