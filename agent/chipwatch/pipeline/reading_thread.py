@@ -114,10 +114,11 @@ class ReadingThread:
         with self._lock:
             for task in tasks:
                 self._tasks.put(task)
-            if not self._is_running:
+            if not self._is_running and not self._tasks.empty():
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-                self._is_running = True
+                with suppress(RuntimeError):  # the limit of threads is reached: tried again in the next tick
+                    self._thread.start()
+                    self._is_running = True
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:

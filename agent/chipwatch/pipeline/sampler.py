@@ -272,6 +272,7 @@ class Sampler(PluginRunner):
         if self.ended:
             return False
         if self.is_busy:
+            self.thread.put([])
             self.skipped += 1
             self._is_hung, self.ok = True, False
             self._logger.log(logging.WARNING, "busy", "the last reading has not returned; skipped until it does")

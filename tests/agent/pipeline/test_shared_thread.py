@@ -387,6 +387,30 @@ def test_the_share_of_the_cpu_is_right_also_where_the_collector_moves(build, gat
     assert shares == [75.0] * 2  # of the second tick, in which it moved, and the third
 
 
+@pytest.mark.parametrize("when", ["start", "hang"])
+def test_where_no_thread_can_be_started_it_is_tried_again_in_the_next_tick(build, gate, monkeypatch, until, when):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    several = Files("a", hang(gate, 2)), Files("b"), Files("c", marked=False)
+    pipeline = build(*several)
+    if when == "hang":
+        assert read(pipeline, 1)[0] == {"a": 1, "b": 1, "c": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for at in (2, 3):
+            assert read(pipeline, at)[0] == ({"c": at} if when == "hang" else {})
+    seen, ticks = [], iter(range(4, 10**6))
+
+    def has_come():
+        seen.extend((p.at, p.value) for p in pipeline.gather(next(ticks)) if p.dims["of"] == "b")
+        return len(seen) >= 3
+
+    until(has_come)
+    assert seen[0] == (2, 1 if when == "start" else 2)  # what was requested then, late
+    assert [value for _, value in seen] == [seen[0][1] + n for n in range(len(seen))]
+
+
 class Follower(Files):
     """Takes the pids that others list."""
 
