@@ -54,9 +54,9 @@ if TYPE_CHECKING:
         KeepsState,
         NeedsDevices,
         NeedsFacts,
+        NeverWaits,
         Prepares,
         ReadsByLevel,
-        ReadsKernelFiles,
         Refuses,
         YieldsOtherNames,
     )
@@ -72,11 +72,11 @@ __all__ = [
     "Collector", "Cost", "Counters", "Datapoint", "Device", "DeviceActivity", "DeviceFacts", "DeviceProcess",
     "Dimensions", "DrawsBoards", "Follows", "FollowsIdle", "GroupUse", "HasActivity", "HasConsole", "HasDestination",
     "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses", "HasVerdictMetrics", "InputEnded",
-    "IsScraped", "IsSized", "JobFacts", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits", "Load",
-    "MeasuresBytes", "Metric", "NeedsDevices", "NeedsFacts", "Owner", "PartlyCollected", "Prepares", "ProcessUse",
-    "Processor", "Quota", "ReadsByLevel", "ReadsKernelFiles", "Refused", "Refuses", "Rejected", "Retryable", "Scope",
-    "SentMetric", "Sink", "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable", "YieldsOtherNames",
-    "check_collector", "check_sink", "counter", "gauge",
+    "IsScraped", "IsSized", "JobFacts", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits", "Load", "MeasuresBytes",
+    "Metric", "NeedsDevices", "NeedsFacts", "NeverWaits", "Owner", "PartlyCollected", "Prepares", "ProcessUse",
+    "Processor", "Quota", "ReadsByLevel", "Refused", "Refuses", "Rejected", "Retryable", "Scope", "SentMetric", "Sink",
+    "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable", "YieldsOtherNames", "check_collector", "check_sink",
+    "counter", "gauge",
 ]  # fmt: skip
 MODULES: Final = (
     "datapoint", "errors", "collector", "processor", "sink", "extensions", "owner", "host.counters",

@@ -121,16 +121,15 @@ class ReadsByLevel(Protocol):
 
 
 @runtime_checkable
-class ReadsKernelFiles(Protocol):
+class NeverWaits(Protocol):
     """
-    A collector that cannot hang, since it reads only files of the kernel such as /proc/stat; all such share one thread.
+    A collector of files that the kernel answers from its memory, such as /proc/stat; all of these share one thread.
 
-    No driver, file system, socket, child process, lock or sleep is in their way. If a call hangs or is slow all the
-    same, it keeps that thread, and the others move to another one. So it keeps nothing by thread, as
-    psutil.cpu_percent does, and changes nothing of its thread.
+    No driver, file system, process, socket, lock or sleep can hold it up. If one does all the same, the others move to
+    another thread. So such a collector keeps nothing by thread, as psutil.cpu_percent does.
     """
 
-    kernel_files_only: bool
+    never_waits: bool
     """True while that is so; read before `open`, after each reading and after `follow`."""
 
 

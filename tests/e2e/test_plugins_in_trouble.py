@@ -145,7 +145,7 @@ from chipwatch.datapoint import gauge
 
 class Stub(Collector):
     metrics = (gauge("stub.files", "1", "A value."),)
-    kernel_files_only = True
+    never_waits = True
     readings = 0
 
     @dataclass(frozen=True)

@@ -183,7 +183,7 @@ class DiskCollector(Collector):
     A file system that hangs loses its own points and delays one reading by TIMEOUT.
     """
 
-    kernel_files_only = False
+    never_waits = False
     """True while no path is on a file system that may hang."""
 
     @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class DiskCollector(Collector):
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         problems = []
-        self.kernel_files_only = True
+        self.never_waits = True
         for path in self._paths:
             space = self._space_of(path)
             if isinstance(space, _Space):
@@ -275,7 +275,7 @@ class DiskCollector(Collector):
         try:
             if not may_hang(path.target, mount):
                 return path.call()
-            self.kernel_files_only = False
+            self.never_waits = False
             return path.blocking_call.ask(TIMEOUT)
         except TimeoutError:
             return f"statvfs of {path.name} does not return" + (f" ({mount.type} {mount.source})" if mount else "")

@@ -75,7 +75,7 @@ class PressureCollector(Collector):
         proc: Path = Path("/proc")
 
     metrics = (CPU, MEMORY, IO)
-    kernel_files_only = True
+    never_waits = True
     level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:

@@ -13,7 +13,7 @@ from chipwatch.datapoint import Datapoint
 from chipwatch.errors import text_of
 from chipwatch.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.reading_thread import Batch, CollectorReading, ReadingThread
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
 from chipwatch.pipeline.sampler import Derivation, Sampler
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ class Pipeline:
         """Called with the datapoints of each tick and its time (ns), on the clock's thread."""
 
     def start(self) -> None:
-        """Start the threads of the sinks; the first tick starts the ones that read."""
+        """Start the threads; raise RuntimeError if that is not possible."""
+        for thread in [self._shared, *(sampler.thread for sampler in self.samplers if not sampler.shares_thread)]:
+            thread.start()
         for route in self.routes:
             route.worker.start()
 
@@ -128,9 +130,9 @@ class Pipeline:
             self._survive("listener", listener, points, at)
         return points
 
-    def _request(self, samplers: Sequence[Sampler], at: int) -> set[Batch]:
+    def _request(self, samplers: Sequence[Sampler], at: int) -> set[ReadingBatch]:
         """Request a reading of each; return what to wait for, in the last tick also readings that go on."""
-        batches: set[Batch] = set()
+        batches: set[ReadingBatch] = set()
         together: list[Sampler] = []
         for sampler in samplers:
             if self.is_ending and sampler.is_reading and sampler.batch:
@@ -149,7 +151,7 @@ class Pipeline:
             batches.add(self._shared.read(together, at, is_shared=True))
         return batches
 
-    def _wait(self, batches: set[Batch], deadline: float, points: list[Datapoint], facts: list[object]) -> None:
+    def _wait(self, batches: set[ReadingBatch], deadline: float, points: list[Datapoint], facts: list[object]) -> None:
         """Take readings until all `batches` have come, the deadline is over, or the agent stops."""
         while batches or not self._readings.empty():
             is_cut = self._stop.is_set() and not self.is_ending

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -10,12 +11,15 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from chipwatch.datapoint import Datapoint
+from chipwatch.logs.throttled import ThrottledLogger
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.sampler import Sampler
 
+log = logging.getLogger(__name__)
 
-class Batch:
+
+class ReadingBatch:
     """The readings of one thread in a tick, until they are handed over together."""
 
     def __init__(self, at: int, *, is_shared: bool) -> None:
@@ -34,14 +38,14 @@ class CollectorReading(NamedTuple):
     at: int
     points: list[Datapoint]
     facts: Sequence[object] = ()
-    batch: Batch | None = None
+    batch: ReadingBatch | None = None
 
 
 class _Task(NamedTuple):
     """A collector to read for a batch; without a batch to close; without a collector, a batch to hand over."""
 
     sampler: Sampler | None
-    batch: Batch | None
+    batch: ReadingBatch | None
 
 
 class ReadingThread:
@@ -54,14 +58,15 @@ class ReadingThread:
     def __init__(self, name: str, readings: SimpleQueue[CollectorReading]) -> None:
         """Put the readings on `readings`."""
         self._name, self._readings = name, readings
+        self._logger = ThrottledLogger(log, f"thread {name}")
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._is_running = False
         self._thread = threading.Thread()
 
-    def read(self, samplers: Sequence[Sampler], at: int, *, is_shared: bool = False) -> Batch:
+    def read(self, samplers: Sequence[Sampler], at: int, *, is_shared: bool = False) -> ReadingBatch:
         """Begin readings stamped `at`."""
-        batch = Batch(at, is_shared=is_shared)
+        batch = ReadingBatch(at, is_shared=is_shared)
         for sampler in samplers:
             sampler.thread, sampler.batch = self, batch
         self.put([*(_Task(sampler, batch) for sampler in samplers), _Task(None, batch)])
@@ -110,15 +115,26 @@ class ReadingThread:
         return not self._thread.is_alive()
 
     def put(self, tasks: Sequence[_Task | None]) -> None:
-        """Add tasks, and start the thread unless it runs."""
+        """Add tasks; start the thread unless it runs, and if that fails, try again with the next call."""
         with self._lock:
             for task in tasks:
                 self._tasks.put(task)
-            if not self._is_running and not self._tasks.empty():
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                with suppress(RuntimeError):  # the limit of threads is reached: tried again in the next tick
-                    self._thread.start()
-                    self._is_running = True
+            if not self._tasks.empty():
+                try:
+                    self._start()
+                except RuntimeError as problem:
+                    self._logger.log(logging.ERROR, "start", f"{problem}; tried again in the next tick")
+
+    def start(self) -> None:
+        """Start the thread before its first task; raise RuntimeError if that is not possible."""
+        with self._lock:
+            self._start()
+
+    def _start(self) -> None:
+        if not self._is_running:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+            self._is_running = True
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
@@ -128,7 +144,7 @@ class ReadingThread:
                         self._is_running = False
                         return
 
-    def _has_closed(self, sampler: Sampler | None, batch: Batch | None) -> bool:
+    def _has_closed(self, sampler: Sampler | None, batch: ReadingBatch | None) -> bool:
         """Do a task; return whether all that was handed over is of closed collectors."""
         if batch is None:
             assert sampler is not None

@@ -30,14 +30,14 @@ from chipwatch.extensions import (
     KeepsState,
     NeedsDevices,
     NeedsFacts,
+    NeverWaits,
     ReadsByLevel,
-    ReadsKernelFiles,
     names_of,
     state_of,
 )
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.reading_thread import Batch, CollectorReading, ReadingThread
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
 from chipwatch.pipeline.validation import ForkGuard, Validation
 from chipwatch.processor import Processor
 
@@ -226,7 +226,7 @@ class Sampler(PluginRunner):
         """Log level of the message that nothing can be read."""
         self.thread = ReadingThread(f"collect-{name}", readings)
         """The thread of the collector, which may be shared."""
-        self.batch: Batch | None = None
+        self.batch: ReadingBatch | None = None
         """The last batch that the collector is in."""
         self.is_busy = False
         """True from the request of a reading until its end."""
@@ -234,9 +234,9 @@ class Sampler(PluginRunner):
         self._follow = collector.follow if isinstance(collector, Follows) else None
         self._follow_idle = collector.follow_idle if isinstance(collector, FollowsIdle) else None
         self._has_facts = isinstance(collector, HasProcesses | HasActivity | HasFacts)
-        is_marked = self._survive(lambda: isinstance(collector, ReadsKernelFiles), "cannot tell what it reads")
+        is_marked = self._survive(lambda: isinstance(collector, NeverWaits), "cannot tell whether it waits")
         self._marked: Any = collector if is_marked else None
-        self._reads_files = False
+        self._never_waits = False
         self._alone, self._in_time = 0, math.inf
         self._ask_marker()
         self._learn = learn
@@ -255,7 +255,7 @@ class Sampler(PluginRunner):
     @property
     def shares_thread(self) -> bool:
         """True if the next reading may come on the thread that collectors share."""
-        return self._reads_files and not self._alone
+        return self._never_waits and not self._alone
 
     @property
     def has_devices(self) -> bool:
@@ -272,7 +272,7 @@ class Sampler(PluginRunner):
         if self.ended:
             return False
         if self.is_busy:
-            self.thread.put([])
+            self.thread.put([])  # starts it if that was not possible before
             self.skipped += 1
             self._is_hung, self.ok = True, False
             self._logger.log(logging.WARNING, "busy", "the last reading has not returned; skipped until it does")
@@ -316,7 +316,7 @@ class Sampler(PluginRunner):
 
     def _ask_marker(self) -> None:
         if (marked := self._marked) is not None:
-            self._reads_files = self._survive(lambda: marked.kernel_files_only, "cannot tell what it reads") is True
+            self._never_waits = self._survive(lambda: marked.never_waits, "cannot tell whether it waits") is True
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
         """Read once into `points`; raise only what is a bug of the collector, or an OSError."""

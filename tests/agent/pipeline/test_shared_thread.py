@@ -36,7 +36,7 @@ class Files(Collector):
     metrics = (NUMBER,)
 
     def __init__(self, name, do=lambda number: None, *, marked=True, absent=0):
-        self.name, self.do, self.kernel_files_only, self.absent = name, do, marked, absent
+        self.name, self.do, self.never_waits, self.absent = name, do, marked, absent
         self.dims, self.readings = Dimensions(of=name), 0
         self.threads: list[threading.Thread] = []
         self.closed_on: list[threading.Thread] = []
@@ -345,7 +345,7 @@ def test_a_marker_that_changes_moves_the_collector_and_no_thread_is_left(build, 
     pipeline = build(changing, other)
     for at, marked in enumerate((True, True, False, True, True), 1):
         assert read(pipeline, at)[0].keys() == {"changing", "other"}
-        changing.kernel_files_only = marked
+        changing.never_waits = marked
         pipeline.samplers[0]._ask_marker()
     own, shared = "collect-changing", SHARED
     assert [thread.name for thread in changing.threads] == [own, shared, shared, own, shared]
@@ -356,7 +356,7 @@ def test_a_marker_that_changes_moves_the_collector_and_no_thread_is_left(build, 
 @pytest.mark.parametrize("marker", [1, "yes", None, property(lambda self: 1 / 0)])
 def test_a_marker_that_is_not_true_means_a_separate_thread(build, marker):
     class Odd(Files):
-        kernel_files_only = marker
+        never_waits = marker
 
         def __init__(self):
             self.name, self.do, self.absent, self.readings, self.threads = "odd", lambda _: None, 0, 0, []

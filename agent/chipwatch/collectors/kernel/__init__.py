@@ -46,7 +46,7 @@ class KernelCollector(Collector):
     """
 
     metrics = (EVENTS, LOST)
-    kernel_files_only = True
+    never_waits = True
     state: Path | None = None
 
     @dataclass(frozen=True, slots=True)
