@@ -220,10 +220,10 @@ class NeedsFacts(Protocol):
 
 @runtime_checkable
 class NeedsDevices(Protocol):
-    """A processor that has nothing to derive where no collector finds a device."""
+    """A processor, or a collector that follows others, with nothing to do where no collector finds a device."""
 
     needs_devices: bool
-    """True: it is not called until one has found a device."""
+    """True: the processor is not called until one has found a device; the collector is read once, and then too."""
 
 
 @runtime_checkable

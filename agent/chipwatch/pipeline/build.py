@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import platform
+import queue
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Final
 
 from chipwatch.collector import Collector
@@ -79,9 +79,9 @@ def build_sources(
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     least: Level = Level.BASIC,
-) -> tuple[list[Sampler], list[Derivation], SimpleQueue[CollectorReading]]:
+) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[CollectorReading]]:
     """Return what runs collectors and processors, and the queue of readings; `learn` gets the identity in them."""
-    level, readings = level_wanted(config, least), SimpleQueue[CollectorReading]()
+    level, readings = level_wanted(config, least), queue.SimpleQueue[CollectorReading]()
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
     for name, collector in collectors.items():

@@ -104,9 +104,10 @@ class Pipeline:
         facts: list[object] = []
         first, followers = self._first, self._followers
         if followers and not any(sampler.may_find_devices for sampler in first):  # so all can be read at once
-            for sampler in followers:
+            useful = [sampler for sampler in followers if not (sampler.needs_devices and sampler.ok)]
+            for sampler in useful:
                 sampler.follow((), ())
-            first, followers = [*first, *followers], []
+            first, followers = [*first, *useful], []
         self._wait(self._request(first, at), deadline, points, facts)
         if followers:
             device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]

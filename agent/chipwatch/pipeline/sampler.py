@@ -233,6 +233,8 @@ class Sampler(PluginRunner):
         self.is_open = self._is_hung = False
         self._follow = collector.follow if isinstance(collector, Follows) else None
         self._follow_idle = collector.follow_idle if isinstance(collector, FollowsIdle) else None
+        self.needs_devices = isinstance(collector, NeedsDevices) and collector.needs_devices is True
+        """True if there is nothing to read where no collector finds a device."""
         self._has_facts = isinstance(collector, HasProcesses | HasActivity | HasFacts)
         is_marked = self._survive(lambda: isinstance(collector, NeverWaits), "cannot tell whether it waits")
         self._marked: Any = collector if is_marked else None

@@ -467,6 +467,19 @@ def test_without_a_device_followers_are_read_with_the_rest_and_a_processor_that_
         assert not any(thread.name == "derive-wants" for thread in threading.enumerate())
 
 
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_follower_that_needs_devices_is_read_once_without_any(build, needs):
+    follower, gpu = Follower(), Devices("gpu", marked=False, absent=1000)
+    follower.needs_devices = needs
+    wants = [Derivation("wants", Wants(needs_devices=True), Level.ALL)]
+    pipeline = build(gpu, Files("a"), follower, derivations=wants, retry=3600.0)
+    for at in range(1, 5):
+        assert read(pipeline, at)[0].keys() == ({"a", "follower"} if at == 1 or not needs else {"a"})
+    gpu.absent, pipeline.samplers[0]._retry_at = 0, 0.0
+    for at in range(5, 8):
+        assert read(pipeline, at)[0].keys() == {"a", "follower", "gpu"}
+
+
 def test_without_a_device_a_tick_waits_once(build):
     pipeline = build(
         Devices("gpu", marked=False, absent=1000), Files("a"), Follower(), retry=3600.0,
