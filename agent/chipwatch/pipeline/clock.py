@@ -102,21 +102,7 @@ class Pipeline:
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
         facts: list[object] = []
-        first, followers = self._first, self._followers
-        if followers and not any(sampler.may_find_devices for sampler in first):  # so all can be read at once
-            useful = [sampler for sampler in followers if not (sampler.needs_devices and sampler.ok)]
-            for sampler in useful:
-                sampler.follow((), ())
-            first, followers = [*first, *useful], []
-        self._wait(self._request(first, at), deadline, points, facts)
-        if followers:
-            device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]
-            pids = {process.pid for devices in device_facts for process in devices.processes or ()}
-            idle = {pid for devices in device_facts for pid in _idle(devices)}
-            for sampler in followers:
-                sampler.follow(pids, idle)
-            late = max(deadline, time.monotonic() + self._grace)
-            self._wait(self._request(followers, at), late, points, facts)
+        self._read(at, deadline, points, facts)
         tick: tuple[Datapoint, ...] = ()
         with_devices = any(sampler.has_devices for sampler in self._first)
         for derivation in self.derivations:
@@ -131,6 +117,27 @@ class Pipeline:
             self._survive("listener", listener, points, at)
         return points
 
+    def _read(self, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
+        """Read all collectors; followers after the others, or with them where no device can be found."""
+        if not self._followers or not any(sampler.may_find_devices for sampler in self._first):
+            samplers = [*self._first]
+            for sampler in self._followers:
+                if sampler.needs_devices and sampler.ok and not sampler.is_busy:
+                    self._place(sampler)
+                else:
+                    sampler.follow((), ())
+                    samplers.append(sampler)
+            self._wait(self._request(samplers, at), deadline, points, facts)
+            return
+        self._wait(self._request(self._first, at), deadline, points, facts)
+        device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]
+        pids = {process.pid for devices in device_facts for process in devices.processes or ()}
+        idle = {pid for devices in device_facts for pid in _idle(devices)}
+        for sampler in self._followers:
+            sampler.follow(pids, idle)
+        late = max(deadline, time.monotonic() + self._grace)
+        self._wait(self._request(self._followers, at), late, points, facts)
+
     def _request(self, samplers: Sequence[Sampler], at: int) -> set[ReadingBatch]:
         """Request a reading of each; return what to wait for, in the last tick also readings that go on."""
         batches: set[ReadingBatch] = set()
@@ -138,19 +145,23 @@ class Pipeline:
         for sampler in samplers:
             if self.is_ending and sampler.is_reading and sampler.batch:
                 batches.add(sampler.batch)
-            elif not sampler.begin():
-                continue
-            elif sampler.shares_thread:
-                if sampler.thread is not self._shared:
-                    sampler.thread.end()
-                together.append(sampler)
-            else:
-                if sampler.thread is self._shared:
-                    sampler.thread = ReadingThread(f"{SHARED}-{sampler.name}", self._readings)
-                batches.add(sampler.thread.read([sampler], at))
+            elif sampler.begin():
+                if (thread := self._place(sampler)) is self._shared:
+                    together.append(sampler)
+                else:
+                    batches.add(thread.read([sampler], at))
         if together:
             batches.add(self._shared.read(together, at, is_shared=True))
         return batches
+
+    def _place(self, sampler: Sampler) -> ReadingThread:
+        """Return the thread of the next reading; end the one that is not needed any more."""
+        if sampler.shares_thread and sampler.thread is not self._shared:
+            sampler.thread.end()
+            sampler.thread = self._shared
+        elif sampler.thread is self._shared and not sampler.shares_thread:
+            sampler.thread = ReadingThread(f"{SHARED}-{sampler.name}", self._readings)
+        return sampler.thread
 
     def _wait(self, batches: set[ReadingBatch], deadline: float, points: list[Datapoint], facts: list[object]) -> None:
         """Take readings until all `batches` have come, the deadline is over, or the agent stops."""

@@ -468,13 +468,16 @@ def test_without_a_device_followers_are_read_with_the_rest_and_a_processor_that_
 
 
 @pytest.mark.parametrize("needs", [False, True])
-def test_a_follower_that_needs_devices_is_read_once_without_any(build, needs):
+def test_a_follower_that_needs_devices_is_read_once_without_any_and_leaves_no_thread(build, until, needs):
     follower, gpu = Follower(), Devices("gpu", marked=False, absent=1000)
-    follower.needs_devices = needs
+    follower.needs_devices, follower.never_waits = needs, False
     wants = [Derivation("wants", Wants(needs_devices=True), Level.ALL)]
     pipeline = build(gpu, Files("a"), follower, derivations=wants, retry=3600.0)
     for at in range(1, 5):
         assert read(pipeline, at)[0].keys() == ({"a", "follower"} if at == 1 or not needs else {"a"})
+        follower.never_waits = True
+        pipeline.samplers[2]._ask_marker()
+    until(lambda: not follower.threads[0].is_alive())
     gpu.absent, pipeline.samplers[0]._retry_at = 0, 0.0
     for at in range(5, 8):
         assert read(pipeline, at)[0].keys() == {"a", "follower", "gpu"}
