@@ -11,7 +11,8 @@ from chipwatch.datapoint import Datapoint, Metric
 
 class Collector(Protocol):
     """
-    Reads one source on this host. Opened once, read every interval, closed once, always on the same thread.
+    Reads one source on this host. Opened once, read every interval, closed once, always on the same thread
+    (unless it says by `NeverWaits` that any thread will do).
 
     Write a class with a nested frozen dataclass `Config`, `__init__(self, config)` that touches nothing outside, and
     the members below; it may derive from this one, and need not. Register it in the entry point group

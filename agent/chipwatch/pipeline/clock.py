@@ -104,7 +104,7 @@ class Pipeline:
         facts: list[object] = []
         self._read(at, deadline, points, facts)
         tick: tuple[Datapoint, ...] = ()
-        with_devices = any(sampler.has_devices for sampler in self._first)
+        with_devices = any(sampler.may_have_devices for sampler in self._first)
         for derivation in self.derivations:
             if not derivation.is_wanted(with_devices=with_devices):
                 continue
@@ -119,7 +119,7 @@ class Pipeline:
 
     def _read(self, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
         """Read all collectors; followers after the others, or with them where no device can be found."""
-        if not self._followers or not any(sampler.may_find_devices for sampler in self._first):
+        if not self._followers or not any(sampler.may_have_devices for sampler in self._first):
             samplers = [*self._first]
             for sampler in self._followers:
                 if sampler.needs_devices and sampler.ok and not sampler.is_busy:

@@ -192,11 +192,11 @@ class Derivation(PluginRunner):
 
 class Sampler(PluginRunner):
     """
-    Runs one collector: never twice at once, and from `open` to `close` on one daemon thread.
+    Runs one collector, never twice at once: from `open` to `close` on one daemon thread, unless it never waits.
 
     A collector whose reading does not return is skipped and counted until it returns. A collector that finds nothing
-    to read is closed, and its thread ends. Collectors that read only the kernel's files share one thread: the one that
-    holds it up keeps it, and the others move. It returns after PROBATION readings in time.
+    to read is closed, and its thread ends. Collectors that never wait share a thread; one that holds it up all the
+    same keeps it, the others move to another, and it follows them after PROBATION readings in time.
     """
 
     def __init__(
@@ -260,14 +260,10 @@ class Sampler(PluginRunner):
         return self._never_waits and not self._alone
 
     @property
-    def has_devices(self) -> bool:
-        """True if the collector knows of devices or other facts, or is still reading."""
-        return self._has_facts and not self._follow and (self.is_busy or self.is_open)
-
-    @property
-    def may_find_devices(self) -> bool:
-        """True if it has some, or may find some in this tick."""
-        return self.has_devices or (self._has_facts and not self._follow and time.monotonic() >= self._retry_at)
+    def may_have_devices(self) -> bool:
+        """True if the collector knows of devices or other facts, still reads, or is due to be opened."""
+        is_due = self.is_busy or self.is_open or time.monotonic() >= self._retry_at
+        return is_due and self._has_facts and not self._follow
 
     def begin(self) -> bool:
         """Return whether a reading is to be requested; called by the clock's thread."""

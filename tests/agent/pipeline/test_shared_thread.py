@@ -455,8 +455,10 @@ class Wants(Processor):
 def test_without_a_device_followers_are_read_with_the_rest_and_a_processor_that_needs_one_is_not_called(build, absent):
     follower, wants, always = Follower(), Wants(needs_devices=True), Wants(needs_devices=False)
     derivations = [Derivation("wants", wants, Level.ALL), Derivation("always", always, Level.ALL)]
-    pipeline = build(Devices("gpu", marked=False, absent=absent), Files("a"), follower, derivations=derivations)
+    gpu = Devices("gpu", marked=False, absent=absent)
+    pipeline = build(gpu, Files("a"), follower, derivations=derivations, retry=3600.0)
     for at in range(1, 6):
+        pipeline.samplers[0]._retry_at = 0.0  # the driver is tried again in each tick
         assert read(pipeline, at)[0].keys() == ({"a", "follower"} if at <= absent else {"a", "follower", "gpu"})
     assert (wants.calls, always.calls) == (max(0, 5 - absent), 5)
     assert derivations[0].unavailable == ("no collector has found a device" if absent > 5 else None)
