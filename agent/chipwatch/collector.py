@@ -11,8 +11,7 @@ from chipwatch.datapoint import Datapoint, Metric
 
 class Collector(Protocol):
     """
-    Reads one source on this host. Opened once, read every interval, closed once, always on the same thread
-    (unless it says by `NeverWaits` that any thread will do).
+    Reads one source on this host. Opened once, read every interval, closed once, always on the same thread.
 
     Write a class with a nested frozen dataclass `Config`, `__init__(self, config)` that touches nothing outside, and
     the members below; it may derive from this one, and need not. Register it in the entry point group
@@ -21,7 +20,8 @@ class Collector(Protocol):
 
     The frame never calls `collect` before `open` succeeded, nor twice at once. An exception ends only this reading, a
     malformed point is left out alone; both are logged and counted. A reading yields at most 20,000 points. A call
-    that never returns blocks only this collector. So: no thread, timer, retry or sleep.
+    that never returns blocks only this collector. So: no thread, timer, retry or sleep. With the extension `NeverWaits`
+    the thread may change.
     """
 
     metrics: Sequence[Metric]
