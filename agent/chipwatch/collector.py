@@ -20,7 +20,8 @@ class Collector(Protocol):
 
     The frame never calls `collect` before `open` succeeded, nor twice at once. An exception ends only this reading, a
     malformed point is left out alone; both are logged and counted. A reading yields at most 20,000 points. A call
-    that never returns blocks only this collector. So: no thread, timer, retry or sleep.
+    that never returns blocks only this collector. So: no thread, timer, retry or sleep. With the extension `NeverWaits`
+    the thread may change.
     """
 
     metrics: Sequence[Metric]

@@ -123,6 +123,19 @@ class ReadsByLevel(Protocol):
 
 
 @runtime_checkable
+class NeverWaits(Protocol):
+    """
+    A collector of files that the kernel answers from its memory, such as /proc/stat; all of these share one thread.
+
+    No driver, file system, process, socket, lock or sleep can hold it up. If one does all the same, the others move to
+    another thread. So such a collector keeps nothing by thread, as psutil.cpu_percent does.
+    """
+
+    never_waits: bool
+    """True while that is so; read before `open`, after each reading and after `follow`."""
+
+
+@runtime_checkable
 class YieldsOtherNames(Protocol):
     """A collector that yields metrics of other programs too, beside its own `metrics`."""
 
@@ -205,6 +218,14 @@ class NeedsFacts(Protocol):
 
     facts: Sequence[object]
     """The facts of this tick; set before `derive`."""
+
+
+@runtime_checkable
+class NeedsDevices(Protocol):
+    """A processor, or a collector that follows others, with nothing to do where no collector finds a device."""
+
+    needs_devices: bool
+    """True: the processor is not called until one has found a device; the collector is read once, and then too."""
 
 
 @runtime_checkable

@@ -55,7 +55,9 @@ from chipwatch import (
     Load,
     MeasuresBytes,
     Metric,
+    NeedsDevices,
     NeedsFacts,
+    NeverWaits,
     Owner,
     PartlyCollected,
     Prepares,
@@ -95,6 +97,7 @@ class RichCollector:
     metrics: Sequence[Metric] = (POWER, ENERGY, SENT)
     dynamic = False
     always = frozenset({"rich.energy"})
+    never_waits = False
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -166,6 +169,7 @@ class RichProcessor:
     """A processor with all that a processor may have."""
 
     metrics: Sequence[Metric] = (LOAD,)
+    needs_devices = False
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -312,9 +316,9 @@ def check_them(path: Path) -> list[str]:
     contracts: tuple[Collector, Processor, Sink, Advisor] = (collector, processor, sink, advisor)
     by_collector: tuple[
         HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows, FollowsIdle,
-        HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles,
-    ] = (collector,) * 12  # fmt: skip
-    by_processor: tuple[NeedsFacts, Answers, KeepsState] = (processor,) * 3
+        HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits,
+    ] = (collector,) * 13  # fmt: skip
+    by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState] = (processor,) * 4
     by_sink: tuple[HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (sink,) * 7
     by_advisor: tuple[MeasuresBytes, DrawsBoards] = (advisor,) * 2
     del contracts, by_collector, by_processor, by_sink, by_advisor
@@ -322,8 +326,8 @@ def check_them(path: Path) -> list[str]:
     assert not assert_type(check_sink(sink, points[:2]), Sequence[Rejected])
     asked: list[tuple[object, tuple[type, ...]]] = [
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
-        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles)),
-        (processor, (NeedsFacts, Answers, KeepsState)),
+        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits)),
+        (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState)),
         (sink, (HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
         (advisor, (MeasuresBytes, DrawsBoards)),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -136,6 +137,74 @@ class Left(Collector):
             yield self.metrics[0].point(at, n + 0.5, Dimensions(n=str(n)))
 """
 
+FILES = """
+import os, signal, threading, time
+from dataclasses import dataclass
+from chipwatch.collector import Collector
+from chipwatch.datapoint import gauge
+
+class Stub(Collector):
+    metrics = (gauge("stub.files", "1", "A value."),)
+    never_waits = True
+    readings = 0
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def collect(self, at):
+        self.readings += 1
+        self.act()
+        yield self.metrics[0].point(at, self.readings)
+
+class Hanging(Stub):
+    def act(self):
+        if self.readings == 3:
+            threading.Event().wait()
+
+class HangingInOpen(Stub):
+    def open(self):
+        threading.Event().wait()
+
+class HangingInClose(Stub):
+    def act(self):
+        pass
+
+    def close(self):
+        threading.Event().wait()
+
+class Slow(Stub):
+    def act(self):
+        time.sleep(0.3)
+
+class Raising(Stub):
+    def act(self):
+        raise BaseException("no luck")
+
+class Ending(Stub):
+    def act(self):
+        raise SystemExit(3)
+
+class Threads(Stub):
+    def act(self):
+        threading.Thread(target=time.sleep, args=(0.05,), daemon=True).start()
+
+class Signals(Stub):
+    def act(self):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+class Masks(Stub):
+    def act(self):
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+class Forking(Stub):
+    def act(self):
+        os.fork()
+"""
+
 
 @pytest.fixture
 def start(agent, plugins_folder, tmp_path):
@@ -185,6 +254,48 @@ def test_a_processor_that_raises_or_hangs_loses_its_own_work_and_is_named(start,
     assert took < IN_TIME
     assert running.errors().count(said) == 1
     assert "KeyError" in running.errors() or processor != "RaisingInRestore"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Hanging",
+        "HangingInOpen",
+        "HangingInClose",
+        "Slow",
+        "Raising",
+        "Ending",
+        "Threads",
+        "Signals",
+        "Masks",
+        "Forking",
+    ],
+)
+def test_a_collector_that_wrongly_shares_the_thread_costs_the_others_no_tick(agent, plugins_folder, until, kind):
+    plugins_folder.add("files", FILES, collectors=[("aaa", kind)])  # it is read before the others
+    running = agent.start(
+        "--interval", "0.2", "--collector", "aaa,memory,network", "--sink", "stdout",
+        env={"PYTHONPATH": plugins_folder.folder},
+    )  # fmt: skip
+
+    def times(name):
+        return [point["time"] for point in running.points() if point["name"] == name]
+
+    until(lambda: len(times("memory.used")) >= 8)
+    running.process.send_signal(signal.SIGSTOP)
+    time.sleep(0.3)
+    running.process.send_signal(signal.SIGCONT)
+    before = len(times("memory.used"))
+    until(lambda: len(times("memory.used")) >= before + 4)
+    code, took = running.stop()
+    assert code == 0
+    assert took < IN_TIME
+    memory, network = times("memory.used"), times("network.sent")
+    assert (memory, network) == (sorted({*memory}), sorted({*network}))
+    assert {*memory} ^ {*network} <= {memory[-1]}  # where the stop came between the two
+    said = "collector aaa: the last reading has not returned; skipped until it does"
+    assert running.errors().count(said) == 1 or kind not in {"Hanging", "HangingInOpen"}
 
 
 @pytest.mark.parametrize(

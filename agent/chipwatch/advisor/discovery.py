@@ -54,8 +54,6 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
     routes = [_idle_route(name, sink) for name, sink in sinks.items()]
     pipeline = Pipeline(samplers, routes, readings, interval=8.0, derivations=derivations)
     own.watch(pipeline)
-    for sampler in samplers:
-        sampler.start()
     before = pipeline.gather(time.time_ns(), FIRST_READING)
     time.sleep(PAUSE)
     points = pipeline.gather(time.time_ns(), FIRST_READING)

@@ -53,6 +53,7 @@ class ContainerCollector(Collector):
     """Reads the cgroup of the container that this process runs in."""
 
     metrics = (CPU_UTILIZATION, CPU_THROTTLED, MEMORY_USED, MEMORY_LIMIT, MEMORY_UTILIZATION, OOM_KILLS)
+    never_waits = True
     level: Level = Level.ALL
 
     @dataclass(frozen=True, slots=True)

@@ -119,6 +119,7 @@ class CpuCollector(Collector):
         """Send the seconds of each CPU by mode, eight series for a CPU, as node_exporter's dashboards need."""
 
     metrics = (UTILIZATION, CORE, MODE, LOAD, CORE_TIME)
+    never_waits = True
     level: Level = Level.ALL
     state: Path | None = None
 

@@ -183,6 +183,9 @@ class DiskCollector(Collector):
     A file system that hangs loses its own points and delays one reading by TIMEOUT.
     """
 
+    never_waits = False
+    """True while no path is on a file system that may hang."""
+
     @dataclass(frozen=True, slots=True)
     class Config:
         """Paths to read, and where the host's file systems are mounted."""
@@ -225,6 +228,7 @@ class DiskCollector(Collector):
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         problems = []
+        self.never_waits = True
         for path in self._paths:
             space = self._space_of(path)
             if isinstance(space, _Space):
@@ -269,7 +273,10 @@ class DiskCollector(Collector):
         """Return the space at `path`, or a message that says why it is unknown."""
         mount = self._mounts.find(path.target)
         try:
-            return path.blocking_call.ask(TIMEOUT) if may_hang(path.target, mount) else path.call()
+            if not may_hang(path.target, mount):
+                return path.call()
+            self.never_waits = False
+            return path.blocking_call.ask(TIMEOUT)
         except TimeoutError:
             return f"statvfs of {path.name} does not return" + (f" ({mount.type} {mount.source})" if mount else "")
         except OSError as error:

@@ -73,6 +73,7 @@ class MemoryCollector(Collector):
         proc: Path = Path("/proc")
 
     metrics = (UTILIZATION, USED, AVAILABLE, TOTAL, SWAP_USED, SWAP_UTILIZATION)
+    never_waits = True
     level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:

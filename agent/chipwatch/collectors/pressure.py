@@ -75,6 +75,7 @@ class PressureCollector(Collector):
         proc: Path = Path("/proc")
 
     metrics = (CPU, MEMORY, IO)
+    never_waits = True
     level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:

@@ -59,14 +59,14 @@ def possible(metric: Metric, value: float) -> bool:
 
 def plausible(readings: Mapping[Metric, float]) -> Readings:
     """Return the possible readings of one device, and the shares (%) that follow from them."""
-    known = {m: value for m, value in readings.items() if possible(m, value) and (value or m not in NOT_ZERO)}
-    used, total = known.get(MEMORY_USED), known.get(MEMORY_TOTAL)
+    believed = {m: value for m, value in readings.items() if possible(m, value) and (value or m not in NOT_ZERO)}
+    used, total = believed.get(MEMORY_USED), believed.get(MEMORY_TOTAL)
     if used is not None and total and used <= total:
-        known[MEMORY_UTILIZATION] = 100 * used / total  # more exact than a tool's percentage
-    power, limit = known.get(POWER), known.get(POWER_LIMIT)
+        believed[MEMORY_UTILIZATION] = 100 * used / total  # more exact than a tool's percentage
+    power, limit = believed.get(POWER), believed.get(POWER_LIMIT)
     if power is not None and limit and power <= OVERSHOOT * limit:
-        known[POWER_UTILIZATION] = min(100.0, 100 * power / limit)
-    return known
+        believed[POWER_UTILIZATION] = min(100.0, 100 * power / limit)
+    return believed
 
 
 class GpuPoints:

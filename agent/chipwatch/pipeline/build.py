@@ -25,8 +25,9 @@ from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import CollectorReading
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
-from chipwatch.pipeline.sampler import RETRY, CollectorReading, Derivation, Sampler
+from chipwatch.pipeline.sampler import RETRY, Derivation, Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
 from chipwatch.processor import Processor

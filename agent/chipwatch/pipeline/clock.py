@@ -13,7 +13,8 @@ from chipwatch.datapoint import Datapoint
 from chipwatch.errors import text_of
 from chipwatch.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.sampler import CollectorReading, Derivation, Sampler
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
+from chipwatch.pipeline.sampler import Derivation, Sampler
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.route import Route  # loads SQLite, which a verdict does without
@@ -31,6 +32,10 @@ LAST_READING: Final = 1.0
 """Seconds that the last tick waits for readings."""
 DEADLINE: Final = 7.0
 """Seconds after the stop until the sinks have to be done; what they do not deliver stays spooled."""
+CLOSING: Final = 0.1
+"""Seconds to wait at the end for a thread that closes collectors."""
+SHARED: Final = "collect"
+"""Name of the thread that collectors share."""
 
 
 class Pipeline:
@@ -39,6 +44,10 @@ class Pipeline:
 
     Ticks stay on the grid of the first one: no drift, and after an overrun missed ticks are counted, not made up for.
     An exception of a part costs only its share of a tick; it is logged and counted.
+
+    Collectors that read only the kernel's files share a thread. If the call of one goes on when the tick has waited
+    long enough, that one keeps the thread; the others go on at another thread in the same tick, and lose nothing but
+    the time, at most GRACE seconds for each one that hangs.
     """
 
     def __init__(
@@ -54,12 +63,14 @@ class Pipeline:
         """Tick every `interval` seconds; `readings` is where the samplers put their readings."""
         self.samplers, self.derivations, self.routes = samplers, derivations, routes
         self._readings, self._interval, self._clock = readings, interval, clock
+        self._shared = ReadingThread(SHARED, readings)
         self._followers: list[Sampler] = []
         """Samplers of collectors that read after the others, since they need what those found in the same tick."""
         if any(derivation.needs_facts for derivation in derivations):
             self._followers = [sampler for sampler in samplers if isinstance(sampler.collector, Follows)]
             for sampler in samplers:
                 sampler.needs_facts = True
+        self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
         self._stopped: float | None = None
@@ -75,9 +86,9 @@ class Pipeline:
         """Called with the datapoints of each tick and its time (ns), on the clock's thread."""
 
     def start(self) -> None:
-        """Start every thread."""
-        for sampler in self.samplers:
-            sampler.start()
+        """Start the threads; raise RuntimeError if that is not possible."""
+        for thread in [self._shared, *(sampler.thread for sampler in self.samplers if not sampler.shares_thread)]:
+            thread.start()
         for route in self.routes:
             route.worker.start()
 
@@ -91,18 +102,12 @@ class Pipeline:
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
         facts: list[object] = []
-        first = [sampler for sampler in self.samplers if sampler not in self._followers]
-        self._wait(self._request(first, at), at, deadline, points, facts)
-        if self._followers:
-            device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]
-            pids = {process.pid for devices in device_facts for process in devices.processes or ()}
-            idle = {pid for devices in device_facts for pid in _idle(devices)}
-            for sampler in self._followers:
-                sampler.follow(pids, idle)
-            late = max(deadline, time.monotonic() + self._grace)
-            self._wait(self._request(self._followers, at), at, late, points, facts)
+        self._read(at, deadline, points, facts)
         tick: tuple[Datapoint, ...] = ()
+        with_devices = any(sampler.may_have_devices for sampler in self._first)
         for derivation in self.derivations:
+            if not derivation.is_wanted(with_devices=with_devices):
+                continue
             if len(tick) < len(points):
                 tick = tuple(points)
             points += derivation.run(tick, at, facts)
@@ -112,23 +117,74 @@ class Pipeline:
             self._survive("listener", listener, points, at)
         return points
 
-    def _request(self, samplers: Sequence[Sampler], at: int) -> int:
-        """Request a reading of each; return how many to wait for."""
-        reading = [sampler for sampler in samplers if self.is_ending and sampler.is_reading]
-        return len(reading) + sum([sampler.request(at) for sampler in samplers if sampler not in reading])
+    def _read(self, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
+        """Read all collectors; followers after the others, or with them where no device can be found."""
+        if not self._followers or not any(sampler.may_have_devices for sampler in self._first):
+            samplers = [*self._first]
+            for sampler in self._followers:
+                if sampler.needs_devices and sampler.ok and not sampler.is_busy:
+                    self._place(sampler)
+                else:
+                    sampler.follow((), ())
+                    samplers.append(sampler)
+            self._wait(self._request(samplers, at), deadline, points, facts)
+            return
+        self._wait(self._request(self._first, at), deadline, points, facts)
+        device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]
+        pids = {process.pid for devices in device_facts for process in devices.processes or ()}
+        idle = {pid for devices in device_facts for pid in _idle(devices)}
+        for sampler in self._followers:
+            sampler.follow(pids, idle)
+        late = max(deadline, time.monotonic() + self._grace)
+        self._wait(self._request(self._followers, at), late, points, facts)
 
-    def _wait(self, waiting: int, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
-        """Take readings until `waiting` readings of `at` have come, the deadline is over, or the agent stops."""
-        while waiting or not self._readings.empty():
+    def _request(self, samplers: Sequence[Sampler], at: int) -> set[ReadingBatch]:
+        """Request a reading of each; return what to wait for, in the last tick also readings that go on."""
+        batches: set[ReadingBatch] = set()
+        together: list[Sampler] = []
+        for sampler in samplers:
+            if self.is_ending and sampler.is_reading and sampler.batch:
+                batches.add(sampler.batch)
+            elif sampler.begin():
+                if (thread := self._place(sampler)) is self._shared:
+                    together.append(sampler)
+                else:
+                    batches.add(thread.read([sampler], at))
+        if together:
+            batches.add(self._shared.read(together, at, is_shared=True))
+        return batches
+
+    def _place(self, sampler: Sampler) -> ReadingThread:
+        """Return the thread of the next reading; end the one that is not needed any more."""
+        if sampler.shares_thread and sampler.thread is not self._shared:
+            sampler.thread.end()
+            sampler.thread = self._shared
+        elif sampler.thread is self._shared and not sampler.shares_thread:
+            sampler.thread = ReadingThread(f"{SHARED}-{sampler.name}", self._readings)
+        return sampler.thread
+
+    def _wait(self, batches: set[ReadingBatch], deadline: float, points: list[Datapoint], facts: list[object]) -> None:
+        """Take readings until all `batches` have come, the deadline is over, or the agent stops."""
+        while batches or not self._readings.empty():
+            is_cut = self._stop.is_set() and not self.is_ending
             try:
-                reading = self._readings.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
+                reading = self._readings.get(timeout=0.0 if is_cut else max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                if time.monotonic() >= deadline or (self._stop.is_set() and not self.is_ending):
+                if is_cut or not (any(batch.is_shared for batch in batches) and self._free_shared()):
                     break
+                deadline = time.monotonic() + self._grace
                 continue
             points += reading.points
             facts += reading.facts
-            waiting -= self.is_ending or reading.at == at
+            batches.discard(reading.batch)
+
+    def _free_shared(self) -> bool:
+        """Move the collectors of the shared thread to another one, but not the one that hangs; False: none does."""
+        other = ReadingThread(SHARED, self._readings)
+        if hung := self._shared.give_up(self.samplers, other):
+            hung.separate(self._grace / 2)
+            self._shared = other
+        return hung is not None
 
     def tick(self, grace: float | None = None, earlier: Sequence[Datapoint] = ()) -> None:
         """Pass one reading from the collectors to the spools; stop if a collector's input has ended for good."""
@@ -183,11 +239,16 @@ class Pipeline:
         """End `run`; safe from a signal handler and from any thread."""
         self._stopped = self._stopped or time.monotonic()
         self._stop.set()
+        self._readings.put(CollectorReading(0, []))  # ends the wait for readings
 
     def close(self, deadline: float = DEADLINE) -> None:
         """End the windows, let sinks deliver until `deadline` seconds after the stop, keep the rest in the spools."""
+        self._free_shared()
+        shared, groups = self._shared, dict[ReadingThread, list[Sampler]]()
         for sampler in self.samplers:
-            sampler.stop()
+            groups.setdefault(sampler.thread, []).append(sampler)
+        for thread, group in groups.items():
+            thread.close(group)
         for route in self.routes:
             self._survive(f"sink {route.name}", route.close_window)
             route.worker.stop()
@@ -195,9 +256,11 @@ class Pipeline:
         for route in self.routes:
             route.worker.join(max(0.0, end - time.monotonic()))
             self._survive(f"sink {route.name}", route.spool.close)
-        for sampler in self.samplers:
-            if sampler.ok:
-                sampler.join(0.1)
+        for thread, group in groups.items():
+            has_ended = thread.join(CLOSING if any(sampler.ok for sampler in group) else 0.0)
+            if thread is shared:
+                while not has_ended and self._free_shared():
+                    has_ended = self._shared.join(CLOSING)
         for derivation in self.derivations:
             derivation.close()
 

@@ -1,16 +1,15 @@
-"""Runs each collector and processor on a separate thread, since a call of a driver may hang."""
+"""Runs collectors and processors, whose calls may fail or hang, on other threads than the clock's."""
 
 from __future__ import annotations
 
 import logging
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar, cast
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar, cast
 
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Level
@@ -29,13 +28,16 @@ from chipwatch.extensions import (
     HasProcesses,
     HasVerdictMetrics,
     KeepsState,
+    NeedsDevices,
     NeedsFacts,
+    NeverWaits,
     ReadsByLevel,
     names_of,
     state_of,
 )
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
 from chipwatch.pipeline.validation import ForkGuard, Validation
 from chipwatch.processor import Processor
 
@@ -47,6 +49,8 @@ RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
 PATIENCE: Final = 2.0
 """Seconds that the clock waits for a processor, which computes on data in memory."""
+PROBATION: Final = 60
+"""Readings in time after which a collector returns to the thread that it has held up."""
 MOST_FACTS: Final = 10_000
 """Processes, activities and other facts, of each kind, that are taken from one reading."""
 
@@ -56,14 +60,6 @@ NUMBERS: Final = {
     DeviceActivity: ("active", "idle", "throttled", "energy", "slices"),
 }
 """Fields of facts that are numbers, or None where that is their default."""
-
-
-class CollectorReading(NamedTuple):
-    """The result of one call of `collect`."""
-
-    at: int
-    points: list[Datapoint]
-    facts: Sequence[object] = ()
 
 
 class PluginRunner:
@@ -86,6 +82,8 @@ class PluginRunner:
         self.seconds = 0.0
         """Seconds that the last call took."""
         self.failed = 0
+        self.unavailable: str | None = None
+        """Why there is nothing to read or to derive from, or None."""
 
     def _attempt(self, read: Callable[[list[Datapoint]], None]) -> list[Datapoint]:
         """Return the points that `read` adds to a list; log and count what it raises, and keep the points so far."""
@@ -128,15 +126,24 @@ class Derivation(PluginRunner):
         super().__init__("processor", name, level)
         self.processor = processor
         self.needs_facts = isinstance(processor, NeedsFacts)
+        self._needs_devices = isinstance(processor, NeedsDevices) and processor.needs_devices is True
         self._next: Callable[[], object] = lambda: None
         self._thread = BlockingCall(self._do_next, f"derive-{name}")
+
+    def is_wanted(self, *, with_devices: bool) -> bool:
+        """Return whether to call it; if it needs devices, not until there may be some."""
+        is_idle = self._needs_devices and self.ok is None and not with_devices
+        self.unavailable = "no collector has found a device" if is_idle else None
+        return not is_idle
 
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
         return self._ask(lambda: self._attempt(partial(self._derive, tick, at, facts))) or []
 
     def save(self) -> bytes | None:
-        """Return what the processor wants to keep; None also if it fails."""
+        """Return what the processor wants to keep; None also if it fails, or was not called."""
+        if self.unavailable:
+            return None
         processor = self.processor
         assert isinstance(processor, KeepsState)
         return self._ask(lambda: self._survive(partial(state_of, processor), "cannot save its state"))
@@ -185,11 +192,11 @@ class Derivation(PluginRunner):
 
 class Sampler(PluginRunner):
     """
-    Runs one collector: never twice at once, and from `open` to `close` on one daemon thread.
+    Runs one collector, never twice at once: from `open` to `close` on one daemon thread, unless it never waits.
 
-    The thread is long-lived, because psutil keeps its baselines by thread. A collector whose reading does not return
-    is skipped and counted until it returns. A collector that finds nothing to read is closed, and its thread ends;
-    the next attempt opens it on a new thread.
+    A collector whose reading does not return is skipped and counted until it returns. A collector that finds nothing
+    to read is closed, and its thread ends. Collectors that never wait share a thread; one that holds it up all the
+    same keeps it, the others move to another, and it follows them after PROBATION readings in time.
     """
 
     def __init__(
@@ -197,7 +204,7 @@ class Sampler(PluginRunner):
         name: str,
         collector: Collector,
         level: Level,
-        readings: queue.SimpleQueue[CollectorReading],
+        readings: SimpleQueue[CollectorReading],
         *,
         retry: float = RETRY,
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
@@ -210,95 +217,113 @@ class Sampler(PluginRunner):
         super().__init__(
             "collector", name, level, collector.always if isinstance(collector, HasVerdictMetrics) else frozenset()
         )
-        self.collector, self._readings = collector, readings
+        self.collector = collector
         if isinstance(collector, ReadsByLevel):
             collector.level = level
         self._identify = collector.identity if isinstance(collector, HasIdentity) else dict
         self._retry, self._retry_at = retry, -math.inf
         self.absence_level = logging.DEBUG
         """Log level of the message that nothing can be read."""
-        self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._busy = self._open = self._is_parked = self._is_hung = False
+        self.thread = ReadingThread(f"collect-{name}", readings)
+        """The thread of the collector, which may be shared."""
+        self.batch: ReadingBatch | None = None
+        """The last batch that the collector is in."""
+        self.is_busy = False
+        """True from the request of a reading until its end."""
+        self.is_open = self._is_hung = False
+        self._follow = collector.follow if isinstance(collector, Follows) else None
+        self._follow_idle = collector.follow_idle if isinstance(collector, FollowsIdle) else None
+        self.needs_devices = isinstance(collector, NeedsDevices) and collector.needs_devices is True
+        """True if there is nothing to read where no collector finds a device."""
+        self._has_facts = isinstance(collector, HasProcesses | HasActivity | HasFacts)
+        is_marked = self._survive(lambda: isinstance(collector, NeverWaits), "cannot tell whether it waits")
+        self._marked: Any = collector if is_marked else None
+        self._never_waits = False
+        self._alone, self._in_time = 0, math.inf
+        self._ask_marker()
         self._learn = learn
         self._learned: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
         """The end of the collector's input, once it has ended for good."""
         self.found: str | None = None
         """The collector's description of its devices, after the first reading."""
-        self.unavailable: str | None = None
-        """Why there is nothing to read, or None."""
         self.is_counted = False
         """True if the driver counted that; see Unavailable."""
         self.partial = self.skipped = 0
         self.needs_facts = False
         """True if a processor needs the facts of the collector, too."""
         self._facts: list[object] = []
-        self._thread = threading.Thread()
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._is_parked = False
-        self._thread = threading.Thread(target=self._run, name=f"collect-{self.name}", daemon=True)
-        self._thread.start()
+    @property
+    def shares_thread(self) -> bool:
+        """True if the next reading may come on the thread that collectors share."""
+        return self._never_waits and not self._alone
 
-    def request(self, at: int) -> bool:
-        """Request a reading stamped `at`; return whether one will come. Called by the clock's thread."""
+    @property
+    def may_have_devices(self) -> bool:
+        """True if the collector knows of devices or other facts, still reads, or is due to be opened."""
+        is_due = self.is_busy or self.is_open or time.monotonic() >= self._retry_at
+        return is_due and self._has_facts and not self._follow
+
+    def begin(self) -> bool:
+        """Return whether a reading is to be requested; called by the clock's thread."""
         if self.ended:
             return False
-        if self._busy:
+        if self.is_busy:
+            self.thread.put([])  # starts it if that was not possible before
             self.skipped += 1
             self._is_hung, self.ok = True, False
             self._logger.log(logging.WARNING, "busy", "the last reading has not returned; skipped until it does")
             return False
-        if not self._open and time.monotonic() < self._retry_at:
+        if not self.is_open and time.monotonic() < self._retry_at:
             return False
-        self._busy, self._is_hung = True, False
-        self._due.put(at)
-        if self._is_parked:
-            self.start()
+        self.is_busy, self._is_hung = True, False
         return True
 
     @property
     def is_reading(self) -> bool:
         """True while a reading is in progress that was in time so far."""
-        return self._busy and not self._is_hung
+        return self.is_busy and not self._is_hung
+
+    def separate(self, in_time: float) -> None:
+        """Keep away from the shared thread until PROBATION readings took less than `in_time` seconds each."""
+        self._alone, self._in_time = PROBATION, in_time
 
     def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
         """Pass the pids on devices to a collector that reads processes; called by the clock's thread."""
-        if isinstance(collector := self.collector, Follows):
-            self._survive(partial(collector.follow, pids), "cannot follow processes")
-        if isinstance(collector, FollowsIdle):
-            self._survive(partial(collector.follow_idle, idle), "cannot follow processes")
+        if self._follow:
+            self._survive(partial(self._follow, pids), "cannot follow processes")
+        if self._follow_idle:
+            self._survive(partial(self._follow_idle, idle), "cannot follow processes")
+        self._ask_marker()
 
-    def stop(self) -> None:
-        """End the thread after the reading in progress."""
-        self._due.put(None)
+    def read(self, at: int) -> CollectorReading:
+        """Read once; called by the thread."""
+        points = self._attempt(partial(self._read, at))
+        if self.unavailable is not None and not self.is_open:
+            self.close()
+        if self._alone:
+            self._alone = self._alone - 1 if self.seconds < self._in_time else PROBATION
+        self._ask_marker()
+        return CollectorReading(at, points, self._facts)
 
-    def join(self, timeout: float) -> None:
-        """Wait until the thread has closed the collector, at most `timeout` seconds."""
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+    def close(self) -> None:
+        """Close the collector; called by the thread."""
+        self.is_open = False
+        self._survive(self.collector.close, "failed to close")
 
-    def _run(self) -> None:
-        while (at := self._due.get()) is not None:
-            points = self._attempt(partial(self._read, at))
-            if is_parked := self.unavailable is not None and not self._open:
-                self._close()
-                self._is_parked = True
-            self._busy = False  # if this thread ends now, another one may use the collector from here on
-            self._readings.put(CollectorReading(at, points, self._facts))
-            if is_parked:
-                return
-        self._close()
+    def _ask_marker(self) -> None:
+        if (marked := self._marked) is not None:
+            self._never_waits = self._survive(lambda: marked.never_waits, "cannot tell whether it waits") is True
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
         """Read once into `points`; raise only what is a bug of the collector, or an OSError."""
         self._facts = []
         try:
-            if not self._open:
+            if not self.is_open:
                 self._retry_at = time.monotonic() + self._retry
                 self.collector.open()
-                self._open, self.unavailable = True, None
+                self.is_open, self.unavailable = True, None
                 self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
@@ -310,16 +335,16 @@ class Sampler(PluginRunner):
             self._partly(end.problems)
             self.ok, self.ended = True, end
         except Unavailable as reason:
-            self._open, self.unavailable, self.ok = False, str(reason), None
+            self.is_open, self.unavailable, self.ok = False, str(reason), None
             self.is_counted = reason.is_counted
             text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
             self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
-        if self._open and self.needs_facts:
+        if self.is_open and self.needs_facts and self._has_facts:
             self._facts = self._survive(self._ask_facts, "cannot tell its facts") or []
-        if self._open and (words := self._identify()) != self._learned:
+        if self.is_open and (words := self._identify()) != self._learned:
             self._learned = words
             self._learn(words)
 
@@ -341,10 +366,6 @@ class Sampler(PluginRunner):
         self.trouble = "; ".join(problems) or None
         for problem in problems:
             self._logger.log(logging.WARNING, problem, problem)
-
-    def _close(self) -> None:
-        self._open = False
-        self._survive(self.collector.close, "failed to close")
 
 
 def _checked(facts: Iterable[F], kind: type[F]) -> list[F]:

@@ -64,6 +64,7 @@ class AgentCollector(Collector):
         DERIVED_LEFT_OUT, SENT, REJECTED, DROPPED, RETRIED, REFUSED, SINK_SECONDS, SPOOL_BYTES,
         SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
     )  # fmt: skip
+    never_waits = True
     level: Level = Level.ALL
 
     def __init__(self, start_time: int) -> None:

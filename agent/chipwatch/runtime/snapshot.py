@@ -13,7 +13,7 @@ from chipwatch.errors import ConfigError
 from chipwatch.extensions import IsScraped
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
-from chipwatch.pipeline.sampler import PluginRunner, Sampler
+from chipwatch.pipeline.sampler import PluginRunner
 from chipwatch.redaction import one_line
 from chipwatch.sink import Sink
 from chipwatch.version import __version__
@@ -42,12 +42,11 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
 
 
 def _source(source: PluginRunner) -> dict[str, Any]:
-    absent = source.unavailable if isinstance(source, Sampler) else None
     return {
-        "state": "absent" if absent else {True: "ok", False: "failing", None: "starting"}[source.ok],
+        "state": "absent" if source.unavailable else {True: "ok", False: "failing", None: "starting"}[source.ok],
         "points": source.yielded,
         "seconds": round(source.seconds, 6),
-        "error": absent or source.trouble,
+        "error": source.unavailable or source.trouble,
     }
 
 

@@ -20,7 +20,8 @@ from chipwatch.config.options import Config
 from chipwatch.datapoint import NO_DIMENSIONS, Level
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.sampler import CollectorReading, Sampler
+from chipwatch.pipeline.reading_thread import CollectorReading
+from chipwatch.pipeline.sampler import Sampler
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAgent, ask
 from chipwatch.verdict.callers import STARTED
@@ -83,9 +84,7 @@ def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]
     queued: queue.SimpleQueue[CollectorReading] = queue.SimpleQueue()
     samplers = [Sampler(name, collector, Level.BASIC, queued) for name, collector in collectors.items()]
     wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading
-    history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), queued, interval=wait)
-    for sampler in samplers:
-        sampler.start()
+    history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), queued, interval=wait / 20)
     history.take(pipeline.gather(now, wait), now)
     return history.answer(watched=False)
 

@@ -186,7 +186,7 @@ def test_an_exception_of_a_callback_or_of_a_request_does_not_end_the_clock(build
     pipe = build([Steady()], [MemorySink()])
     pipe.after_tick.append(raising)
     pipe.tick()
-    pipe.samplers[0].request = raising
+    pipe.samplers[0].begin = raising
     pipe.tick()
     assert (pipe.ticks, pipe.failed) == (2, 3)
 
@@ -271,7 +271,7 @@ def test_one_that_hung_and_came_back_is_asked_again(build, gate, until):
     pipe.tick()
     assert pipe.samplers[0].ok is False
     gate.set()
-    until(lambda: pipe.samplers[0].ok and not pipe.samplers[0]._busy)
+    until(lambda: pipe.samplers[0].ok and not pipe.samplers[0].is_busy)
     pipe.tick()
     until(lambda: values(sink, of="hung") == [1, 2])
 

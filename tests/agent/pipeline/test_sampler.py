@@ -67,18 +67,23 @@ class Bench:
         self.readings: queue.SimpleQueue = queue.SimpleQueue()
         self.collector = collector
         self.sampler = Sampler("x", collector, level, self.readings, **options)
-        self.sampler.start()
+
+    def request(self, at):
+        """Ask for a reading as the clock does; return whether one will come."""
+        if is_due := self.sampler.begin():
+            self.sampler.thread.read([self.sampler], at)
+        return is_due
 
     def read(self, at=7):
         """Ask for a reading and wait for it; None where none will come."""
-        if not self.sampler.request(at):
+        if not self.request(at):
             return None
         reading = self.readings.get(timeout=LONG)
         return [(p.metric.name, p.value) for p in reading.points]
 
     def end(self):
-        self.sampler.stop()
-        self.sampler.join(LONG)
+        self.sampler.thread.close([self.sampler])
+        self.sampler.thread.join(LONG)
 
 
 @pytest.fixture
@@ -107,7 +112,7 @@ def logged(caplog, level):
 
 def test_a_reading_has_the_moment_it_was_asked_for(bench):
     b = bench(1.5)
-    b.sampler.request(42)
+    b.request(42)
     reading = b.readings.get(timeout=LONG)
     assert reading.at == 42
     assert reading.points == [LOAD.point(42, 1.5)]
@@ -232,12 +237,11 @@ def test_absent_hardware_is_logged_once_and_looked_for_again_later(bench, caplog
 
 def test_a_collector_with_nothing_to_read_has_no_thread_until_it_is_tried_again(bench, until):
     b = bench(1, opening=[Unavailable("not yet")], retry=0)
-    first = b.sampler._thread
     assert b.read() == []
-    until(lambda: not first.is_alive())
+    until(lambda: b.sampler.thread.join(LONG))
     assert b.read() == [("x.load", 1)]
-    assert b.sampler._thread is not first
-    assert b.sampler._thread.is_alive()
+    assert not b.sampler.thread.join(0)
+    assert len({*b.collector.threads}) == 2
     assert b.collector.calls == ["open", "close", "open", "collect"]
 
 
@@ -270,8 +274,8 @@ def test_what_goes_away_in_the_middle_is_closed_and_opened_again_later(bench):
 def test_a_reading_that_hangs_is_begun_once_and_passed_over_until_it_comes_back(bench, gate, until, caplog):
     caplog.set_level(logging.INFO)
     b = bench([1, gate], 2)
-    assert b.sampler.request(7)
-    assert [b.sampler.request(at) for at in range(8, 18)] == [False] * 10
+    assert b.request(7)
+    assert [b.request(at) for at in range(8, 18)] == [False] * 10
     assert (b.sampler.ok, b.sampler.skipped) == (False, 10)
     until(lambda: "collect" in b.collector.calls)
     assert b.collector.calls == ["open", "collect"]
@@ -291,7 +295,7 @@ def test_a_bug_in_closing_is_logged_and_the_thread_ends(bench, caplog):
     b.read()
     b.collector.close = lambda: 1 / 0
     b.end()
-    assert not b.sampler._thread.is_alive()
+    assert b.sampler.thread.join(0)
     assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == ["collector x: failed to close: division by zero"]
 
 
@@ -303,11 +307,10 @@ def test_a_collector_that_was_never_asked_is_closed_all_the_same(bench):
 
 def test_joining_a_hung_collector_gives_up_in_time(bench, gate, until):
     b = bench(gate)
-    b.sampler.request(7)
+    b.request(7)
     until(lambda: "collect" in b.collector.calls)
-    b.sampler.stop()
-    b.sampler.join(0.01)
-    assert b.sampler._thread.is_alive()
+    b.sampler.thread.close([b.sampler])
+    assert not b.sampler.thread.join(0.01)
 
 
 def test_an_input_that_has_ended_is_not_asked_again_and_its_last_points_stand(bench):
@@ -418,7 +421,7 @@ def test_any_exception_of_closing_is_logged_and_the_thread_ends(bench, caplog):
     b.read()
     b.collector.close = close
     b.end()
-    assert not b.sampler._thread.is_alive()
+    assert b.sampler.thread.join(0)
     assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == [
         "collector x: failed to close: its __str__ raises"
     ]

@@ -57,9 +57,9 @@ class Parts:
     def sampler(self, name, collector, readings=1):
         made = Sampler(name, collector, Level.ALL, self.readings)
         self.samplers.append(made)
-        made.start()
         for _ in range(readings):
-            made.request(7)
+            made.begin()
+            made.thread.read([made], 7)
             self.readings.get(timeout=LONG)
         return made
 
@@ -84,8 +84,8 @@ class Parts:
     def close(self):
         self.own.close()
         for sampler in self.samplers:
-            sampler.stop()
-            sampler.join(LONG)
+            sampler.thread.close([sampler])
+            sampler.thread.join(LONG)
         for route in self.routes:
             route.worker.stop()
             route.worker.join(LONG)

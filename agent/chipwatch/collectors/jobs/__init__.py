@@ -44,6 +44,8 @@ class JobsCollector(Collector):
     """
 
     metrics = (CPU_TIME, MEMORY_MAX, OOM_KILLS)
+    never_waits = False
+    """True while it looks for jobs alone: the kubelet, a mapping folder, and files of a process may hang."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -91,6 +93,7 @@ class JobsCollector(Collector):
 
     def follow(self, pids: Collection[int]) -> None:
         self._pids = tuple(pids)
+        self.never_waits &= not pids
 
     def follow_idle(self, pids: Collection[int]) -> None:
         self._idle = frozenset(pids)
@@ -122,6 +125,7 @@ class JobsCollector(Collector):
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         assert self._waits is not None
         moment = self._clock()
+        self.never_waits = not (self._groups or self._pids or allocations.source or allocations.missing)
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
         self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used)
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one

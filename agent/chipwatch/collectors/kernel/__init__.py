@@ -46,6 +46,7 @@ class KernelCollector(Collector):
     """
 
     metrics = (EVENTS, LOST)
+    never_waits = True
     state: Path | None = None
 
     @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ class NetworkCollector(Collector):
         SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *tcp.COLUMNS.values(), allowance.EXCEEDED,
         allowance.CONNECTIONS,
     )  # fmt: skip
+    never_waits = True
     level: Level = Level.ALL
     state: Path | None = None
 

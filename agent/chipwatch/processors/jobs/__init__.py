@@ -42,6 +42,7 @@ class JobsProcessor(Processor):
 
     metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, HELD, IDLE, BUSY)
     facts: Sequence[object] = ()
+    needs_devices = True
 
     def __init__(self, config: Config) -> None:
         self._config = config

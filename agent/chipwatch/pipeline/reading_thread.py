@@ -1,0 +1,170 @@
+"""Threads that read collectors: one for all that read only the kernel's files, one for each other collector."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple
+
+from chipwatch.datapoint import Datapoint
+from chipwatch.logs.throttled import ThrottledLogger
+
+if TYPE_CHECKING:
+    from chipwatch.pipeline.sampler import Sampler
+
+log = logging.getLogger(__name__)
+
+
+class ReadingBatch:
+    """The readings of one thread in a tick, until they are handed over together."""
+
+    def __init__(self, at: int, *, is_shared: bool) -> None:
+        """Hold readings stamped `at`; `is_shared`: of collectors that may move to another thread."""
+        self.at, self.is_shared = at, is_shared
+        self.done: deque[CollectorReading] = deque()
+        self.is_open = False
+        """True if one of the collectors is open now."""
+        self.is_over = False
+        """True once they were handed over; a later one is handed over alone."""
+
+
+class CollectorReading(NamedTuple):
+    """The result of one call of `collect`, or of several for the same tick."""
+
+    at: int
+    points: list[Datapoint]
+    facts: Sequence[object] = ()
+    batch: ReadingBatch | None = None
+
+
+class _Task(NamedTuple):
+    """A collector to read for a batch; without a batch to close; without a collector, a batch to hand over."""
+
+    sampler: Sampler | None
+    batch: ReadingBatch | None
+
+
+class ReadingThread:
+    """
+    Reads collectors in turn on one daemon thread, and hands over the readings of a batch at once.
+
+    The thread ends when none of a batch is open; the next batch starts it again.
+    """
+
+    def __init__(self, name: str, readings: SimpleQueue[CollectorReading]) -> None:
+        """Put the readings on `readings`."""
+        self._name, self._readings = name, readings
+        self._logger = ThrottledLogger(log, f"thread {name}")
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._thread = threading.Thread()
+
+    def read(self, samplers: Sequence[Sampler], at: int, *, is_shared: bool = False) -> ReadingBatch:
+        """Begin readings stamped `at`."""
+        batch = ReadingBatch(at, is_shared=is_shared)
+        for sampler in samplers:
+            sampler.thread, sampler.batch = self, batch
+        self.put([*(_Task(sampler, batch) for sampler in samplers), _Task(None, batch)])
+        return batch
+
+    def close(self, samplers: Sequence[Sampler]) -> None:
+        """Close these collectors, but not those that are absent, after the reading in progress; then end."""
+        present = [sampler for sampler in samplers if sampler.unavailable is None]
+        for sampler in present:
+            sampler.is_busy = True
+        if present or self._is_running:
+            self.put([*(_Task(sampler, None) for sampler in present), None])
+
+    def end(self) -> None:
+        """End after the reading in progress."""
+        if self._is_running:
+            self.put([None])
+
+    def give_up(self, members: Sequence[Sampler], other: ReadingThread) -> Sampler | None:
+        """
+        Leave the thread to the collector among `members` whose call goes on, and everything else to `other`.
+
+        Return that one; None, and nothing moves, if no call goes on.
+        """
+        tasks = []
+        with suppress(Empty):
+            while True:
+                tasks.append(self._tasks.get_nowait())
+        queued = {task.sampler for task in tasks if task}
+        mine = [sampler for sampler in members if sampler.thread is self]
+        busy = next((sampler for sampler in mine if sampler.is_busy and sampler not in queued), None)
+        if busy:
+            self._thread.name = f"collect-{busy.name}"  # logged if it hangs at the stop
+            for sampler in mine:
+                sampler.thread = self if sampler is busy else other
+            if None in tasks:
+                self.put([None])
+        if tasks:
+            (other if busy else self).put(tasks)
+        return busy
+
+    def join(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the end; return whether it has ended."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def put(self, tasks: Sequence[_Task | None]) -> None:
+        """Add tasks; start the thread unless it runs, and if that fails, try again with the next call."""
+        with self._lock:
+            for task in tasks:
+                self._tasks.put(task)
+            if not self._tasks.empty():
+                try:
+                    self._start()
+                except RuntimeError as problem:
+                    self._logger.log(logging.ERROR, "start", f"{problem}; tried again in the next tick")
+
+    def start(self) -> None:
+        """Start the thread before its first task; raise RuntimeError if that is not possible."""
+        with self._lock:
+            self._start()
+
+    def _start(self) -> None:
+        if not self._is_running:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+            self._is_running = True
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            if self._has_closed(*task):
+                with self._lock:
+                    if self._tasks.empty():
+                        self._is_running = False
+                        return
+
+    def _has_closed(self, sampler: Sampler | None, batch: ReadingBatch | None) -> bool:
+        """Do a task; return whether all that was handed over is of closed collectors."""
+        if batch is None:
+            assert sampler is not None
+            sampler.close()
+            sampler.is_busy = False
+            return False
+        if sampler is None:
+            batch.is_over, is_open = True, batch.is_open
+        else:
+            batch.done.append(sampler.read(batch.at))
+            is_open = sampler.is_open
+            batch.is_open |= is_open
+            sampler.is_busy = False
+            if not batch.is_over:
+                return False
+        points, facts = list[Datapoint](), list[object]()
+        with suppress(IndexError):
+            while True:
+                reading = batch.done.popleft()
+                points += reading.points
+                facts += reading.facts
+        self._readings.put(CollectorReading(batch.at, points, facts, batch))
+        return not is_open
