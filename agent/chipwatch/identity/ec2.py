@@ -12,12 +12,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-import msgspec
-
 from chipwatch.identity.dmi import DmiTables
-from chipwatch.identity.metadata import RemoteSource
-from chipwatch.identity.source import Word, fit
-from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService, decode
+from chipwatch.identity.source import RemoteSource, Word, values_of
+from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService
 
 DOCUMENT: Final = "/latest/dynamic/instance-identity/document"
 ENDPOINT: Final = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
@@ -27,17 +24,11 @@ DISABLED: Final = "AWS_EC2_METADATA_DISABLED"
 LIFETIME: Final = 60
 """Seconds for which a token is valid."""
 TOKEN: Final = re.compile(rb"[!-~]{1,1024}")
-
-
-class _Document(msgspec.Struct, rename="camel"):
-    """The needed part of the instance identity document (AWS, "Instance identity documents")."""
-
-    instance_id: str | None = None
-    instance_type: str | None = None
-    ami_id: str | None = msgspec.field(name="imageId", default=None)
-    region: str | None = None
-    availability_zone: str | None = None
-    account_id: str | None = None
+PATHS: Final = {
+    "instance_id": "instanceId", "instance_type": "instanceType", "ami_id": "imageId", "region": "region",
+    "availability_zone": "availabilityZone", "account_id": "accountId",
+}  # fmt: skip
+"""Dimension -> its place in the identity document (AWS, "Instance identity documents")."""
 
 
 class Imds:
@@ -120,9 +111,7 @@ class Ec2(RemoteSource):
 
 def describe(service: Imds) -> dict[str, Word]:
     """Return the values of the identity document; raise NoAnswer."""
-    origin = f"{service.url}{DOCUMENT}"
-    document = decode(service.get(DOCUMENT) or b"", _Document, f"{origin} is not an identity document")
-    return fit(msgspec.structs.asdict(document), origin)
+    return values_of(service.get(DOCUMENT) or b"", PATHS, f"{service.url}{DOCUMENT}", "an identity document")
 
 
 def modify(hardware: DmiTables, option: str) -> str:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from chipwatch.identity.metadata import RemoteSource
-from chipwatch.identity.source import Word, fit
+from chipwatch.identity.source import RemoteSource, Word, fit, values_of
 from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService, decode
 
 VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
-T = TypeVar("T")
+PATHS: Final = {
+    "ecs_cluster": "Cluster", "ecs_service": "ServiceName", "ecs_task_family": "Family",
+    "availability_zone": "AvailabilityZone",
+}  # fmt: skip
+"""Dimension -> its place in the description of a task; the cluster is a name or an ARN."""
 
 
-class _Task(msgspec.Struct, rename="pascal"):
-    task_arn: str = msgspec.field(name="TaskARN")
-    cluster: str | None = None
-    service_name: str | None = None
-    family: str | None = None
-    availability_zone: str | None = None
-
-
-class _Container(msgspec.Struct, rename="pascal"):
-    name: str | None = None
+class _Task(msgspec.Struct):
+    arn: str = msgspec.field(name="TaskARN")
+    """arn:aws:ecs:REGION:ACCOUNT:task/CLUSTER/ID, formerly without CLUSTER."""
 
 
 class Ecs(RemoteSource):
@@ -45,29 +41,18 @@ class Ecs(RemoteSource):
             raise NoService(f"{VARIABLE} is not set")
         service = MetadataService(self._url, VARIABLE)
         origin = f"{service.url}/task"
-        words = _of_task(_get(service, "/task", _Task), origin)
+        body, what = _get(service, "/task"), "ECS metadata"
+        arn = decode(body, _Task, f"{origin} is not {what}").arn
+        _, _, _, region, account, resource = (*arn.split(":", 5), *[""] * 6)[:6]
+        words = values_of(body, PATHS, origin, what)
+        words |= fit({"ecs_task": resource.rpartition("/")[2], "region": region, "account_id": account}, origin)
         if "ecs_container" in wanted:
-            words |= fit({"ecs_container": _get(service, "", _Container).name}, service.url)
+            words |= values_of(_get(service, ""), {"ecs_container": "Name"}, service.url, what)
         return words, origin
 
 
-def _get(service: MetadataService, path: str, shape: type[T]) -> T:
+def _get(service: MetadataService, path: str) -> bytes:
     status, body, _ = service.request("GET", path, {})
     if status != 200:
         raise NoMetadata(f"{service.url}{path} answers {status}")
-    return decode(body, shape, f"{service.url}{path} is not ECS metadata")
-
-
-def _of_task(task: _Task, origin: str) -> dict[str, Word]:
-    """Return the values of a task; its ARN is arn:aws:ecs:REGION:ACCOUNT:task/CLUSTER/ID, formerly without CLUSTER."""
-    _, _, _, region, account, resource = (*task.task_arn.split(":", 5), *[""] * 6)[:6]
-    values = {
-        "ecs_cluster": (task.cluster or "").rpartition("/")[2],  # a name or an ARN
-        "ecs_service": task.service_name,
-        "ecs_task": resource.rpartition("/")[2],
-        "ecs_task_family": task.family,
-        "region": region,
-        "availability_zone": task.availability_zone,
-        "account_id": account,
-    }
-    return fit(values, origin)
+    return body

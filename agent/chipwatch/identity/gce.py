@@ -6,51 +6,28 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-import msgspec
-
 from chipwatch.identity.dmi import DmiTables
-from chipwatch.identity.metadata import RemoteSource
-from chipwatch.identity.source import Word, fit
+from chipwatch.identity.source import RemoteSource, Word, fit, values_of
 from chipwatch.net.google_metadata import FLAVOR, OFF, ROOT, google_service
-from chipwatch.net.metadata_service import NoMetadata, NoService, decode
+from chipwatch.net.metadata_service import NoMetadata, NoService
 
 DOCUMENT: Final = f"{ROOT}/?recursive=true"
 MAX_BYTES: Final = 4 << 20
 """Size limit of the document: instance and project may have half a MB of attributes each, before JSON's escapes."""
 STARTING: Final = 30.0
 """Seconds for which GKE's metadata server may not answer a new pod (https://github.com/r-lib/gargle/issues/186)."""
+PATHS: Final = {
+    "gcp_project": "project.projectId", "gcp_zone": "instance.zone", "instance_id": "instance.id",
+    "instance_type": "instance.machineType", "ami_id": "instance.image",
+    "k8s_cluster": "instance.attributes.cluster-name", "k8s_location": "instance.attributes.cluster-location",
+}  # fmt: skip
+"""
+Dimension -> its place in the document; in GKE any of it may be missing. Other attributes may be secret.
+
+Source: https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys
+"""
 ELSEWHERE: Final = frozenset({"region", "instance_id", "instance_type", "ami_id"})
 """Dimensions that other platforms have too."""
-
-
-class _Attributes(msgspec.Struct, rename="kebab"):
-    """Two attributes of a GKE node; others are ignored, since they may be secret."""
-
-    cluster_name: str | None = None
-    cluster_location: str | None = None
-
-
-class _Instance(msgspec.Struct, rename="camel"):
-    id: int | str | None = None
-    zone: str | None = None
-    machine_type: str | None = None
-    image: str | None = None
-    attributes: _Attributes | None = None
-
-
-class _Project(msgspec.Struct, rename="camel"):
-    project_id: str | None = None
-
-
-class _Document(msgspec.Struct):
-    """
-    The needed part of the metadata; in GKE any of it may be missing.
-
-    Source: https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys
-    """
-
-    instance: _Instance = msgspec.field(default_factory=_Instance)
-    project: _Project = msgspec.field(default_factory=_Project)
 
 
 class Gce(RemoteSource):
@@ -92,25 +69,10 @@ class Gce(RemoteSource):
         origin = f"{service.url}{ROOT}"
         if status != 200:
             raise NoMetadata(f"{origin} answers {status}")
-        return _words(decode(body, _Document, f"{origin} is not metadata"), origin), origin
+        return _words(body, origin), origin
 
 
-def _words(document: _Document, origin: str) -> dict[str, Word]:
-    """Return the values of the document; some are paths (projects/NUMBER/zones/ZONE), of which the last part counts."""
-    instance, attributes = document.instance, document.instance.attributes or _Attributes()
-    zone = _last(instance.zone)
-    values = {
-        "gcp_project": document.project.project_id,
-        "gcp_zone": zone,
-        "region": zone.rpartition("-")[0],
-        "instance_id": None if instance.id is None else str(instance.id),
-        "instance_type": _last(instance.machine_type),
-        "ami_id": _last(instance.image),
-        "k8s_cluster": attributes.cluster_name,
-        "k8s_location": attributes.cluster_location,
-    }
-    return fit(values, origin)
-
-
-def _last(path: str | None) -> str:
-    return (path or "").rpartition("/")[2]
+def _words(body: bytes, origin: str) -> dict[str, Word]:
+    words = values_of(body, PATHS, origin, "metadata")
+    zone = words["gcp_zone"].value if "gcp_zone" in words else ""
+    return words | fit({"region": zone.rpartition("-")[0]}, origin)
