@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from chipwatch.identity.dmi import DmiTables
+from chipwatch.identity.names import places
 from chipwatch.identity.source import RemoteSource, Word, values_of
 from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService
 
@@ -24,11 +25,6 @@ DISABLED: Final = "AWS_EC2_METADATA_DISABLED"
 LIFETIME: Final = 60
 """Seconds for which a token is valid."""
 TOKEN: Final = re.compile(rb"[!-~]{1,1024}")
-PATHS: Final = {
-    "instance_id": "instanceId", "instance_type": "instanceType", "ami_id": "imageId", "region": "region",
-    "availability_zone": "availabilityZone", "account_id": "accountId",
-}  # fmt: skip
-"""Dimension -> its place in the identity document (AWS, "Instance identity documents")."""
 
 
 class Imds:
@@ -111,7 +107,7 @@ class Ec2(RemoteSource):
 
 def describe(service: Imds) -> dict[str, Word]:
     """Return the values of the identity document; raise NoAnswer."""
-    return values_of(service.get(DOCUMENT) or b"", PATHS, f"{service.url}{DOCUMENT}", "an identity document")
+    return values_of(service.get(DOCUMENT) or b"", places("EC2"), f"{service.url}{DOCUMENT}", "an identity document")
 
 
 def modify(hardware: DmiTables, option: str) -> str:

@@ -7,15 +7,11 @@ from typing import Final
 
 import msgspec
 
+from chipwatch.identity.names import places
 from chipwatch.identity.source import RemoteSource, Word, fit, values_of
 from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService, decode
 
 VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
-PATHS: Final = {
-    "ecs_cluster": "Cluster", "ecs_service": "ServiceName", "ecs_task_family": "Family",
-    "availability_zone": "AvailabilityZone",
-}  # fmt: skip
-"""Dimension -> its place in the description of a task; the cluster is a name or an ARN."""
 
 
 class _Task(msgspec.Struct):
@@ -44,7 +40,7 @@ class Ecs(RemoteSource):
         body, what = _get(service, "/task"), "ECS metadata"
         arn = decode(body, _Task, f"{origin} is not {what}").arn
         _, _, _, region, account, resource = (*arn.split(":", 5), *[""] * 6)[:6]
-        words = values_of(body, PATHS, origin, what)
+        words = values_of(body, places("ECS"), origin, what)
         words |= fit({"ecs_task": resource.rpartition("/")[2], "region": region, "account_id": account}, origin)
         if "ecs_container" in wanted:
             words |= values_of(_get(service, ""), {"ecs_container": "Name"}, service.url, what)

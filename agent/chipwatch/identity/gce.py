@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from chipwatch.identity.dmi import DmiTables
+from chipwatch.identity.names import places
 from chipwatch.identity.source import RemoteSource, Word, fit, values_of
 from chipwatch.net.google_metadata import FLAVOR, OFF, ROOT, google_service
 from chipwatch.net.metadata_service import NoMetadata, NoService
@@ -16,16 +17,6 @@ MAX_BYTES: Final = 4 << 20
 """Size limit of the document: instance and project may have half a MB of attributes each, before JSON's escapes."""
 STARTING: Final = 30.0
 """Seconds for which GKE's metadata server may not answer a new pod (https://github.com/r-lib/gargle/issues/186)."""
-PATHS: Final = {
-    "gcp_project": "project.projectId", "gcp_zone": "instance.zone", "instance_id": "instance.id",
-    "instance_type": "instance.machineType", "ami_id": "instance.image",
-    "k8s_cluster": "instance.attributes.cluster-name", "k8s_location": "instance.attributes.cluster-location",
-}  # fmt: skip
-"""
-Dimension -> its place in the document; in GKE any of it may be missing. Other attributes may be secret.
-
-Source: https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys
-"""
 ELSEWHERE: Final = frozenset({"region", "instance_id", "instance_type", "ami_id"})
 """Dimensions that other platforms have too."""
 
@@ -73,6 +64,6 @@ class Gce(RemoteSource):
 
 
 def _words(body: bytes, origin: str) -> dict[str, Word]:
-    words = values_of(body, PATHS, origin, "metadata")
+    words = values_of(body, places("GCE"), origin, "metadata")
     zone = words["gcp_zone"].value if "gcp_zone" in words else ""
     return words | fit({"region": zone.rpartition("-")[0]}, origin)
