@@ -9,8 +9,7 @@ from typing import Final
 from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.names import places
 from chipwatch.identity.source import RemoteSource, Word, fit, values_of
-from chipwatch.net.google_metadata import FLAVOR, OFF, ROOT, google_service
-from chipwatch.net.metadata_service import NoMetadata, NoService
+from chipwatch.net.metadata_service import FLAVOR, OFF, ROOT, NoMetadata, NoService, google_service
 
 DOCUMENT: Final = f"{ROOT}/?recursive=true"
 MAX_BYTES: Final = 4 << 20

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from chipwatch.identity.names import NAMES, places
 from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
-from chipwatch.owner import DOCKER, ECS, UNIT, USER, Owner
+from chipwatch.owner import ECS, Owner
 from chipwatch.owner import KUBERNETES as KUBERNETES_KIND
 from chipwatch.owner import SLURM as SLURM_KIND
 
 SLURM: Final = places("Slurm")
 KUBERNETES: Final = places("Kubernetes")
-OF_OWNER: Final[Mapping[str, Callable[[Owner], dict[str, str]]]] = {
-    SLURM_KIND: lambda one: {"slurm_job": one.job, "slurm_step": one.step, "slurm_partition": one.partition},
-    KUBERNETES_KIND: lambda one: {
-        "k8s_namespace": one.namespace, "k8s_pod": one.pod, "k8s_container": one.container if one.pod else ""
-    },
-    ECS: lambda one: {"ecs_task": one.job},
-    DOCKER: lambda _: {},
-    UNIT: lambda _: {},
-    USER: lambda _: {},
-}  # fmt: skip
-"""Dimensions that each kind of owner has."""
+OF_OWNER: Final[Mapping[str, Mapping[str, str]]] = {
+    SLURM_KIND: {"slurm_job": "job", "slurm_step": "step", "slurm_partition": "partition"},
+    KUBERNETES_KIND: {"k8s_namespace": "namespace", "k8s_pod": "pod", "k8s_container": "container"},
+    ECS: {"ecs_task": "job"},
+}
+"""Dimensions that each kind of owner has, and the field of Owner for each; a container counts only with its pod."""
 FIELDS: Final = {name.name: name.in_pod for name in NAMES if name.in_pod}
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """A path in this container, not on the host (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
@@ -57,7 +52,11 @@ class WatchedProcess(IdentitySource):
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         if self._owner is None:
             return IdentityAnswer()
-        words = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
+        fields = {**OF_OWNER.get(self._owner.kind, {}), "user": "user"}
+        values = {word: getattr(self._owner, field) for word, field in fields.items()}
+        if not self._owner.pod:
+            values.pop("k8s_container", None)
+        words = fit(values, "the watched process")
         missing = [word for word in wanted if word in self.words and word not in words]
         return IdentityAnswer(words, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 
@@ -15,7 +16,10 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine reaches `host`."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def listener(address: tuple[str, int], waiting: int) -> socket.socket:

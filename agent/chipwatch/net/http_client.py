@@ -34,11 +34,11 @@ OPEN_HEADERS: Final = frozenset({
 
 
 class ClientTls(NamedTuple):
-    """Files of TLS, in PEM; None: the system's certificates, and no certificate of our own."""
+    """Files of TLS, in PEM; None or "": the system's certificates, and no certificate of our own."""
 
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
+    ca_file: Path | str | None = None
+    cert_file: Path | str | None = None
+    key_file: Path | str | None = None
     insecure: bool = False
     """Do not verify the server."""
     ca_option: str = "ca_file"
@@ -210,9 +210,9 @@ class HttpClient:
         if self._context is None:
             ca_file, cert_file, key_file, insecure, _ = self._tls
             try:
-                context = ssl.create_default_context(cafile=ca_file)
+                context = ssl.create_default_context(cafile=ca_file or None)
                 if cert_file:
-                    context.load_cert_chain(cert_file, key_file, password=lambda: "")
+                    context.load_cert_chain(cert_file, key_file or None, password=lambda: "")
             except OSError as problem:
                 named = ", ".join(str(file) for file in self._tls[:3] if file)
                 raise Refused(f"TLS: {named}: {problem.strerror or 'not a certificate in PEM'}") from problem

@@ -15,7 +15,7 @@ from chipwatch.config.options import Config
 from chipwatch.errors import ConfigError
 from chipwatch.extensions import Answers
 from chipwatch.identity.resolver import Identity
-from chipwatch.logs.recent import Recent
+from chipwatch.logs.formats import Recent
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.redaction import one_line
 from chipwatch.runtime.kept_state import KeptState

@@ -13,16 +13,8 @@ from typing import Any, Final, NamedTuple
 from botocore import exceptions as failures
 from botocore.config import Config as Options
 from botocore.configloader import load_config, raw_config_parse
-from botocore.configprovider import (
-    ConfiguredEndpointProvider,
-    ConfigValueStore,
-    create_botocore_default_config_mapping,
-)
-from botocore.credentials import (
-    AssumeRoleCredentialFetcher,
-    DeferredRefreshableCredentials,
-    create_credential_resolver,
-)
+from botocore.configprovider import ConfiguredEndpointProvider, ConfigValueStore, create_botocore_default_config_mapping
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials, create_credential_resolver
 from botocore.parsers import ResponseParserError
 from botocore.utils import IMDSRegionProvider, validate_region_name
 

@@ -13,8 +13,16 @@ from typing import Final
 import msgspec
 
 from chipwatch.errors import Refused, Retryable
-from chipwatch.net.google_metadata import FLAVOR, OFF, ROOT, google_service
-from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService, decode
+from chipwatch.net.metadata_service import (
+    FLAVOR,
+    OFF,
+    ROOT,
+    MetadataService,
+    NoMetadata,
+    NoService,
+    decode,
+    google_service,
+)
 
 PROJECT: Final = f"{ROOT}/project/project-id"
 TOKEN: Final = f"{ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"

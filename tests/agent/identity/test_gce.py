@@ -13,8 +13,7 @@ from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.ec2 import ENDPOINT, Ec2
 from chipwatch.identity.gce import DOCUMENT, STARTING, Gce, _words
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
-from chipwatch.net.google_metadata import OFF, google_service
-from chipwatch.net.metadata_service import MAX_BYTES
+from chipwatch.net.metadata_service import MAX_BYTES, OFF, google_service
 
 HOST = "GCE_METADATA_HOST"
 INSIDE = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}

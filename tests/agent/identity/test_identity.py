@@ -15,7 +15,7 @@ from chipwatch.identity.ec2 import DISABLED, ENDPOINT
 from chipwatch.identity.names import OF_POINTS, WORDS
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word
-from chipwatch.net.google_metadata import OFF
+from chipwatch.net.metadata_service import OFF
 
 
 class Stub(IdentitySource):
