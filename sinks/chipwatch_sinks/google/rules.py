@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from chipwatch.datapoint import HIDDEN, Dimensions
@@ -30,22 +32,9 @@ WORDS: Final = (
     "ecs_cluster", "ecs_task_family", "ecs_task", "slurm_job", "slurm_rank",
 )  # fmt: skip
 """Dimensions of the identity that select and fill the monitored resource."""
-_CLUSTER: Final = {"location": "{k8s_location}", "cluster_name": "{k8s_cluster}"}
-_POD: Final = {**_CLUSTER, "namespace_name": "{k8s_namespace}", "pod_name": "{k8s_pod}"}
-_TASK: Final = {"location": "{location}", "namespace": "{namespace}"}
-RESOURCES: Final[Mapping[str, tuple[Mapping[str, str], ...]]] = {
-    "k8s_container": ({**_POD, "container_name": "{k8s_container}"},),
-    "k8s_node": ({**_CLUSTER, "node_name": "{k8s_node}"},),
-    "k8s_pod": (_POD,),
-    "generic_task": (
-        {"location": "{location}", "namespace": "{ecs_cluster}", "job": "{ecs_task_family}", "task_id": "{ecs_task}"},
-        {**_TASK, "job": "{slurm_job}", "task_id": "{slurm_rank}"},
-        {**_TASK, "job": "chipwatch", "task_id": "{hostname}"},
-    ),
-    "gce_instance": ({"instance_id": "{instance_id}", "zone": "{gcp_zone}"},),
-    "aws_ec2_instance": ({"instance_id": "{instance_id}", "region": "aws:{region}", "aws_account": "{account_id}"},),
-    "generic_node": ({**_TASK, "node_id": "{instance_id}"}, {**_TASK, "node_id": "{hostname}"}),
-}
+RESOURCES: Final[Mapping[str, list[dict[str, str]]]] = json.loads(
+    Path(__file__).with_name("resources.json").read_bytes()
+)
 """
 Monitored resources, each with alternative templates of its labels; the fields are WORDS, `location` and `namespace`.
 
