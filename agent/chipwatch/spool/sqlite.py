@@ -23,21 +23,7 @@ try:
 except ImportError:  # Windows: nothing stops two agents that use one spool there
     fcntl = None  # type: ignore[assignment]
 
-SCHEMA: Final = """
-PRAGMA journal_mode=WAL;
-PRAGMA synchronous=NORMAL;
-PRAGMA cache_size=-256;
-PRAGMA journal_size_limit=4194304;
-CREATE TABLE IF NOT EXISTS chunk (
-    key INTEGER PRIMARY KEY, points INTEGER NOT NULL, done INTEGER NOT NULL, rest INTEGER,
-    newest INTEGER NOT NULL, body BLOB NOT NULL, crc INTEGER, destination BLOB
-);
-CREATE TABLE IF NOT EXISTS aside (key INTEGER, why TEXT, body BLOB);
-CREATE TABLE IF NOT EXISTS ledger (entry TEXT PRIMARY KEY, points INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS memo (name TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER) WITHOUT ROWID;
-SELECT crc FROM chunk WHERE 0;
-"""
-"""The last line fails where rot has changed the name of a column that is not read at the start."""
+SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones are deleted."""
 FILES: Final = ("", "-wal", "-shm")
