@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from chipwatch.identity.ec2 import Ec2, Imds, describe, modify
+from chipwatch.identity.platforms import Ec2, Imds, describe, modify
 from chipwatch.identity.source import Word, fit
 from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata, NoService
 

@@ -10,8 +10,8 @@ from tests.load import seconds_since
 
 from chipwatch.identity.autoscaling import AutoScaling
 from chipwatch.identity.dmi import DmiTables
-from chipwatch.identity.ec2 import ENDPOINT, Ec2
-from chipwatch.identity.gce import DOCUMENT, STARTING, Gce, _words
+from chipwatch.identity.platforms import ENDPOINT, STARTING, Ec2, Gce, _words
+from chipwatch.identity.platforms import GOOGLE_DOCUMENT as DOCUMENT
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.net.metadata_service import MAX_BYTES, OFF, google_service
 
