@@ -15,8 +15,7 @@ from chipwatch.net.http_client import ClientTls, HttpClient, date_of
 from chipwatch.version import USER_AGENT
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import partitions
-from chipwatch_sinks.common.aws_request import Signer
-from chipwatch_sinks.common.aws_session import Login, Session
+from chipwatch_sinks.common.aws_session import Login, Session, Signer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

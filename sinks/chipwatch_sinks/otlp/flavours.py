@@ -115,11 +115,10 @@ class Cloudwatch(Flavour):
             if not (region or config.endpoint_url):
                 raise Refused("no AWS region: set --region or endpoint_url")
         else:
-            from chipwatch_sinks.common.aws_request import Signer  # noqa: PLC0415  # takes 9 MB, only if it signs
-            from chipwatch_sinks.common.aws_session import Login  # noqa: PLC0415
+            from chipwatch_sinks.common.aws_session import Login, Signer  # noqa: PLC0415  # takes 9 MB, only if it signs
 
-            login = Login(region=config.region, endpoint_url=config.endpoint_url, profile=config.profile)
-            self._signer = Signer("monitoring", login._replace(role_arn=config.role_arn), self._timeout)
+            login = Login(config.region, config.endpoint_url, config.profile, config.role_arn)
+            self._signer = Signer("monitoring", login, self._timeout)
             self._signer.open()
             region = self._signer.region
         suffix = ".cn" if region.startswith("cn-") else ""
