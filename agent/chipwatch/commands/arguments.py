@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from chipwatch.config.convert import seconds_of
+from chipwatch.config import duration
 
 MAX_SECONDS: Final = 1e9
 """Longest duration, 31 years: the system's clocks can wait as long."""
@@ -38,7 +38,7 @@ def price(text: str) -> float:
 def seconds(text: str) -> float:
     """Return seconds."""
     try:
-        number = seconds_of(text)
+        number = duration.seconds(text)
     except ValueError:
         number = math.nan
     if not 0 <= number <= MAX_SECONDS:

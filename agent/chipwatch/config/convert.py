@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from chipwatch.config import duration
 from chipwatch.errors import ConfigError
 from chipwatch.logs.text import similar
 from chipwatch.redaction import without_secrets
@@ -31,7 +32,6 @@ WORDS_FOR: Final[Mapping[Any, str]] = {
     **dict.fromkeys((list, tuple, Sequence, frozenset, set), "a list"),
     **dict.fromkeys(TABLE_TYPES, "a table"),
 }
-UNITS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 SECRET: Final = re.compile("secret|token|passw|credential|auth|api_?key|private|header|cookie", re.IGNORECASE)
 """Options whose values are never shown."""
 
@@ -90,7 +90,7 @@ def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
     given = value
     if isinstance(value, str) and _is_time(hint):
         try:
-            given = seconds_of(value)
+            given = duration.seconds(value)
         except ValueError:
             strict = True
     try:
@@ -187,9 +187,3 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def is_list(hint: Any) -> bool:
     """Tell whether `hint` is a list of some kind."""
     return typing.get_origin(hint) in (tuple, list, Sequence)
-
-
-def seconds_of(text: str) -> float:
-    """Return the seconds of a text such as 5, 0.5, 500ms, 5s, 1m or 2h; raise ValueError."""
-    number, unit = re.fullmatch(r"(.*?)\s*(ms|s|m|h)?\s*", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    return float(number) * UNITS[unit or "s"]

@@ -33,7 +33,7 @@ class DimensionName(NamedTuple):
     late: bool = False
     """Reading it may need a permission: points wait a few seconds for the value, then are sent without it."""
     in_pod: str = ""
-    """What a pod's specification gives to the first variable."""
+    """Source of the first variable's value in the specification of a pod."""
 
 
 NAMES: Final = tuple(

@@ -1,0 +1,14 @@
+"""Durations as people write them; `agent health`, which loads no library, reads them too."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+UNITS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a text such as 5, 0.5, 500ms, 5s, 1m or 2h; raise ValueError."""
+    number, unit = re.fullmatch(r"(.*?)\s*(ms|s|m|h)?\s*", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    return float(number) * UNITS[unit or "s"]
