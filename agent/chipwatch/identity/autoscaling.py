@@ -40,7 +40,6 @@ class AutoScaling(Ec2):
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
         """Return the group; if there is none, raise NoAnswer with a message that says how to make it available."""
-        del wanted
         facts = {word: fact.value for word, fact in self._hardware.words.items()}
         facts["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
         group, origin, why = None, "", "neither metadata nor environment name the instance and the region"

@@ -125,7 +125,6 @@ class RecordsSource(IdentitySource):
         return True
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        del wanted
         return IdentityAnswer(trouble="no record has named the instance yet", retry=True)
 
 

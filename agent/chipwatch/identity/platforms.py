@@ -153,7 +153,6 @@ class Ec2(RemoteSource):
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
         """Return all values of the document."""
-        del wanted
         service = self.connect()
         return describe(service), f"{service.url}{DOCUMENT}"
 

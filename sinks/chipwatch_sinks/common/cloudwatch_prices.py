@@ -60,7 +60,6 @@ class CloudwatchPrices(Advisor):
             yield Cost("requests, each thousand", requests, self.requests, per=1000, as_of=self.as_of)
 
     def notes(self, load: Load) -> Iterable[str]:
-        del load
         yield from self._notes
         free = f"{self.book['free_metrics']} metrics and {self.book['free_requests']:,} requests a month"
         yield (

@@ -212,7 +212,6 @@ class GoogleSink(Sink):
         return facts | ({"project": project} if project else {})
 
     def find(self, dims: Sequence[str]) -> str:
-        del dims
         return f"Monitoring > Metrics Explorer > {self._config.prefix}"
 
     def describe(self) -> str:

@@ -80,7 +80,6 @@ class GoogleAdvisor(Advisor):
         )
 
     def notes(self, load: Load) -> Iterable[str]:
-        del load
         if (self._terms.price_per_metric, self._terms.price_per_1000_requests) != (None, None):
             yield "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."
         yield (

@@ -71,7 +71,7 @@ class Flavour(Protocol):
 
     def check(self, dims: Mapping[str, str], given: Mapping[str, str]) -> None:
         """Raise Refused if a point with these dimensions and resource attributes lacks what the receiver needs."""
-        del dims, given
+        return
 
     def judge(self, problem: Exception) -> Exception:
         """Return the exception to raise for an answer that is an error."""
@@ -93,7 +93,6 @@ class Plain(Flavour):
         return self._url
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        del body
         return {**headers, **self._given, **bearer(self._token_file)}
 
 
@@ -169,7 +168,6 @@ class Google(Flavour):
         return GoogleToken()
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        del body
         return {**headers, **self._config.headers, **self._token.headers(self._url)}
 
     def resource(self) -> dict[str, str]:

@@ -54,7 +54,6 @@ class MachineToken:
 
     def headers(self, url: str) -> dict[str, str]:
         """Return the token; raise Refused or Retryable."""
-        del url
         if time.monotonic() >= self._until:
             self._fetch()
         return {"authorization": f"Bearer {self._token}"}
