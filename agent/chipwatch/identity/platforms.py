@@ -105,7 +105,7 @@ class Imds:
         return self._token != ""
 
     def get(self, path: str) -> bytes | None:
-        """Return the value at `path`, or None if there is none; raise NoAnswer. An expired token is renewed once."""
+        """Return the value at `path`, or None if there is none; raise NoMetadata. An expired token is renewed once."""
         status, body = self._get(path)
         if status == 401:
             self._token = ""
@@ -165,7 +165,7 @@ class Ec2(RemoteSource):
 
 
 def describe(service: Imds) -> dict[str, Word]:
-    """Return the values of the identity document; raise NoAnswer."""
+    """Return the values of the identity document; raise NoMetadata."""
     return values_of(service.get(DOCUMENT) or b"", places("EC2"), f"{service.url}{DOCUMENT}", "an identity document")
 
 

@@ -69,7 +69,7 @@ class RemoteSource(IdentitySource):
 
     @abstractmethod
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
-        """Return the values and, for messages, their origin; raise NoService or NoAnswer."""
+        """Return the values and, for messages, their origin; raise NoService or NoMetadata."""
 
 
 def fit(values: Mapping[str, object], origin: str) -> dict[str, Word]:

@@ -73,7 +73,7 @@ class MetadataService:
     def request(
         self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES
     ) -> tuple[int, bytes, HTTPMessage]:
-        """Return status, body (at most `max_bytes`) and headers of the answer; raise NoAnswer."""
+        """Return status, body (at most `max_bytes`) and headers of the answer; raise NoMetadata."""
         from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # 1 MB, loaded only if needed
 
         from chipwatch.net.final_response import FinalResponse  # noqa: PLC0415
@@ -101,7 +101,7 @@ class MetadataService:
 
 
 def decode(body: bytes, shape: type[T], wrong: str) -> T:
-    """Return the JSON in `body`; raise NoAnswer with the message `wrong` if it has another shape."""
+    """Return the JSON in `body`; raise NoMetadata with the message `wrong` if it has another shape."""
     try:
         return msgspec.json.decode(body, type=shape)
     except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON

@@ -101,7 +101,7 @@ def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
 
 
 def _get(service: MetadataService, path: str) -> bytes:
-    """Return the body of an answer; raise NoAnswer."""
+    """Return the body of an answer; raise NoMetadata."""
     status, body, headers = service.request("GET", path, FLAVOR)
     if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
         raise NoMetadata(f"{service.url} is not Google's metadata server")
