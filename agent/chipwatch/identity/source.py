@@ -97,7 +97,7 @@ def values_of(body: bytes, paths: Mapping[str, str], origin: str, what: str) -> 
             if not isinstance(value, dict):
                 raise NoMetadata(wrong)
             value = value.get(key)
-        if not isinstance(value, str | None) and key != "id":  # Google's id is a number
+        if not isinstance(value, str | None) and not (key == "id" and isinstance(value, int)):  # Google's is a number
             raise NoMetadata(wrong)
         values[word] = str(value or "").rpartition("/")[2]
     return fit(values, origin)

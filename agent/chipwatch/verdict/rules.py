@@ -75,7 +75,7 @@ RECOVERY: Final = "gpu.recovery_action"
 """https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html"""
 GPU, RDMA, KERNEL, NVME, NEURON = "GPUs", "RDMA ports", "kernel log", "NVMe drives", "Neuron devices"
 GROUPS: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
-RULES: Final = tuple(Rule(**{**group, **rule}) for group in GROUPS for rule in group.pop("rules"))
+RULES: Final = tuple(Rule(**group["of"], **rule) for group in GROUPS for rule in group["rules"])
 """
 The rules of rules.json, in groups that share area, metric, name and kind.
 
