@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 
 
@@ -16,6 +15,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine reaches `host`."""
+    import ipaddress  # noqa: PLC0415  # needed where something is sent
+
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

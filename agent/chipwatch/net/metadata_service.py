@@ -73,7 +73,7 @@ class MetadataService:
     def request(
         self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES
     ) -> tuple[int, bytes, HTTPMessage]:
-        """Return status, body (at most `max_bytes`) and headers of the answer; raise NoMetadata."""
+        """Return status, body (at most `max_bytes`) and headers of the answer; raise NoAnswer."""
         from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # 1 MB, loaded only if needed
 
         from chipwatch.net.final_response import FinalResponse  # noqa: PLC0415

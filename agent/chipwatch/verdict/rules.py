@@ -37,8 +37,8 @@ class Rule(NamedTuple):
     """
     A condition on a metric. A gauge is compared as it is now, a counter by its rise in the last hour.
 
-    `about`, `says` and `do` are templates of the dimensions, and of `value`; `only` has the words that a dimension
-    must have one of. A reason of the metric `instead`, as severe and about the same thing, replaces this one.
+    `about`, `says` and `do` are templates of the dimensions, and of `value`; `only`: the words that a dimension
+    may have. A reason of the metric `instead`, as severe and about the same thing, replaces this one.
     """
 
     area: str
@@ -62,7 +62,7 @@ class Rule(NamedTuple):
         if not self.knows(seen):
             return None
         value = seen.value if self.gauge else seen.rose
-        if value is None:  # a message of the last hour is known by its time where nobody watched
+        if value is None:  # where nobody watched, the time of a message shows that it is of the last hour
             value = 1.0 if seen.last else 0.0
         if not (value < self.limit if self.below else value > self.limit):
             return None
@@ -89,7 +89,7 @@ COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NE
 
 
 def reasons(series: Iterable[Seen]) -> list[Reason]:
-    """Return what is wrong, the first rule that holds of each metric and series, in the order of the table."""
+    """Return the faults, by the first rule that applies to each metric and series, in the order of the table."""
     by_place: list[tuple[int, Reason]] = []
     given = set()
     for item in series:

@@ -1,4 +1,4 @@
-"""Region and credentials by botocore, what is wrong with them, and signed requests; who signs also sends them."""
+"""Region and credentials by botocore, what is wrong with them, and signed requests, which the caller sends."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -126,27 +127,33 @@ class Api:
 
     def log_batch(self, run: str, metrics: list[LoggedMetric]) -> None:
         """Store metrics."""
-        self._ask("POST", "/runs/log-batch", Batch(run, metrics), dict)
+        self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), dict)
 
     def running(self, user: str, since: int) -> Sequence[str]:
         """Return the newest two runs of a user that are running and began after `since` (ms since the epoch)."""
-        search = {"max_results": MAX_EXPERIMENTS}
-        listing = self._ask("POST", "/experiments/search", search, _Experiments)
-        status, name = "attributes.status = 'RUNNING'", user.replace("'", "")
+        listing = self._ask(
+            "POST", "/experiments/search", json.dumps({"max_results": MAX_EXPERIMENTS}).encode(), _Experiments
+        )
+        name = user.replace("'", "")
+        conditions = (
+            "attributes.status = 'RUNNING'",
+            f"attributes.start_time >= {since}",
+            f"tags.`mlflow.user` = '{name}'",
+        )
         query = {
             "experiment_ids": [each.experiment_id for each in listing.experiments],
-            "filter": f"{status} and attributes.start_time >= {since} and tags.`mlflow.user` = '{name}'",
+            "filter": " and ".join(conditions),
             "order_by": ["attributes.start_time DESC"],
             "max_results": 2,
         }
-        return [each.info.run_id for each in self._ask("POST", "/runs/search", query, _Runs).runs]
+        runs = self._ask("POST", "/runs/search", json.dumps(query).encode(), _Runs).runs
+        return [each.info.run_id for each in runs]
 
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
 
-    def _ask(self, method: str, path: str, content: object, shape: type[T]) -> T:
-        body = None if content is None else msgspec.json.encode(content)
+    def _ask(self, method: str, path: str, body: bytes | None, shape: type[T]) -> T:
         try:
             answer = self._http.request(method, API + path, body, self._headers)
         except Retryable as problem:

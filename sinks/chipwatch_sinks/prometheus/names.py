@@ -12,7 +12,7 @@ from chipwatch.datapoint import Kind, Metric
 
 VALID: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
 UNITS: Final[Mapping[str, tuple[str, float, float]]] = json.loads(Path(__file__).with_name("units.json").read_bytes())
-"""UCUM unit -> base unit of Prometheus, and what a value is multiplied with and divided by to have it."""
+"""UCUM unit -> base unit of Prometheus, factor and divisor of the conversion."""
 COUNTED: Final = re.compile(r"\{(\w+)\}/s")
 """Things a second, such as {flop}/s."""
 PER_SECOND: Final = "_per_second"

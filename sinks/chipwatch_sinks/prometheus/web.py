@@ -292,10 +292,10 @@ def _content(path: Path) -> Any:
     try:
         content = yaml.safe_load(_read(path))
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as problem:
-        # PyYAML passes on what its types raise, of the date 2026-99-99 for instance.
+        # PyYAML passes on exceptions of its types, for the date 2026-99-99 for instance.
         mark = getattr(problem, "problem_mark", None)
         raise WebError(f"{path}: not YAML{f', line {mark.line + 1}' if mark else ''}") from None
-    if content is None:  # as a file is while it is written; it must not open the page to everyone
+    if content is None:  # a file is empty while it is written; it must not open the page to everyone
         raise WebError(f"{path}: it is empty; write {{}} for neither TLS nor passwords")
     return content
 
