@@ -9,7 +9,7 @@ from tests.agent.verdict import situations
 
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.verdict.callers import CALLERS, code_of
-from chipwatch.verdict.rules import GAUGES, RULES, Rule
+from chipwatch.verdict.rules import RULES, Rule
 
 PAGE = Path(__file__).parents[1] / "docs/node-health.md"
 BEGIN, END = "<!-- rules of agent verdict, by `make golden` -->\n", "<!-- end of rules -->\n"
@@ -38,7 +38,7 @@ def row(rule: Rule) -> list[str]:
     """Return the cells of a rule."""
     only = ", ".join(f"{key}={'/'.join(words)}" for key, words in rule.only.items())
     form = f"is {'below' if rule.below else 'above'} {rule.limit:g}"
-    if rule.metric not in GAUGES:
+    if not rule.gauge:
         form = f"rises in an hour by more than {rule.limit:g}" if rule.limit else "rises"
     says = rule.says.replace("{value:.0f}", "...").format_map(dict.fromkeys(("xid", "port", "kind", "action"), "..."))
     codes = " ".join(str(code_of(rule.severity, caller)) for caller in CALLERS)

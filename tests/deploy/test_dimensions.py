@@ -15,8 +15,7 @@ from tests.doubles import cloudwatch
 from tests.doubles.ecs import Ecs
 from tests.doubles.imds import Imds
 
-from chipwatch.identity.ec2 import ENDPOINT
-from chipwatch.identity.ecs import VARIABLE
+from chipwatch.identity.platforms import ENDPOINT, VARIABLE
 
 AWS = tf.ROOT / "terraform/aws"
 ROOTS = {"CHIPWATCH_PROC", "CHIPWATCH_SYS", "CHIPWATCH_ROOT", "CHIPWATCH_SPOOL"}

@@ -27,9 +27,7 @@ from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.collectors.openmetrics.fetch import Failed, Scraper
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.identity.dmi import DmiTables
-from chipwatch.identity.ec2 import Ec2
-from chipwatch.identity.ecs import Ecs
-from chipwatch.identity.gce import Gce
+from chipwatch.identity.platforms import Ec2, Ecs, Gce
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.google import GoogleSink
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from chipwatch.identity.ec2 import Ec2, Imds, describe, modify
+from chipwatch.identity.platforms import Ec2, Imds, describe, modify
 from chipwatch.identity.source import Word, fit
 from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata, NoService
 
@@ -39,8 +39,7 @@ class AutoScaling(Ec2):
     name = "Auto Scaling"
 
     def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
-        """Return the group; if there is none, raise NoAnswer with a message that says how to make it available."""
-        del wanted
+        """Return the group; if there is none, raise NoMetadata with a message that says how to make it available."""
         facts = {word: fact.value for word, fact in self._hardware.words.items()}
         facts["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
         group, origin, why = None, "", "neither metadata nor environment name the instance and the region"
@@ -84,7 +83,7 @@ def _address(facts: Mapping[str, str], env: Mapping[str, str]) -> str:
 
 
 def describe_tags(instance: str, address: str, region: str) -> str | None:
-    """Return the instance's group, None if it has none; raise NoAnswer. Action: ec2:DescribeTags."""
+    """Return the instance's group, None if it has none; raise NoMetadata. Action: ec2:DescribeTags."""
     try:
         auth, awsrequest, errors, http, session, utils, wire_errors = map(importlib.import_module, MODULES)
     except ImportError:

@@ -8,10 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from chipwatch.identity.names import places
 from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
 
-INSTANCE_ID: Final = re.compile("i-[0-9a-f]{8,17}")
-INSTANCE_TYPE: Final = re.compile("[a-z][a-z0-9-]*[.][a-z0-9-]+")
+PATTERNS: Final = {
+    "instance_id": re.compile("i-[0-9a-f]{8,17}"), "instance_type": re.compile("[a-z][a-z0-9-]*[.][a-z0-9-]+"),
+}  # fmt: skip
 MAX_BYTES: Final = 4096
 
 
@@ -55,9 +57,8 @@ class DmiTables:
     def words(self) -> Mapping[str, Word]:
         """The id and type of an EC2 instance, if the tables have them."""
         words: dict[str, Word] = {}
-        places = {"instance_id": ("board_asset_tag", INSTANCE_ID), "instance_type": ("product_name", INSTANCE_TYPE)}
-        for word, (file, pattern) in places.items():
-            if self.is_ec2 and pattern.fullmatch(value := self._dmi(file)):
+        for word, file in places("DMI").items():
+            if self.is_ec2 and PATTERNS[word].fullmatch(value := self._dmi(file)):
                 words |= fit({word: value}, str(self.folder / file))
         return words
 
@@ -81,8 +82,7 @@ class Dmi(IdentitySource):
         self._hardware = hardware
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        """Return both values on Nitro, none elsewhere."""
-        del wanted
+        """Return both on Nitro, neither elsewhere."""
         return IdentityAnswer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
 
 

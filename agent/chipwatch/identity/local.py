@@ -4,52 +4,25 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from chipwatch.identity.names import NAMES, places
 from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
-from chipwatch.owner import DOCKER, ECS, UNIT, USER, Owner
+from chipwatch.owner import ECS, Owner
 from chipwatch.owner import KUBERNETES as KUBERNETES_KIND
 from chipwatch.owner import SLURM as SLURM_KIND
 
-SLURM: Final = {
-    "slurm_job": ("SLURM_JOB_ID",),
-    "slurm_step": ("SLURM_STEP_ID",),
-    "slurm_partition": ("SLURM_JOB_PARTITION",),
-    "slurm_rank": ("SLURM_PROCID",),
-    "user": ("SLURM_JOB_USER",),
+SLURM: Final = places("Slurm")
+KUBERNETES: Final = places("Kubernetes")
+OF_OWNER: Final[Mapping[str, Mapping[str, str]]] = {
+    SLURM_KIND: {"slurm_job": "job", "slurm_step": "step", "slurm_partition": "partition"},
+    KUBERNETES_KIND: {"k8s_namespace": "namespace", "k8s_pod": "pod", "k8s_container": "container"},
+    ECS: {"ecs_task": "job"},
 }
-"""Variables of a job (https://slurm.schedmd.com/srun.html, output environment variables)."""
-KUBERNETES: Final = {
-    "k8s_cluster": ("K8S_CLUSTER_NAME", "CLUSTER_NAME", "MY_CLUSTER_NAME"),
-    "k8s_location": ("K8S_LOCATION", "CLUSTER_LOCATION"),
-    "k8s_node": ("K8S_NODE_NAME", "NODE_NAME", "MY_NODE_NAME", "KUBERNETES_NODE_NAME"),
-    "k8s_namespace": ("K8S_NAMESPACE", "K8S_NAMESPACE_NAME", "K8S_POD_NAMESPACE", "POD_NAMESPACE", "MY_POD_NAMESPACE"),
-    "k8s_pod": ("K8S_POD_NAME", "POD_NAME", "MY_POD_NAME"),
-    "k8s_container": ("K8S_CONTAINER_NAME", "CONTAINER_NAME", "MY_CONTAINER_NAME"),
-}
-"""Kubernetes prescribes no names: ours come first, then names in its documentation and in common agents."""
-OF_OWNER: Final[Mapping[str, Callable[[Owner], dict[str, str]]]] = {
-    SLURM_KIND: lambda one: {"slurm_job": one.job, "slurm_step": one.step, "slurm_partition": one.partition},
-    KUBERNETES_KIND: lambda one: {
-        "k8s_namespace": one.namespace, "k8s_pod": one.pod, "k8s_container": one.container if one.pod else ""
-    },
-    ECS: lambda one: {"ecs_task": one.job},
-    DOCKER: lambda _: {},
-    UNIT: lambda _: {},
-    USER: lambda _: {},
-}  # fmt: skip
-"""Dimensions that each kind of owner has."""
-FIELDS: Final = {
-    "k8s_cluster": "the cluster's name, which a pod cannot look up",
-    "k8s_location": "the cluster's region or zone, which a pod cannot look up",
-    "k8s_node": "fieldRef spec.nodeName",
-    "k8s_namespace": "fieldRef metadata.namespace",
-    "k8s_pod": "fieldRef metadata.name",
-    "k8s_container": "the container's name",
-}
-"""Value that a pod must give to the variable."""
+"""Dimensions that each kind of owner has, and the field of Owner for each; a container counts only with its pod."""
+FIELDS: Final = {name.name: name.in_pod for name in NAMES if name.in_pod}
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """A path in this container, not on the host (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
 TRUNCATED: Final = 63
@@ -79,7 +52,11 @@ class WatchedProcess(IdentitySource):
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
         if self._owner is None:
             return IdentityAnswer()
-        words = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
+        fields = {**OF_OWNER.get(self._owner.kind, {}), "user": "user"}
+        values = {word: getattr(self._owner, field) for word, field in fields.items()}
+        if not self._owner.pod:
+            values.pop("k8s_container", None)
+        words = fit(values, "the watched process")
         missing = [word for word in wanted if word in self.words and word not in words]
         return IdentityAnswer(words, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
 
@@ -148,7 +125,6 @@ class RecordsSource(IdentitySource):
         return True
 
     def ask(self, wanted: Collection[str]) -> IdentityAnswer:
-        del wanted
         return IdentityAnswer(trouble="no record has named the instance yet", retry=True)
 
 

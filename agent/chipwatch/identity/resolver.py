@@ -13,11 +13,9 @@ from chipwatch.datapoint import Dimensions
 from chipwatch.errors import CommandError
 from chipwatch.identity.autoscaling import AutoScaling
 from chipwatch.identity.dmi import Dmi, DmiTables
-from chipwatch.identity.ec2 import Ec2
-from chipwatch.identity.ecs import Ecs
-from chipwatch.identity.gce import Gce
 from chipwatch.identity.local import Kubernetes, Slurm, Static, WatchedProcess
 from chipwatch.identity.names import LATE, OF_POINTS
+from chipwatch.identity.platforms import Ec2, Ecs, Gce
 from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.owner import Owner

@@ -10,6 +10,7 @@ import select
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ REFILL: Final = 180.0
 HEAD: Final = 5
 TAIL: Final = 25
 """First and last lines of a traceback that are logged."""
+MOST: Final = 200
+"""Records that are kept in memory."""
 WIDTH: Final = 200
 """Longest line of a traceback."""
 OURS: Final = ("chipwatch.", "chipwatch_sinks.")
@@ -154,6 +157,19 @@ class Handler(logging.StreamHandler[Any]):
         if suppressed:
             record.suppressed = f" ({suppressed} messages before this one were not shown)"
         super().emit(record)
+
+
+class Recent(logging.Handler):
+    """Keeps the last records as text, in memory."""
+
+    def __init__(self, most: int = MOST) -> None:
+        """Keep the last `most` records."""
+        super().__init__()
+        self.setFormatter(Formatter())
+        self.lines: deque[str] = deque(maxlen=most)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
 
 
 def to_stderr(level: str, log_format: str = "text") -> None:

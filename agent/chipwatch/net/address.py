@@ -15,7 +15,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine reaches `host`."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    import ipaddress  # noqa: PLC0415  # needed where something is sent
+
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def listener(address: tuple[str, int], waiting: int) -> socket.socket:

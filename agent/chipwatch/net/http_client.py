@@ -34,11 +34,11 @@ OPEN_HEADERS: Final = frozenset({
 
 
 class ClientTls(NamedTuple):
-    """Files of TLS, in PEM; None: the system's certificates, and no certificate of our own."""
+    """Files of TLS, in PEM; None or "": the system's certificates, and no certificate of our own."""
 
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
+    ca_file: Path | str | None = None
+    cert_file: Path | str | None = None
+    key_file: Path | str | None = None
     insecure: bool = False
     """Do not verify the server."""
     ca_option: str = "ca_file"
@@ -149,10 +149,10 @@ class HttpClient:
         connection.sock, connection.response_class = sock, FinalResponse
         target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
         proxy = None if self._secure or self._direct else proxy_of(self._url)
-        more = {"Proxy-Authorization": _basic(proxy)} if proxy and "@" in proxy else {}
-        connection.request(method, self._url + path if proxy else target, body, {**headers, **more})
+        every = {**headers, **_login(proxy)}
+        connection.request(method, self._url + path if proxy else target, body, every)
         with connection.getresponse() as response:
-            answer = self._read(response, _secrets_of(self._parts.query, {**headers, **more}))
+            answer = self._read(response, _secrets_of(self._parts.query, every))
             if response.will_close:
                 self.close()
         return answer
@@ -186,9 +186,7 @@ class HttpClient:
         connection = HTTPConnection(host, port, timeout=min(CONNECT_TIMEOUT, left(deadline)))
         connection.response_class = FinalResponse
         if proxy and self._secure:
-            connection.set_tunnel(
-                self._host, self._port, {"Proxy-Authorization": _basic(proxy)} if "@" in proxy else {}
-            )
+            connection.set_tunnel(self._host, self._port, _login(proxy))
         try:
             connection.connect()
         except OSError as problem:
@@ -210,9 +208,9 @@ class HttpClient:
         if self._context is None:
             ca_file, cert_file, key_file, insecure, _ = self._tls
             try:
-                context = ssl.create_default_context(cafile=ca_file)
+                context = ssl.create_default_context(cafile=ca_file or None)
                 if cert_file:
-                    context.load_cert_chain(cert_file, key_file, password=lambda: "")
+                    context.load_cert_chain(cert_file, key_file or None, password=lambda: "")
             except OSError as problem:
                 named = ", ".join(str(file) for file in self._tls[:3] if file)
                 raise Refused(f"TLS: {named}: {problem.strerror or 'not a certificate in PEM'}") from problem
@@ -274,10 +272,13 @@ def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filter(None, secrets))
 
 
-def _basic(proxy: str) -> str:
-    parts = urlsplit(proxy)
+def _login(proxy: str | None) -> dict[str, str]:
+    """Return the header with user and password of a proxy, if it has them."""
+    parts = urlsplit(proxy or "")
+    if "@" not in parts.netloc:
+        return {}
     user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    return f"Basic {base64.b64encode(user.encode()).decode()}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
 
 
 def _has_news(sock: socket.socket) -> bool:

@@ -26,6 +26,16 @@ MAX_BYTES: Final = 1 << 16
 """Default size limit of a body; the size limit of the headers."""
 LOCAL_IPV6: Final = tuple(map(ipaddress.IPv6Network, ("fd00:ec2::/32", "fd20:ce::/32")))
 """Local services of AWS (fd00:ec2::254) and Google (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
+ROOT: Final = "/computeMetadata/v1"
+FLAVOR: Final = {"Metadata-Flavor": "Google"}
+"""Header of requests and of Google's answers; AWS uses the same address without it."""
+ADDRESS: Final = "169.254.169.254"
+NAME: Final = "metadata.google.internal"
+"""Host name of that address; replaced by the address, since a DNS lookup may take long outside Google Cloud."""
+HOSTS: Final = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP")
+"""Variables with another address and port; the first that is set counts (google.auth.environment_vars)."""
+OFF: Final = "NO_GCE_CHECK"
+"""If `true`, no request is made (google.auth.environment_vars)."""
 
 
 class NoService(Exception):
@@ -91,7 +101,7 @@ class MetadataService:
 
 
 def decode(body: bytes, shape: type[T], wrong: str) -> T:
-    """Return the JSON in `body`; raise NoAnswer with the message `wrong` if it has another shape."""
+    """Return the JSON in `body`; raise NoMetadata with the message `wrong` if it has another shape."""
     try:
         return msgspec.json.decode(body, type=shape)
     except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
@@ -104,3 +114,12 @@ def _is_local(host: str) -> bool:
     except ValueError:
         return host == "localhost"
     return address.is_loopback or address.is_link_local or any(address in network for network in LOCAL_IPV6)
+
+
+def google_service(env: Mapping[str, str]) -> MetadataService:
+    """Return the server that `env` names, or the default one; raise NoService."""
+    variable = next((name for name in HOSTS if env.get(name)), HOSTS[0])
+    host = env.get(variable) or ADDRESS
+    return MetadataService(
+        f"http://{host.replace(NAME, ADDRESS, 1) if host.partition(':')[0] == NAME else host}", variable
+    )

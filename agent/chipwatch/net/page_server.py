@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.net.address import listener
@@ -28,16 +29,6 @@ MAX_ROUNDS: Final = 64
 PAUSE: Final = 0.05
 """Seconds until the next attempt to accept a connection that the system has no room for."""
 CHUNK: Final = 65_536
-REASONS: Final[Mapping[int, str]] = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 
 class Request(NamedTuple):
@@ -246,7 +237,10 @@ class PageServer:
 
     def _put(self, connection: _Connection, response: Response, *, is_head: bool) -> None:
         connection.answered, connection.deadline = True, time.monotonic() + self._seconds
-        lines = [f"HTTP/1.1 {response.status} {REASONS[response.status]}", f"Content-Length: {len(response.body)}"]
+        lines = [
+            f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
+            f"Content-Length: {len(response.body)}",
+        ]
         lines += [f"{name}: {value}" for name, value in response.headers]
         lines += ["Connection: close"] if connection.closing else []
         sent = "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if is_head else response.body)

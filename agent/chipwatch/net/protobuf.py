@@ -15,12 +15,12 @@ class BadMessage(ValueError):
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and content of each field, fixed ones as bytes; raise Unreadable if the message is incomplete."""
+    """Yield number and content of each field, fixed ones as bytes; raise BadMessage if the message is incomplete."""
     return ((number, value) for number, _, value in wired(data))
 
 
 def wired(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield number, wire type and content of each field; raise Unreadable."""
+    """Yield number, wire type and content of each field; raise BadMessage."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -39,7 +39,7 @@ def wired(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    """Yield the messages and texts with the field number `wanted`; raise Unreadable."""
+    """Yield the messages and texts with the field number `wanted`; raise BadMessage."""
     return (value for number, value in fields(data) if number == wanted and isinstance(value, bytes))
 
 
@@ -49,7 +49,7 @@ def text_of(data: bytes, wanted: int) -> str:
 
 
 def varints(data: bytes) -> Iterator[int]:
-    """Yield the packed numbers of a field; raise Unreadable."""
+    """Yield the packed numbers of a field; raise BadMessage."""
     at = 0
     while at < len(data):
         value, at = _varint(data, at)

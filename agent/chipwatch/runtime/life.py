@@ -16,7 +16,7 @@ from chipwatch.errors import ConfigError
 from chipwatch.extensions import Answers, KeepsState
 from chipwatch.host.state_file import read_state, write_state
 from chipwatch.identity.resolver import Identity
-from chipwatch.logs.recent import Recent
+from chipwatch.logs.formats import Recent
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Derivation
 from chipwatch.redaction import one_line

@@ -46,20 +46,15 @@ def label_of(destination: Mapping[str, str]) -> bytes:
     return json.dumps(place_of(destination), sort_keys=True).encode()
 
 
-def relabelled(label: bytes) -> bytes:
-    """Return a label of an older version, which may hold queries, as this version stores it."""
-    return label_of(json.loads(label))
-
-
 def shown(label: bytes) -> str:
     """Return a destination for people, without its empty values."""
-    return ", ".join(f"{word}={value}" for word, value in place_of(json.loads(label)).items() if value) or "not known"
+    return ", ".join(f"{word}={value}" for word, value in json.loads(label).items() if value) or "not known"
 
 
 def fits(label: bytes, destination: Mapping[str, str]) -> bool:
     """Return whether every value in the label equals the value in `destination`."""
     place = place_of(destination)
-    return all(place.get(word) == value for word, value in place_of(json.loads(label)).items())
+    return all(place.get(word) == value for word, value in json.loads(label).items())
 
 
 @dataclass(slots=True, eq=False)

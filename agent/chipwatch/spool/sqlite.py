@@ -16,30 +16,14 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from chipwatch.spool.chunk import NEWEST, STATE, Chunk, relabelled
+from chipwatch.spool.chunk import NEWEST, Chunk
 
 try:
     import fcntl
 except ImportError:  # Windows: nothing stops two agents that use one spool there
     fcntl = None  # type: ignore[assignment]
 
-SCHEMA: Final = """
-PRAGMA journal_mode=WAL;
-PRAGMA synchronous=NORMAL;
-PRAGMA cache_size=-256;
-PRAGMA journal_size_limit=4194304;
-CREATE TABLE IF NOT EXISTS chunk (
-    key INTEGER PRIMARY KEY, points INTEGER NOT NULL, done INTEGER NOT NULL, rest INTEGER,
-    newest INTEGER NOT NULL, body BLOB NOT NULL, crc INTEGER, destination BLOB
-);
-CREATE TABLE IF NOT EXISTS aside (key INTEGER, why TEXT, body BLOB);
-CREATE TABLE IF NOT EXISTS ledger (entry TEXT PRIMARY KEY, points INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS memo (name TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER) WITHOUT ROWID;
-SELECT crc FROM chunk WHERE 0;
-"""
-"""The last line fails where rot has changed the name of a column that is not read at the start."""
-VERSION: Final = 1
-"""Version of the file's content: since 1 addresses have no query."""
+SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones are deleted."""
 FILES: Final = ("", "-wal", "-shm")
@@ -146,8 +130,6 @@ class Store:
             self._lock.close()
             raise
         self._files = self._identities()
-        with contextlib.suppress(sqlite3.Error, ValueError):  # corrupt content is noticed when it is read
-            self._renew()
 
     @classmethod
     def load(cls, path: Path) -> tuple[Store, list[Chunk], dict[str, int]]:
@@ -164,25 +146,6 @@ class Store:
         """Return whether the file itself is wrong: it is corrupt, or a table or column has lost its name."""
         no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
         return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
-
-    def _renew(self) -> None:
-        """
-        Remove queries of addresses, which may be secrets, from a file of an older version, once.
-
-        Its chunks and memos get the label of this version. Pages that were free and the write-ahead log held them too.
-        """
-        if self._db.execute("PRAGMA user_version").fetchone()[0] >= VERSION:
-            return
-        with self._transaction() as db:
-            for (text,) in db.execute("SELECT DISTINCT destination FROM chunk").fetchall():
-                if (label := verified(text)) is not None and (new := relabelled(label)) != label:
-                    db.execute("UPDATE chunk SET destination = ? WHERE destination = ?", (with_checksum(new), text))
-            for (name,) in db.execute("SELECT name FROM memo WHERE name LIKE ?", (f"{STATE} {{%",)).fetchall():
-                new_name = f"{STATE} {relabelled(name.removeprefix(STATE).encode()).decode()}"
-                db.execute("UPDATE OR REPLACE memo SET name = ? WHERE name = ?", (new_name, name))
-        self._db.execute("VACUUM")
-        self._db.execute(f"PRAGMA user_version={VERSION}")
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _connect(self) -> sqlite3.Connection:
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600))

@@ -25,7 +25,7 @@ from chipwatch.pipeline.sampler import Sampler
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAgent, ask
 from chipwatch.verdict.callers import STARTED
-from chipwatch.verdict.expect import INSTANCES, Expected, parse
+from chipwatch.verdict.expect import Expected, known_instances, parse
 from chipwatch.verdict.history import WATCHED, EventHistory
 from chipwatch.verdict.judge import Unknown
 
@@ -56,8 +56,8 @@ def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> 
     asking.start()
     asking.join(_left(LAST_SHARE * timeout))
     type_ = (identity.known() or NO_DIMENSIONS).get("instance_type")
-    if type_ in INSTANCES:
-        return parse(INSTANCES[type_])
+    if text := known_instances().get(type_ or ""):
+        return parse(text)
     why = f"no list of what a {type_} has; use --expect" if type_ else "the type of this instance is not known"
     unknown.append(Unknown("instance_type", why, decides=True))
     return []

@@ -48,7 +48,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
     board = Board(MAX_SERIES, counts_hosts=True)
 
     def quotas(self, load: Load) -> Iterable[Quota]:
-        limit, used = self.book.requests_per_second, load.requests / MONTH
+        limit, used = self.book["requests_per_second"], load.requests / MONTH
         return (Quota("requests/s", limit, used, "an account has in a region", shared=True),)
 
     def notes(self, load: Load) -> Iterable[str]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import json
 import logging
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import botocore
 from botocore import exceptions as failures
 
 from chipwatch.errors import Refused
 from chipwatch.net.http_client import ClientTls, HttpClient, date_of
 from chipwatch.version import USER_AGENT
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
-from chipwatch_sinks.common.aws_request import Signer
-from chipwatch_sinks.common.aws_session import Login, Session
+from chipwatch_sinks.common.aws_regions import partitions
+from chipwatch_sinks.common.aws_session import Login, Session, Signer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +67,7 @@ class CloudwatchClient:
             self._compress = not session.get_config_variable("disable_request_compression")
         except failures.BotoCoreError as problem:
             raise Refused(str(problem)) from problem
-        tls = ClientTls(ca_file=Path(authority) if authority else None, ca_option="AWS_CA_BUNDLE")
+        tls = ClientTls(ca_file=authority, ca_option="AWS_CA_BUNDLE")
         timeout = self._config.timeout
         self._http = HttpClient(f"{self.endpoint}/", timeout=timeout, max_bytes=MAX_ANSWER, tls=tls)
 
@@ -137,7 +134,7 @@ def endpoint_of(config: CloudwatchSink.Config, session: Session, region: str) ->
 
 def _partition(region: str) -> dict[str, Any]:
     """Return the partition of a region by botocore's list; an unknown region is one of `aws`, the first."""
-    assert botocore.__file__ is not None
-    partitions = json.loads((Path(botocore.__file__).parent / "data/partitions.json").read_bytes())["partitions"]
-    matches = (each for each in partitions if region in each["regions"] or re.match(each["regionRegex"], region))
-    return next(matches, partitions[0])
+    known = partitions()
+    return next(
+        (each for each in known if region in each["regions"] or re.match(each["regionRegex"], region)), known[0]
+    )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 from chipwatch.advice import Chart, Cost
 from chipwatch.errors import Refused
@@ -21,6 +24,16 @@ def tiers(item: str, amount: float, prices: Iterable[Tier], *, unit: str = "", a
         which = f"beyond {begun:,}" if size is None else f"{'next' if begun else 'first'} {size:,}"
         yield Cost(f"{item}, {which}" if begun or size else item, count, price, unit=unit, as_of=as_of)
         amount, begun = amount - count, begun + (size or 0)
+
+
+def read_prices(path: Path) -> dict[str, Any]:
+    """Return a list of prices, a file of TOML."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def dated(prices: Mapping[str, Any]) -> str:
+    """Return when and from where prices are."""
+    return f"{prices['date']}, {prices['source']}; {prices['page']} has today's"
 
 
 def placed(

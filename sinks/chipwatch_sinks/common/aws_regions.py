@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+
+def partitions() -> list[dict[str, Any]]:
+    """Return botocore's list of partitions with their regions; raise ImportError, OSError or ValueError."""
+    spec = find_spec("botocore")  # its list alone, since its import takes 0.1 s
+    if spec is None or spec.origin is None:
+        raise ImportError("botocore")
+    return json.loads((Path(spec.origin).parent / "data/partitions.json").read_bytes())["partitions"]  # type: ignore[no-any-return]
 
 
 def region_fault(region: str) -> str | None:
     """Return a fault if botocore's list lacks the region; None if it has it, or if botocore is missing."""
-    spec = find_spec("botocore")  # its list alone, since its import takes 0.1 s
-    if "${" in region or spec is None or spec.origin is None:  # a template's variable
-        return None
     try:
-        partitions = json.loads((Path(spec.origin).parent / "data/partitions.json").read_bytes())["partitions"]
-        regions = sorted({name for partition in partitions for name in partition["regions"]})
-    except (OSError, ValueError, LookupError, TypeError):
+        regions = sorted({name for partition in partitions() for name in partition["regions"]})
+    except (ImportError, OSError, ValueError, LookupError, TypeError):
         return None
-    if region in regions:
+    if region in regions or "${" in region:  # a template's variable
         return None
     from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from math import inf, isfinite
+from pathlib import Path
 from typing import Final
 
 from chipwatch.datapoint import Datapoint, Dimensions, Kind
 
-UNITS: Final = {
-    "%": "Percent",
-    "By": "Bytes",
-    "By/s": "Bytes/Second",
-    "Gbit/s": "Gigabits/Second",
-    "MBy": "Megabytes",
-    "s": "Seconds",
-    "ms": "Milliseconds",
-    "{flop}/s": "Count/Second",
-} | dict.fromkeys(("1", "W", "J", "mJ", "ns", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
+UNITS: Final[dict[str, str]] = json.loads(Path(__file__).with_name("cloudwatch_units.json").read_bytes())
 """UCUM unit -> CloudWatch's unit; it has none for power, energy, temperature or frequency. Any `{thing}` is a Count."""
 COUNTER: Final = Kind.COUNTER  # used twice for each point, and looking up a member of an enumeration is slow
 MOST_DIMENSIONS: Final = 30

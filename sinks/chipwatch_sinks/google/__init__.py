@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import re
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from chipwatch.errors import Refused, Retryable
+from chipwatch.net import address
 from chipwatch.net.trusted_clock import TRUSTED_CLOCK
 from chipwatch.sink import Limits, Rejected, Sink
 from chipwatch_sinks.google.history import SPACING, SentHistory
@@ -212,7 +212,6 @@ class GoogleSink(Sink):
         return facts | ({"project": project} if project else {})
 
     def find(self, dims: Sequence[str]) -> str:
-        del dims
         return f"Monitoring > Metrics Explorer > {self._config.prefix}"
 
     def describe(self) -> str:
@@ -227,9 +226,4 @@ class GoogleSink(Sink):
 
 def is_loopback(endpoint: str) -> bool:
     """Return whether HOST[:PORT] is on this machine."""
-    host = endpoint.rpartition(":")[0] if re.search(r":\d+$", endpoint) else endpoint
-    host = host.strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return address.is_loopback(re.sub(r":\d+$", "", endpoint).strip("[]"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +24,7 @@ from chipwatch.advice import (
     Terms,
 )
 from chipwatch.errors import Refused
-from chipwatch_sinks.common.advice import document, placed, tiers
+from chipwatch_sinks.common.advice import dated, document, placed, read_prices, tiers
 from chipwatch_sinks.google.rules import label_key, metric_type
 
 WIDTH, HEIGHT = 4, 4
@@ -56,7 +55,7 @@ class GoogleAdvisor(Advisor):
 
     def __init__(self, config: Any, terms: Terms) -> None:
         self._config, self._terms = config, terms
-        self.book = tomllib.loads(Path(__file__).with_name("prices.toml").read_text(encoding="utf-8"))
+        self.book = read_prices(Path(__file__).with_name("prices.toml"))
         self.tariff = Tariff(
             service=self.book["service"],
             charges_for="points",
@@ -68,10 +67,8 @@ class GoogleAdvisor(Advisor):
         book, (first, *more) = self.book, zip((*self.book["tiers"], None), self.book["mebibytes"], strict=True)
         free = book["free_mebibytes"]
         cut = ((free, 0.0), (first[0] - free, first[1])) if self._terms.free_tier else (first,)
-        as_of = f"{book['date']}, {book['source']}; {book['page']} has today's"
-        yield from tiers(
-            "MiB of points", load.points * book["bytes_per_point"] / 2**20, (*cut, *more), unit="MiB", as_of=as_of
-        )
+        mebibytes = load.points * book["bytes_per_point"] / 2**20
+        yield from tiers("MiB of points", mebibytes, (*cut, *more), unit="MiB", as_of=dated(book))
 
     def quotas(self, load: Load) -> Iterable[Quota]:
         limits = self.book
@@ -83,7 +80,6 @@ class GoogleAdvisor(Advisor):
         )
 
     def notes(self, load: Load) -> Iterable[str]:
-        del load
         if (self._terms.price_per_metric, self._terms.price_per_1000_requests) != (None, None):
             yield "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."
         yield (

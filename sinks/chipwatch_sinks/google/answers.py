@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 from typing import Any, Final
 
 from google.api_core import exceptions as failures
@@ -23,22 +25,8 @@ RESET: Final = "start older than the stored one"
 DESCRIBED: Final = "unit or description differs from the stored one"
 RESOURCE: Final = "resource refused"
 UNCLEAR: Final = "refused by the service"
-REASONS: Final = {
-    reason: re.compile(pattern, re.IGNORECASE)
-    for reason, pattern in {
-        RESET: "reset timestamp",
-        "too frequent": "more frequently than|maximum sampling period|too frequent",
-        "out of order": "in order|older start time|end time before|out of order|most recent",
-        DESCRIBED: r"\b(unit|description)\b.*(cannot be changed|must be|differ)",
-        "over a quota of the project": "quota|too many time series|exhausted",
-        "twice in a request": "Duplicate TimeSeries|more than one point",
-        "type differs from the first ever sent": "(Value type|Metric kind|kind).* must be",
-        "too old or too far ahead": "in the past|in the future|25 hours|too old",
-        RESOURCE: r"resource (type|labels?)\b|resource\.labels|region or location|cannot be written to",
-        "labels refused": "label",
-    }.items()
-}
-"""Reasons and the service's texts for them; points are counted by reason, so there are few."""
+TEXTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+REASONS: Final = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in TEXTS["reasons"].items()}
 ORDER: Final = frozenset(("too frequent", "out of order", RESET))
 """Reasons for a point whose time its series already has: it was sent before, or by another writer."""
 PERHAPS_STORED: Final = frozenset((
@@ -49,42 +37,9 @@ PERHAPS_STORED: Final = frozenset((
 TRANSIENT: Final = PERHAPS_STORED | {StatusCode.RESOURCE_EXHAUSTED}
 OF_DATA: Final = frozenset((StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION, StatusCode.OUT_OF_RANGE))
 CODES: Final = {code.value[0]: code for code in StatusCode}
-PLUGIN: Final = "Getting metadata from plugin failed.*"
-SET_UP: Final = {
-    f"{PLUGIN}(invalid_|unauthorized_client|deleted_client|access_denied|disabled)": (
-        "Google's credentials are not valid; replace the key or log in again ({message})"
-    ),
-    f"{PLUGIN}metadata service.*Status: 40[34]": (
-        "this machine has no service account that it may use; attach one to it ({message})"
-    ),
-    "CERTIFICATE_VERIFY_FAILED": (
-        "the endpoint's certificate is not trusted; if a proxy issued it, set GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
-    ),
-}
-"""Errors that gRPC reports as UNAVAILABLE, although a retry does not help: pattern of the message -> what to do."""
 PROJECT: Final = re.compile(r"\b(project|name)\b", re.IGNORECASE)
 RATE: Final = re.compile("quota metric|per minute", re.IGNORECASE)
 """Messages about rate quotas, which are refilled, unlike the quota of series."""
-ADVICE: Final = {
-    "SERVICE_DISABLED|has not been used in project": (
-        "the API is disabled in the project {project}; run"
-        " `gcloud services enable monitoring.googleapis.com --project={project}`"
-    ),
-    "BILLING_DISABLED": "the project {project} has no billing account; link one",
-    "ACCESS_TOKEN_SCOPE_INSUFFICIENT|insufficient authentication scopes": (
-        "the access scopes of this machine lack monitoring.write; set them to cloud-platform and restart the VM"
-    ),
-    "^PERMISSION_DENIED": (
-        "the credentials may not write metrics in the project {project}; run `gcloud projects"
-        " add-iam-policy-binding {project} --role=roles/monitoring.metricWriter --member=serviceAccount:EMAIL`"
-    ),
-    "^UNAUTHENTICATED": (
-        "the credentials are unknown or expired; run `gcloud auth application-default login`, or use another key"
-    ),
-    "^(NOT_FOUND|INVALID_ARGUMENT)": "check that {project} is the right project ({message})",
-    "": "unknown error; check endpoint and project ({message})",
-}
-"""Pattern of the code, reason and message of the service -> what to do; the first match is given."""
 SUMMARY: Final = "google.monitoring.v3.CreateTimeSeriesSummary"
 INFO: Final = "google.rpc.ErrorInfo"
 DELAY: Final = "google.rpc.RetryInfo"
@@ -140,7 +95,7 @@ class MonitoringError:
     def blame(self, project: str) -> Exception:
         """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""
         says = f"Cloud Monitoring answers {self.code.name}"
-        for pattern, text in SET_UP.items():
+        for pattern, text in TEXTS["set_up"].items():
             if re.search(pattern, self.message, re.DOTALL):
                 return Refused(text.format(message=self.message[:300]))
         if self.is_transient:
@@ -151,7 +106,7 @@ class MonitoringError:
         if self.code in OF_DATA and (self._summary is not None or not is_of_project):
             return BadBatch(f"{says}: {self.message[:300]}")
         text = f"{self.code.name} {self._info.reason if self._info is not None else ''} {self.message}"
-        advice = next(advice for pattern, advice in ADVICE.items() if re.search(pattern, text))
+        advice = next(advice for pattern, advice in TEXTS["advice"].items() if re.search(pattern, text))
         return Refused(f"{advice.format(project=project, message=self.message[:200])} ({says})")
 
 

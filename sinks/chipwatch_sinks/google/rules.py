@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from chipwatch.datapoint import HIDDEN, Dimensions
@@ -24,34 +26,17 @@ DOMAINS: Final = ("custom.googleapis.com/", "workload.googleapis.com/", "externa
 FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_]")
 SEPARATORS: Final = re.compile(r"[./]+")
 NOT_LETTER: Final = re.compile(r"^(?![A-Za-z])")
-WORDS: Final = (
-    "gcp_project", "gcp_zone", "instance_id", "region", "account_id", "hostname",
-    "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container",
-    "ecs_cluster", "ecs_task_family", "ecs_task", "slurm_job", "slurm_rank",
-)  # fmt: skip
-"""Dimensions of the identity that select and fill the monitored resource."""
-_CLUSTER: Final = {"location": "{k8s_location}", "cluster_name": "{k8s_cluster}"}
-_POD: Final = {**_CLUSTER, "namespace_name": "{k8s_namespace}", "pod_name": "{k8s_pod}"}
-_TASK: Final = {"location": "{location}", "namespace": "{namespace}"}
-RESOURCES: Final[Mapping[str, tuple[Mapping[str, str], ...]]] = {
-    "k8s_container": ({**_POD, "container_name": "{k8s_container}"},),
-    "k8s_node": ({**_CLUSTER, "node_name": "{k8s_node}"},),
-    "k8s_pod": (_POD,),
-    "generic_task": (
-        {"location": "{location}", "namespace": "{ecs_cluster}", "job": "{ecs_task_family}", "task_id": "{ecs_task}"},
-        {**_TASK, "job": "{slurm_job}", "task_id": "{slurm_rank}"},
-        {**_TASK, "job": "chipwatch", "task_id": "{hostname}"},
-    ),
-    "gce_instance": ({"instance_id": "{instance_id}", "zone": "{gcp_zone}"},),
-    "aws_ec2_instance": ({"instance_id": "{instance_id}", "region": "aws:{region}", "aws_account": "{account_id}"},),
-    "generic_node": ({**_TASK, "node_id": "{instance_id}"}, {**_TASK, "node_id": "{hostname}"}),
-}
+TEMPLATES: Final = Path(__file__).with_name("resources.json").read_text(encoding="utf-8")
+RESOURCES: Final[Mapping[str, list[dict[str, str]]]] = json.loads(TEMPLATES)
 """
 Monitored resources, each with alternative templates of its labels; the fields are WORDS, `location` and `namespace`.
 
 https://cloud.google.com/monitoring/api/resources; `global` is left out, because all hosts would write the same series.
 Google sets the project's label, as for its own exporter (GoogleCloudPlatform/opentelemetry-operations-go).
 """
+FIELD: Final = re.compile(r"\{(\w+)\}")
+WORDS: Final = tuple(sorted({"gcp_project", *FIELD.findall(TEMPLATES)} - {"location", "namespace"}))
+"""Dimensions of the identity that select and fill the monitored resource."""
 AUTO: Final = ("k8s_container", "k8s_node", "k8s_pod", "gce_instance", "aws_ec2_instance", "generic_node")
 """Order of selection, after generic_task for ECS and Slurm: their tasks may share a machine."""
 
@@ -73,7 +58,7 @@ def choose_resource(wanted: str, words: Mapping[str, str]) -> tuple[str, dict[st
         choices = [("generic_task", labels) for labels in RESOURCES["generic_task"][:2]]
         choices += [(kind, labels) for kind in AUTO for labels in RESOURCES[kind]]
     for kind, labels in choices:
-        needed = [word for template in labels.values() for word in re.findall(r"\{(\w+)\}", template)]
+        needed = [word for template in labels.values() for word in FIELD.findall(template)]
         if not (missing := [word for word in needed if not words.get(word)]):
             return kind, {label: template.format_map(words) for label, template in labels.items()}
     if wanted == "auto":

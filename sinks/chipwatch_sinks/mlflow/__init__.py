@@ -271,7 +271,6 @@ class MlflowSink(Sink):
         return {word: value for word, value in facts.items() if value or word == "keys"}
 
     def find(self, dims: Sequence[str]) -> str:
-        del dims
         return f"{self._url}/#/experiments/{self._experiment}/runs/{self._run}/system-metrics"
 
     def describe(self) -> str:

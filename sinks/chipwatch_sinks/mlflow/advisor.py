@@ -11,9 +11,7 @@ class MlflowAdvisor(Advisor):
     """Counts the rows that a run of a month would have."""
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        del load
         return ()  # the server is the user's, or charged by the hour
 
     def notes(self, load: Load) -> Iterable[str]:
-        del load
         yield "The tracking server stores a row for each point, only while the run runs: --window makes fewer of them."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -72,16 +71,12 @@ def server_of(uri: str, env: Mapping[str, str]) -> Server:
     if workspace := env.get("MLFLOW_WORKSPACE"):
         headers["X-MLFLOW-WORKSPACE"] = workspace
     tls = ClientTls(
-        ca_file=_path(env.get(CA)),
+        ca_file=env.get(CA),
         ca_option=CA,
-        cert_file=_path(env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")),
+        cert_file=env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"),
         insecure=env.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in YES,
     )
     return Server(url, headers, tls)
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 def _authorization(uri: str, env: Mapping[str, str]) -> str:

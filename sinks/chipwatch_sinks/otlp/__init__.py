@@ -214,8 +214,7 @@ class OtlpSink(Sink):
         return self._url.partition("?")[0]
 
     def find(self, dims: Sequence[str]) -> str:
-        """Return the address; the receiver behind it is unknown."""
-        del dims
+        """Return the address; what lies behind it is not known."""
         return self.shown
 
     def describe(self) -> str:

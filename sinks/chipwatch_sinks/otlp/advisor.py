@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from chipwatch.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
 from chipwatch.datapoint import Datapoint
-from chipwatch_sinks.common.advice import tiers
+from chipwatch_sinks.common.advice import dated, read_prices, tiers
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 from chipwatch_sinks.otlp.encoding import point_attributes
 from chipwatch_sinks.otlp.resource import resource_of
@@ -20,8 +19,7 @@ class OtlpAdvisor(Advisor):
 
     def __init__(self, config: Any, terms: Terms) -> None:
         self._config, self._terms = config, terms
-        book = tomllib.loads(Path(__file__).with_name("prices.toml").read_text(encoding="utf-8"))
-        self._book = book.get(config.flavour, {})
+        self._book = read_prices(Path(__file__).with_name("prices.toml")).get(config.flavour, {})
         self.tariff = Tariff(
             service=self._book.get("service", "a receiver whose prices are not known"),
             charges_for="bytes" if config.flavour == "cloudwatch" else "points",
@@ -51,10 +49,9 @@ class OtlpAdvisor(Advisor):
             price = self._terms.price_per_gb
             yield Cost("GB of points, about", (load.bytes or 0) / 1e9, price, unit="GB")
         elif self._config.flavour == "google":
-            as_of = f"{book['date']}, {book['source']}; {book['page']} has today's"
             prices = tuple(zip((*book["tiers"], None), book["millions"], strict=True))
             samples = load.points * (3 if self._config.gauges == "mean-min-max" else 1) / 1e6
-            yield from tiers("million samples", samples, prices, unit="million", as_of=as_of)
+            yield from tiers("million samples", samples, prices, unit="million", as_of=dated(book))
         else:
             yield Cost("million points", load.points / 1e6, None, unit="million")
 

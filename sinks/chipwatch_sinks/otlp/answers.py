@@ -82,17 +82,13 @@ def _partial(answer: HttpAnswer) -> Partial:
         return Partial()
     if kind == JSON or body[:1] == b"{":
         return _partial_json(_json(body).get("partialSuccess") or {})
-    inner = b""
-    for number, value in _few(body):
-        if number == 1 and isinstance(value, bytes):
-            inner += value
-    rejected, words = 0, ""
-    for number, value in _few(inner):
-        if number == 1 and isinstance(value, int):
-            rejected = value if value < 1 << 63 else 0  # negative
-        elif number == 2 and isinstance(value, bytes):
-            words = value.decode(errors="replace")
-    return Partial(rejected, words)
+    inner = b"".join([value for number, value in _few(body) if number == 1 and isinstance(value, bytes)])
+    known = dict(_few(inner))
+    rejected, words = known.get(1), known.get(2)
+    return Partial(
+        rejected if isinstance(rejected, int) and rejected < 1 << 63 else 0,  # not negative
+        words.decode(errors="replace") if isinstance(words, bytes) else "",
+    )
 
 
 def _partial_json(found: Any) -> Partial:

@@ -43,18 +43,11 @@ MOST_WHOLE: Final = 1 << 63
 
 
 @dataclass(slots=True, eq=False)
-class _Resource:
-    """A machine."""
-
-    head: bytes
-    """The Resource."""
-
-
-@dataclass(slots=True, eq=False)
 class _Group:
     """A Metric, and its points in the request at hand."""
 
-    resource: _Resource
+    resource: bytes
+    """The machine, as a Resource."""
     head: bytes
     """Name, description and unit."""
     data: int
@@ -112,8 +105,8 @@ class OtlpEncoder:
         self._gauges, self._on_points, self._adjusts = gauges, on_points, delta or needs_start
         self._temporality = DELTA if delta else CUMULATIVE
         self._series: dict[tuple[str, Dimensions], _Series] = {}
-        self._groups: dict[tuple[int, str, str, int], _Group] = {}
-        self._resources: dict[tuple[tuple[str, str], ...], _Resource] = {}
+        self._groups: dict[tuple[bytes, str, str, int], _Group] = {}
+        self._resources: dict[tuple[tuple[str, str], ...], bytes] = {}
         self._used: list[_Group] = []  # in the request at hand
         self._newest = 0
 
@@ -214,7 +207,7 @@ class OtlpEncoder:
         metrics: dict[bytes, list[bytes]] = {}
         for group in self._used:
             points = b"".join(group.parts) + group.tail
-            metrics.setdefault(group.resource.head, []).append(message(2, group.head + message(group.data, points)))
+            metrics.setdefault(group.resource, []).append(message(2, group.head + message(group.data, points)))
             group.parts.clear()
         self._used.clear()
         scope = message(1, text(1, "chipwatch") + text(2, __version__))
@@ -240,7 +233,7 @@ class OtlpEncoder:
         resource = self._resources.get(machine)
         if resource is None:
             held = attributes(1, resource_of(machine, self.given).items())
-            resource = self._resources[machine] = _Resource(message(1, held))
+            resource = self._resources[machine] = message(1, held)
         own = attributes(7, point_attributes(metric, dims, on_points=self._on_points))
         if metric.kind is COUNTER:
             tail = bytes((0x10, self._temporality, 0x18, 1))  # monotonic
@@ -263,8 +256,8 @@ class OtlpEncoder:
         size = len(head) + tail + len(group.head) + 24
         return _Series(metric.kind, metric.unit, group, own, head, size, metric.unit == "By" or metric.unit[:1] == "{")
 
-    def _group(self, resource: _Resource, metric: Metric, name: str, data: int, tail: bytes) -> _Group:
-        key = (id(resource), name, metric.unit, data)
+    def _group(self, resource: bytes, metric: Metric, name: str, data: int, tail: bytes) -> _Group:
+        key = (resource, name, metric.unit, data)
         if key not in self._groups:
             head = text(1, name) + text(2, metric.help) + text(3, metric.unit)
             self._groups[key] = _Group(resource, head, data, tail)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -75,10 +74,9 @@ class Environment:
         return self._find("PROTOCOL", _protocol_fault).lower().removeprefix("http/") or None
 
     @property
-    def files(self) -> tuple[Path | None, Path | None, Path | None]:
-        """CA certificates, client certificate, and its key."""
-        ca, certificate, key = map(self._find, ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
-        return Path(ca) if ca else None, Path(certificate) if certificate else None, Path(key) if key else None
+    def files(self) -> list[str]:
+        """CA certificates, client certificate, and its key; empty where they are not set."""
+        return [self._find(name) for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")]
 
     @property
     def delta(self) -> bool | None:

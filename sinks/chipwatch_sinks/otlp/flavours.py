@@ -71,7 +71,7 @@ class Flavour(Protocol):
 
     def check(self, dims: Mapping[str, str], given: Mapping[str, str]) -> None:
         """Raise Refused if a point with these dimensions and resource attributes lacks what the receiver needs."""
-        del dims, given
+        return
 
     def judge(self, problem: Exception) -> Exception:
         """Return the exception to raise for an answer that is an error."""
@@ -93,7 +93,6 @@ class Plain(Flavour):
         return self._url
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        del body
         return {**headers, **self._given, **bearer(self._token_file)}
 
 
@@ -115,11 +114,10 @@ class Cloudwatch(Flavour):
             if not (region or config.endpoint_url):
                 raise Refused("no AWS region: set --region or endpoint_url")
         else:
-            from chipwatch_sinks.common.aws_request import Signer  # noqa: PLC0415  # takes 9 MB, only if it signs
-            from chipwatch_sinks.common.aws_session import Login  # noqa: PLC0415
+            from chipwatch_sinks.common.aws_session import Login, Signer  # noqa: PLC0415  # takes 9 MB, only if it signs
 
-            login = Login(region=config.region, endpoint_url=config.endpoint_url, profile=config.profile)
-            self._signer = Signer("monitoring", login._replace(role_arn=config.role_arn), self._timeout)
+            login = Login(config.region, config.endpoint_url, config.profile, config.role_arn)
+            self._signer = Signer("monitoring", login, self._timeout)
             self._signer.open()
             region = self._signer.region
         suffix = ".cn" if region.startswith("cn-") else ""
@@ -170,7 +168,6 @@ class Google(Flavour):
         return GoogleToken()
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        del body
         return {**headers, **self._config.headers, **self._token.headers(self._url)}
 
     def resource(self) -> dict[str, str]:

@@ -13,8 +13,16 @@ from typing import Final
 import msgspec
 
 from chipwatch.errors import Refused, Retryable
-from chipwatch.net.google_metadata import FLAVOR, OFF, ROOT, google_service
-from chipwatch.net.metadata_service import MetadataService, NoMetadata, NoService, decode
+from chipwatch.net.metadata_service import (
+    FLAVOR,
+    OFF,
+    ROOT,
+    MetadataService,
+    NoMetadata,
+    NoService,
+    decode,
+    google_service,
+)
 
 PROJECT: Final = f"{ROOT}/project/project-id"
 TOKEN: Final = f"{ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
@@ -46,7 +54,6 @@ class MachineToken:
 
     def headers(self, url: str) -> dict[str, str]:
         """Return the token; raise Refused or Retryable."""
-        del url
         if time.monotonic() >= self._until:
             self._fetch()
         return {"authorization": f"Bearer {self._token}"}
@@ -94,7 +101,7 @@ def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
 
 
 def _get(service: MetadataService, path: str) -> bytes:
-    """Return the body of an answer; raise NoAnswer."""
+    """Return the body of an answer; raise NoMetadata."""
     status, body, headers = service.request("GET", path, FLAVOR)
     if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
         raise NoMetadata(f"{service.url} is not Google's metadata server")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from google.auth.exceptions import GoogleAuthError, TransportError
@@ -68,8 +67,7 @@ def send(
 
     google-auth's own transport loads `requests`, which takes 7 MB.
     """
-    authority = os.environ.get(BUNDLE)
-    tls = ClientTls(ca_file=Path(authority) if authority else None, ca_option=BUNDLE)
+    tls = ClientTls(ca_file=os.environ.get(BUNDLE), ca_option=BUNDLE)
     seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)
     client = HttpClient(url, timeout=seconds, max_bytes=MAX_BYTES, tls=tls)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from struct import unpack
 from typing import Any, Final
 
@@ -10,37 +11,9 @@ import msgspec
 
 from chipwatch.net.protobuf import fields, varints
 
-Shape = Mapping[int, tuple[str, Any]]
-"""Field number -> its name, and how it is read: the shape of a message, that in a list if repeated, or a word."""
-_TEXT: Final[Shape] = {1: ("stringValue", "text")}
-_ATTRIBUTE: Final[Shape] = {1: ("key", "text"), 2: ("value", _TEXT)}
-_BUCKETS: Final[Shape] = {1: ("offset", "signed"), 2: ("bucketCounts", "counts")}
-_TIMES: Final[Shape] = {2: ("startTimeUnixNano", "fixed"), 3: ("timeUnixNano", "fixed")}
-_NUMBER: Final[Shape] = {
-    **_TIMES, 4: ("asDouble", "double"), 6: ("asInt", "integer"), 7: ("attributes", [_ATTRIBUTE]),
-    8: ("flags", "number"),
-}  # fmt: skip
-_HISTOGRAM: Final[Shape] = {
-    **_TIMES, 1: ("attributes", [_ATTRIBUTE]), 4: ("count", "fixed"), 5: ("sum", "double"), 6: ("scale", "signed"),
-    7: ("zeroCount", "fixed"), 8: ("positive", _BUCKETS), 9: ("negative", _BUCKETS), 10: ("flags", "number"),
-    12: ("min", "double"), 13: ("max", "double"),
-}  # fmt: skip
-_TEMPORALITY: Final = ("aggregationTemporality", "number")
-_METRIC: Final[Shape] = {
-    1: ("name", "text"), 2: ("description", "text"), 3: ("unit", "text"),
-    5: ("gauge", {1: ("dataPoints", [_NUMBER])}),
-    7: ("sum", {1: ("dataPoints", [_NUMBER]), 2: _TEMPORALITY, 3: ("isMonotonic", "truth")}),
-    10: ("exponentialHistogram", {1: ("dataPoints", [_HISTOGRAM]), 2: _TEMPORALITY}),
-}  # fmt: skip
-_SCOPE: Final[Shape] = {1: ("name", "text"), 2: ("version", "text")}
-_RESOURCE_METRICS: Final[Shape] = {
-    1: ("resource", {1: ("attributes", [_ATTRIBUTE])}),
-    2: ("scopeMetrics", [{1: ("scope", _SCOPE), 2: ("metrics", [_METRIC])}]),
-    3: ("schemaUrl", "text"),
-}
-_REQUEST: Final[Shape] = {1: ("resourceMetrics", [_RESOURCE_METRICS])}
-
-
+Shape = dict[int, tuple[str, ...]]
+SHAPES: Final = msgspec.json.decode(Path(__file__).with_name("messages.json").read_bytes(), type=dict[str, Shape])
+"""Message -> number of a field -> its name, the message or the word by which it is read, and whether it is repeated."""
 READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "text": bytes.decode,
     "double": lambda value: unpack("<d", value)[0],
@@ -65,20 +38,16 @@ def _integer(value: int) -> int | str:
 
 def as_json(request: bytes) -> bytes:
     """Return a request of this sink's encoder as JSON."""
-    return msgspec.json.encode(_message(request, _REQUEST))
+    return msgspec.json.encode(_message(request, "Request"))
 
 
-def _message(content: bytes, shape: Shape) -> dict[str, Any]:
+def _message(content: bytes, shape: str) -> dict[str, Any]:
     decoded: dict[str, Any] = {}
     for number, value in fields(content):
-        name, how = shape[number]
-        if isinstance(how, list):
-            decoded.setdefault(name, []).append(_value(value, how[0]))
+        name, how, *repeated = SHAPES[shape][number]
+        read = _message(value, how) if how in SHAPES and isinstance(value, bytes) else READ[how](value)
+        if repeated:
+            decoded.setdefault(name, []).append(read)
         else:
-            decoded[name] = _value(value, how)
+            decoded[name] = read
     return decoded
-
-
-def _value(value: Any, how: Any) -> Any:
-    """Return a field's value."""
-    return _message(value, how) if isinstance(how, dict) else READ[how](value)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from chipwatch.datapoint import HIDDEN
@@ -11,30 +13,7 @@ from chipwatch.version import __version__
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The version of the conventions: https://github.com/open-telemetry/semantic-conventions."""
-ATTRIBUTES: Final[Mapping[str, str]] = {
-    "instance_id": "host.id",
-    "instance_type": "host.type",
-    "ami_id": "host.image.id",
-    "hostname": "host.name",
-    "region": "cloud.region",
-    "availability_zone": "cloud.availability_zone",
-    "account_id": "cloud.account.id",
-    "ecs_cluster": "aws.ecs.cluster.name",
-    "ecs_service": "aws.ecs.service.name",
-    "ecs_task": "aws.ecs.task.id",
-    "ecs_task_family": "aws.ecs.task.family",
-    "ecs_container": "container.name",
-    "k8s_cluster": "k8s.cluster.name",
-    "k8s_location": "location",
-    "k8s_node": "k8s.node.name",
-    "k8s_namespace": "k8s.namespace.name",
-    "k8s_pod": "k8s.pod.name",
-    "k8s_container": "k8s.container.name",
-    "gcp_project": "cloud.account.id",
-    "gcp_zone": "cloud.availability_zone",
-    "slurm_job": "slurm.job.id",
-    "slurm_rank": "slurm.job.rank",
-}
+ATTRIBUTES: Final[Mapping[str, str]] = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 """
 Name of a dimension of the machine -> attribute; another dimension keeps its name.
 

@@ -15,8 +15,7 @@ from chipwatch.net.page_server import PageServer, Request, Response
 from chipwatch.sink import Limits, Rejected, Sink
 from chipwatch_sinks.prometheus.answer import PageAnswers
 from chipwatch_sinks.prometheus.page import Page
-from chipwatch_sinks.prometheus.web import Web
-from chipwatch_sinks.prometheus.web_file import WebError
+from chipwatch_sinks.prometheus.web import Web, WebError
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ class PrometheusAdvisor(Advisor):
     board = Board(50, program="grafana", by_name=True)  # lines of a graph that are still readable
 
     def __init__(self, config: Any, terms: Terms) -> None:
-        del terms
         self._config = config
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
@@ -27,11 +26,9 @@ class PrometheusAdvisor(Advisor):
         return len(page.body(Format.TEXT, zipped=False))
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        del load
         return ()  # the scraper pays for the samples that it stores
 
     def notes(self, load: Load) -> Iterable[str]:
-        del load
         yield (
             "A scrape has the bytes of one tick, about a tenth of them with gzip. Prometheus stores a sample of each"
             " series for each scrape: its scrape_interval decides, not the interval of the agent."
@@ -41,7 +38,6 @@ class PrometheusAdvisor(Advisor):
         return document(grafana.dashboard(charts, scope))
 
     def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
-        del charts
         return ()
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 from typing import Final
 
 from chipwatch.net.page_server import Request, Response
@@ -32,16 +33,7 @@ MISSED: Final = 3
 MIN_AGE: Final = 15.0
 FIRST_AGE: Final = 300.0
 """Seconds after which the page is stale at the earliest, and while there was one tick only."""
-LANDING: Final = b"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>chipwatch</title></head><body>
-<h1>chipwatch</h1>
-<p>The hardware of this machine, as it was read last.</p>
-<ul>
-<li><a href="/metrics">/metrics</a>: for Prometheus, in the text format or OpenMetrics</li>
-<li><a href="/flat">/flat</a>: the same with the labels in the names, for readers that drop labels</li>
-</ul>
-</body></html>
-"""
+LANDING: Final = Path(__file__).with_name("landing.html").read_bytes()
 
 
 class PageAnswers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.advice import Alarm, Chart, Scope, SentMetric, Statistic
@@ -15,19 +16,15 @@ from chipwatch_sinks.prometheus.names import Family, family_of, label_name
 WIDTH, HEIGHT = 8, 8
 """Size of a graph, in columns and rows of Grafana's grid of 24 columns."""
 MAX_PANELS: Final = 500
-SCHEMA: Final = 39
-"""Version of the classic model, as of Grafana 10.4; later ones convert it: https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/."""
 DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-UNITS: Final[Mapping[str, str]] = {
-    "ratio": "percentunit", "bytes": "bytes", "bytes_per_second": "binBps", "celsius": "celsius", "joules": "joule",
-    "seconds": "s", "watts": "watt", "hertz": "hertz", "flops_per_second": "flops",
-    "transfers_per_second": "si:T/s",
-    "%": "percent", "By": "bytes", "By/s": "binBps", "MiBy": "mbytes", "GiBy": "gbytes", "MBy": "decmbytes", "s": "s",
-    "ms": "ms", "ns": "ns", "W": "watt", "J": "joule", "Cel": "celsius",
-}  # fmt: skip
-"""Base unit of Prometheus, or UCUM unit of another tool -> Grafana's unit: packages/grafana-data/src/valueFormats."""
-RATES: Final[Mapping[str, str]] = {"bytes": "binBps", "joule": "watt"}
-"""Grafana's unit of a counter -> that of its rate."""
+MODEL: Final = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+"""
+A dashboard and a graph; Grafana's unit for a base unit of Prometheus or a UCUM unit, and for the rate of a counter.
+
+The model is the classic one of Grafana 10.4, which later ones convert:
+https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/. Names of
+units: packages/grafana-data/src/valueFormats.
+"""
 OVER: Final[Mapping[Statistic, str]] = {
     "mean": "avg_over_time({}[5m])", "min": "min_over_time({}[2m])", "max": "max_over_time({}[2m])",
     "rate": "rate({}[5m])", "sum": "increase({}[5m])",
@@ -48,29 +45,8 @@ def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
         else:
             panels.append({**place, **_panel(what, scope)})
     every = _family(charts[0].series[0]).name if charts else "up"
-    return {
-        "title": scope.prefix,
-        "tags": ["chipwatch"],
-        "schemaVersion": SCHEMA,
-        "editable": True,
-        "graphTooltip": 1,
-        "refresh": "1m",
-        "time": {"from": "now-3h", "to": "now"},
-        "annotations": {"list": []},
-        "templating": {"list": _variables(f"label_values({every}, instance)")},
-        "panels": panels,
-    }
-
-
-def _variables(query: str) -> list[dict[str, Any]]:
-    return [
-        {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus"},
-        {
-            "type": "query", "name": "instance", "label": "Machine", "datasource": DATASOURCE, "query": query,
-            "multi": True, "includeAll": True, "allValue": ".*", "refresh": 2, "sort": 1,
-            "current": {"text": "All", "value": "$__all"},
-        },
-    ]  # fmt: skip
+    model = json.loads(MODEL.replace("{every}", every))["dashboard"]
+    return {**model, "title": scope.prefix, "panels": panels}
 
 
 def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
@@ -78,8 +54,9 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     lines = [line for sent in chart.series for line in _lines(sent, several=several, mean=sent == chart.gauge)]
     first = chart.series[0]
     family, drawn = _family(first), first.drawn
-    unit = UNITS.get(family.unit or first.unit, "")
-    unit = RATES.get(unit, "") if drawn == "rate" else unit
+    model = json.loads(MODEL)
+    unit = model["units"].get(family.unit or first.unit, "")
+    unit = model["rates"].get(unit, "") if drawn == "rate" else unit
     axis: dict[str, Any] = {} if chart.top is None else {"max": _scaled(chart.top, family)}
     axis |= {} if chart.bottom is None else {"min": chart.bottom}
     custom: dict[str, Any] = {
@@ -93,16 +70,11 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
             {"color": "transparent", "value": None}, *({"color": "red", "value": step} for step in steps),
         ]}  # fmt: skip
     return {
-        "type": "timeseries",
+        **model["panel"],
         "title": chart.title,
-        "datasource": DATASOURCE,
         "interval": f"{scope.period or 60}s",
         "targets": [{"refId": f"Q{n}", "datasource": DATASOURCE, **line} for n, line in enumerate(lines, 1)],
         "fieldConfig": {"defaults": {**({"unit": unit} if unit else {}), **axis, "custom": custom}, "overrides": []},
-        "options": {
-            "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
-            "tooltip": {"mode": "multi", "sort": "desc"},
-        },
     }
 
 

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.datapoint import Kind, Metric
 
 VALID: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
-UNITS: Final[Mapping[str, tuple[str, float, float]]] = {
-    "%": ("ratio", 1, 100),
-    "By": ("bytes", 1, 1),
-    "By/s": ("bytes_per_second", 1, 1),
-    "Cel": ("celsius", 1, 1),
-    "Gbit/s": ("bits_per_second", 1e9, 1),
-    "GT/s": ("transfers_per_second", 1e9, 1),
-    "GiBy": ("bytes", 2.0**30, 1),
-    "J": ("joules", 1, 1),
-    "MBy": ("bytes", 1e6, 1),
-    "MHz": ("hertz", 1e6, 1),
-    "MiBy": ("bytes", 2.0**20, 1),
-    "W": ("watts", 1, 1),
-    "ms": ("seconds", 1, 1000),
-    "s": ("seconds", 1, 1),
-}
+UNITS: Final[Mapping[str, tuple[str, float, float]]] = json.loads(Path(__file__).with_name("units.json").read_bytes())
 """UCUM unit -> base unit of Prometheus, factor and divisor of the conversion."""
 COUNTED: Final = re.compile(r"\{(\w+)\}/s")
 """Things a second, such as {flop}/s."""

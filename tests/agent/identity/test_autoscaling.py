@@ -11,7 +11,7 @@ import pytest
 
 from chipwatch.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
 from chipwatch.identity.dmi import DmiTables
-from chipwatch.identity.ec2 import DISABLED, ENDPOINT
+from chipwatch.identity.platforms import DISABLED, ENDPOINT
 from chipwatch.net.metadata_service import NoMetadata
 
 KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.identity.dmi import INSTANCE_ID, INSTANCE_TYPE, Dmi, DmiTables
+from chipwatch.identity.dmi import PATTERNS, Dmi, DmiTables
 
 
 def test_nitro_has_the_instance_id_and_the_type(nitro):
@@ -81,12 +81,12 @@ def test_instance_types_of_accelerated_families_match():
         "u-6tb1.metal",
         "g6e.metal-24xl",
     ]:
-        assert INSTANCE_TYPE.fullmatch(name)
+        assert PATTERNS["instance_type"].fullmatch(name)
 
 
 @given(st.text())
 def test_only_instance_ids_match_the_pattern(text):
-    assert bool(INSTANCE_ID.fullmatch(text)) == (
+    assert bool(PATTERNS["instance_id"].fullmatch(text)) == (
         text[:2] == "i-" and 8 <= len(text) - 2 <= 17 and set(text[2:]) <= set("0123456789abcdef")
     )
 

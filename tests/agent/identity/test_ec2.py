@@ -4,7 +4,7 @@ import re
 import pytest
 
 from chipwatch.identity.dmi import DmiTables
-from chipwatch.identity.ec2 import DISABLED, DOCUMENT, ENDPOINT, MODE, Ec2, Imds
+from chipwatch.identity.platforms import DISABLED, DOCUMENT, ENDPOINT, MODE, Ec2, Imds
 from chipwatch.net.metadata_service import NoMetadata, NoService
 
 COMMAND = "aws ec2 modify-instance-metadata-options --instance-id i-1234567890abcdef0"

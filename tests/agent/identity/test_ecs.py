@@ -4,7 +4,7 @@ import pytest
 from tests.doubles.ecs import CONTAINER_ID
 from tests.doubles.ecs import Ecs as Double
 
-from chipwatch.identity.ecs import VARIABLE, Ecs
+from chipwatch.identity.platforms import VARIABLE, Ecs
 
 TASK = "0f9de17a6465404e8b1b2356dc13c2f8"
 

@@ -16,8 +16,7 @@ from tests.load import seconds_since
 from chipwatch.commands.run import identify
 from chipwatch.config.options import Config
 from chipwatch.identity.autoscaling import TAGS
-from chipwatch.identity.ec2 import DOCUMENT, ENDPOINT
-from chipwatch.identity.ecs import VARIABLE
+from chipwatch.identity.platforms import DOCUMENT, ENDPOINT, VARIABLE
 from chipwatch.identity.resolver import UnknownIdentity
 
 QUICK = ("--collector", "memory", "--interval", "0.2", "--format", "json")

@@ -10,11 +10,10 @@ from tests.load import seconds_since
 
 from chipwatch.identity.autoscaling import AutoScaling
 from chipwatch.identity.dmi import DmiTables
-from chipwatch.identity.ec2 import ENDPOINT, Ec2
-from chipwatch.identity.gce import DOCUMENT, STARTING, Gce, _Document, _Instance, _words
+from chipwatch.identity.platforms import ENDPOINT, STARTING, Ec2, Gce, _words
+from chipwatch.identity.platforms import GOOGLE_DOCUMENT as DOCUMENT
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
-from chipwatch.net.google_metadata import OFF, google_service
-from chipwatch.net.metadata_service import MAX_BYTES
+from chipwatch.net.metadata_service import MAX_BYTES, OFF, google_service
 
 HOST = "GCE_METADATA_HOST"
 INSIDE = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
@@ -154,7 +153,7 @@ def test_no_token_is_requested(source, gce):
 
 @given(st.text(max_size=40))
 def test_the_zone_is_the_last_part_of_its_path_and_begins_with_the_region(zone):
-    found = _words(_Document(instance=_Instance(zone=f"projects/1/zones/{zone}")), "x")
+    found = _words(json.dumps({"instance": {"zone": f"projects/1/zones/{zone}"}}).encode(), "x")
     assert set(found) <= {"gcp_zone", "region"}
     if "region" in found and "gcp_zone" in found:
         assert found["gcp_zone"].value.startswith(found["region"].value)

@@ -11,11 +11,11 @@ from tests.load import seconds_since
 from chipwatch.config.load import load
 from chipwatch.datapoint import NO_DIMENSIONS, Dimensions
 from chipwatch.identity import resolver
-from chipwatch.identity.ec2 import DISABLED, ENDPOINT
 from chipwatch.identity.names import OF_POINTS, WORDS
+from chipwatch.identity.platforms import DISABLED, ENDPOINT
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word
-from chipwatch.net.google_metadata import OFF
+from chipwatch.net.metadata_service import OFF
 
 
 class Stub(IdentitySource):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -37,19 +36,19 @@ def _no_region(monkeypatch):
 
 
 def test_the_region_that_stands_in_for_others_has_every_price():
-    home = BOOK.regions[BOOK.region]
-    assert len(home.metrics) == len(BOOK.tiers) + 1
-    assert home.requests
-    assert home.logs
+    home = BOOK["regions"][BOOK["region"]]
+    assert len(home["metrics"]) == len(BOOK["tiers"]) + 1
+    assert home["requests"]
+    assert home["logs"]
 
 
-@pytest.mark.parametrize("name", BOOK.regions)
+@pytest.mark.parametrize("name", BOOK["regions"])
 def test_each_region_says_when_and_from_where_its_prices_are_and_more_costs_less(name):
-    region = BOOK.regions[name]
-    assert dt.date(2025, 1, 1) < region.date < dt.date(2030, 1, 1)
-    assert region.source
-    assert list(region.metrics) == sorted(region.metrics, reverse=True)
-    assert all(price > 0 for price in region.metrics)
+    region = BOOK["regions"][name]
+    assert dt.date(2025, 1, 1) < region["date"] < dt.date(2030, 1, 1)
+    assert region["source"]
+    assert list(region["metrics"]) == sorted(region["metrics"], reverse=True)
+    assert all(price > 0 for price in region["metrics"])
 
 
 # -- whose price ------------------------------------------------------------------------------------------------
@@ -77,16 +76,17 @@ def test_a_region_that_is_known_in_part_is_filled_up_and_says_so():
     ],
 )
 def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkeypatch):
-    home = BOOK.regions[BOOK.region]
-    own = replace(home, source="a list", metrics=(0.5, 0.4, 0.3, 0.2), requests=0.7, logs=0.9)
-    book = replace(BOOK, regions={BOOK.region: home, "mars-1": replace(own, **lacks)})
+    home = BOOK["regions"][BOOK["region"]]
+    own = home | {"source": "a list", "metrics": (0.5, 0.4, 0.3, 0.2), "requests": 0.7, "logs": 0.9}
+    mars = {key: value for key, value in (own | lacks).items() if value is not None}
+    book = BOOK | {"regions": {BOOK["region"]: home, "mars-1": mars}}
     monkeypatch.setattr(cloudwatch_prices, "read_book", lambda: book)
     found = prices("mars-1")
     message = [note for note in found.notes(Load()) if note.startswith("Only the price")]
     assert [f"Only the price for {known} is of this region;" in note for note in message] == [True] * bool(known)
-    assert found.requests == (home.requests if "requests" in lacks else 0.7)
-    assert found.logs == (home.logs if "logs" in lacks else 0.9)
-    assert [price for _, price in found.tiers] == [0.5, *(home if "metrics" in lacks else own).metrics[1:]]
+    assert found.requests == (home["requests"] if "requests" in lacks else 0.7)
+    assert found.logs == (home["logs"] if "logs" in lacks else 0.9)
+    assert [price for _, price in found.tiers] == [0.5, *(home if "metrics" in lacks else own)["metrics"][1:]]
 
 
 def test_an_unknown_region_has_another_ones_prices_and_says_so():

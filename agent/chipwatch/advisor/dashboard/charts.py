@@ -14,19 +14,7 @@ TABLES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".to
 LISTS: Final[Mapping[str, list[str]]] = TABLES["lists"]
 SECTIONS: Final = {word: section for section, words in TABLES["sections"].items() for word in words}
 TITLES: Final = {name: title for title, names in TABLES["graphs"].items() for name in names}
-UNITS: Final[Mapping[str, str]] = {
-    "%": "%", "By": "bytes", "MBy": "megabytes", "MiBy": "MiB", "GiBy": "GiB", "s": "seconds", "ms": "milliseconds",
-    "W": "watts", "J": "joules", "Cel": "\N{DEGREE SIGN}C", "Gbit/s": "Gbit/s", "1": "", "{flop}/s": "FLOP/s",
-}  # fmt: skip
-RATES: Final[Mapping[str, str]] = {"By": "bytes/s", "J": "watts", "s": "seconds/s", "1": "1/s"}
-RARE: Final = frozenset((
-    "{error}", "{event}", "{fault}", "{kill}", "{packet}", "{problem}", "{reading}", "{row}", "{tick}",
-))  # fmt: skip
-"""Units of counters that are drawn as an increase instead of a rate."""
-SHORT: Final[Mapping[str, str]] = {
-    word.lower(): word
-    for word in "CPU ECC FLOPS GPU IPU NFS NVMe OOM PCIe RDMA RSS TCP TPU vCPU XID".split()  # noqa: SIM905
-}
+SHORT: Final = {word.lower(): word for word in LISTS["short"]}
 
 
 def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
@@ -69,7 +57,7 @@ def title_of(name: str) -> str:
 
 def _drawn(metric: Metric) -> Drawn:
     if metric.kind is Kind.COUNTER:
-        return "increase" if metric.unit in RARE else "rate"
+        return "increase" if metric.unit in LISTS["rare"] else "rate"
     return "peaks" if metric.name in LISTS["peaks"] else "mean"
 
 
@@ -77,7 +65,7 @@ def _chart(section: str, title: str, series: list[SentMetric]) -> Chart:
     sent, metric = series[0], series[0].metric
     is_counter = metric.kind is Kind.COUNTER
     thing = f"{sent.unit.strip('{}')}s" if sent.unit.startswith("{") else sent.unit
-    label = (RATES if is_counter else UNITS).get(sent.unit, f"{thing}/s" if is_counter else thing)
+    label = TABLES["rates" if is_counter else "units"].get(sent.unit, f"{thing}/s" if is_counter else thing)
     label = f"{thing} per dot" if sent.drawn == "increase" else label
     top = 100 * sent.factor if metric.unit == "%" and not is_counter else None
     return Chart(section, title, tuple(series), label, top, None if metric.unit == "Cel" else 0)

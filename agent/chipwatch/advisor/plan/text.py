@@ -12,6 +12,7 @@ from chipwatch.advice import MONTH, Cost
 from chipwatch.advisor.plan.result import Plan, SinkPlan
 from chipwatch.identity.names import PASSING
 from chipwatch.redaction import one_line, without_secrets
+from chipwatch.report.table import TableColumn, table
 
 WIDTH: Final = 100
 
@@ -224,13 +225,11 @@ def _wrap(text: str, indent: int = 0) -> list[str]:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:
     """Yield aligned lines, numbers to the right; a first column that is too wide is cut in its middle."""
     every = [heads, *rows, *([total] if total else [])]
-    first, *others = (max(map(len, column)) for column in zip(*every, strict=True))
-    first = min(first, WIDTH - sum(width + 2 for width in others))
-    lines = []
-    for name, *cells in every:
-        numbers = (f"  {cell:>{width}}" for cell, width in zip(cells, others, strict=True))
-        lines.append("".join((_cut(name, first).ljust(first), *numbers)))
-    rule = "-" * len(lines[0])
+    names, *others = zip(*every, strict=True)
+    room = WIDTH - sum(max(map(len, cells)) + 2 for cells in others)
+    columns = [TableColumn([_cut(name, room) for name in names]), *(TableColumn(cells, right=True) for cells in others)]
+    lines = [*table(columns)]
+    rule = "-" * max(map(len, lines))
     lines.insert(1, rule)
     if total:
         lines.insert(-1, rule)
