@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from chipwatch.errors import BadBatch, InputEnded, PartlyCollected, Refused, Retryable, SinkClosed, Unavailable
     from chipwatch.extensions import (
         Answers,
+        ChecksStart,
         Device,
         DeviceActivity,
         DeviceFacts,
@@ -67,9 +68,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TRUSTED_CLOCK", "Advisor", "Alarm", "AlarmRule", "Allocation", "Answers", "BadBatch", "Board", "Chart",
-    "Collector", "Cost", "Counters", "Datapoint", "Device", "DeviceActivity", "DeviceFacts", "DeviceProcess",
-    "Dimensions", "DrawsBoards", "Follows", "FollowsIdle", "GroupUse", "HasActivity", "HasConsole", "HasDestination",
-    "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses", "HasVerdictMetrics", "InputEnded",
+    "ChecksStart", "Collector", "Cost", "Counters", "Datapoint", "Device", "DeviceActivity", "DeviceFacts",
+    "DeviceProcess", "Dimensions", "DrawsBoards", "Follows", "FollowsIdle", "GroupUse", "HasActivity", "HasConsole",
+    "HasDestination", "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses", "HasVerdictMetrics", "InputEnded",
     "IsScraped", "IsSized", "JobFacts", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits", "Load",
     "MeasuresBytes", "Metric", "NeedsFacts", "Owner", "PartlyCollected", "Prepares", "ProcessUse", "Processor",
     "Quota", "ReadsByLevel", "Refused", "Refuses", "Rejected", "Retryable", "Scope", "SentMetric", "Sink",

@@ -222,6 +222,15 @@ def test_version_is_one_line(agent):
     assert agent.run("--version").stdout == done.stdout
 
 
+@pytest.mark.parametrize("command", ["plan", "dashboard", "check", "top"])
+def test_help_of_a_command_lists_its_own_options_first(agent, command):
+    text = agent.run(command, "--help").stdout
+    own, others = text.split("options of the configuration:")
+    assert "--sink" not in own
+    assert "--sink NAME" in others
+    assert own.count("\n  -") > 1
+
+
 def test_help_explains_itself_and_ends_with_0(agent):
     done = agent.run("--help")
     assert done.returncode == 0

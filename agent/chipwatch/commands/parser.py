@@ -95,10 +95,14 @@ def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
         command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=Help
         )
+        own = OWN.get(name, ())
+        _add(command, own)
         if name in CONFIGURED:
             command.usage, command.epilog = f"agent {name} [OPTION ...]", f"Names of --common-dims: {', '.join(WORDS)}."
-            _add(command, OPTIONS)
-        _add(command, OWN.get(name, ()))
+            title = "options of the configuration" if own else "options"
+            mine = {flag for flags, *_ in own for flag in flags.split()}
+            rest = [row for row in OPTIONS if not mine & {*row[0].split()}]
+            _add(command.add_argument_group(title), rest)
     shown = top.add_argument_group("everyday options of `run`")
     _add(shown, (*at_top, ("-h --help", "", "print this text", {"action": "help"})))
     _add(shown, [("-V --version", "", "print the version")])

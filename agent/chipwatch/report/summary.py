@@ -135,16 +135,21 @@ def _signal(number: int) -> str:
 
 
 def _sent(route: Route, before: Ledger) -> str:
-    """Return the fate of the points that the sink was owed in this run, without points for other destinations."""
+    """Return the fate of the points of this run, and of points that earlier runs left; the oldest are sent first."""
     now, elsewhere = route.spool.ledger, route.spool.apart
-    sent, owed = now.sent - before.sent, before.spooled - elsewhere + now.collected - before.collected
+    older, sent = before.spooled - elsewhere, now.sent - before.sent
+    rejected = now.rejected.total() - before.rejected.total()
+    dropped = now.dropped.total() - before.dropped.total()
+    left = max(0, older - sent - rejected - dropped)
     others = {
-        "rejected": now.rejected.total() - before.rejected.total(),
-        "dropped": now.dropped.total() - before.dropped.total(),
-        "kept": now.spooled - elsewhere,
+        "rejected": rejected,
+        "dropped": dropped,
+        "kept": now.spooled - elsewhere - left,
+        "sent for earlier runs": min(older, sent),
+        "kept from earlier runs": left,
         "kept for another destination": elsewhere,
     }
     more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
     if others["kept"] and route.worker.last_error:
         more += f": {one_line(route.worker.last_error)}"
-    return f"{route.name} {sent:,} of {owed:,} points{more}"
+    return f"{route.name} {max(0, sent - older):,} of {now.collected - before.collected:,} points{more}"

@@ -130,9 +130,9 @@ def _last(values: Sequence[float | None], count: int) -> list[float | None]:
 
 
 def matches(word: str, device: Accelerator) -> bool:
-    """Return whether `word` is in a number, a model, a state, a job or a user of the device."""
-    users = (process.user for process in device.processes or ())
-    texts = (device.label, device.model, device.state[0], device.job, device.user, *users)
+    """Return whether `word` is in a number, a model, a state, a job or a user of the device, or in its processes."""
+    processes = (f"{item.user} {item.job} {item.pid} {item.command}" for item in device.processes or ())
+    texts = (device.label, device.model, device.state[0], device.job, device.user, *processes)
     return not word or any(word.lower() in text.lower() for text in texts)
 
 

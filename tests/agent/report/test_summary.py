@@ -300,7 +300,7 @@ def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
     command = WrappedCommand(["true"])
     command.code()
     assert [*summary.lines(command)][-1] == (
-        "  sent      cloud 8,190 of 8,300 points, 50 rejected, 40 dropped, 20 kept; otlp 3 of 3 points"
+        "  sent      cloud 8,090 of 8,200 points, 50 rejected, 40 dropped, 20 kept, 100 sent for earlier runs; otlp 3 of 3 points"
     )
 
 
@@ -313,6 +313,16 @@ def test_points_that_are_kept_have_the_reason_beside_them():
     command = WrappedCommand(["true"])
     command.code()
     assert [*summary.lines(command)][-1] == "  sent      cloud 0 of 14 points, 14 kept: no run: set MLFLOW_RUN_ID"
+
+
+def test_points_that_an_earlier_run_left_are_counted_apart():
+    pipeline, summary = Pipeline(cloud=Ledger(collected=480, spooled=480)), RunSummary()
+    summary.listen(pipeline)
+    pipeline.routes[0].ledger.add({"collected": 18})
+    pipeline.routes[0].ledger.spooled = 498
+    command = WrappedCommand(["true"])
+    command.code()
+    assert [*summary.lines(command)][-1] == "  sent      cloud 0 of 18 points, 18 kept, 480 kept from earlier runs"
 
 
 def test_points_for_another_destination_are_not_owed_to_this_one():
