@@ -79,8 +79,9 @@ picture: $(VENV)/dev.stamp
 
 # Dependencies are pinned with hashes; the project itself comes from this folder, and needs no network.
 $(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp
-	$(PIP) --require-hashes -r $<
-	$(PIP) --no-deps --no-build-isolation --editable .
+	@echo 'installing into $(VENV), about 30 s'
+	@$(PIP) --require-hashes -r $<
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/dev.stamp: $(PINS)/constraints-dev.txt pyproject.toml | $(VENV)/made.stamp
@@ -91,7 +92,8 @@ $(VENV)/dev.stamp: $(PINS)/constraints-dev.txt pyproject.toml | $(VENV)/made.sta
 $(VENV)/made.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "chipwatch needs Python 3.11 or later; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo 'making $(VENV)'
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # Renews the pins of every dependency, for every platform and Python that is supported; needs uv and an index.

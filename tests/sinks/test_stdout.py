@@ -590,8 +590,9 @@ def test_a_terminal_gets_table_after_table_and_its_cursor_is_never_moved(termina
     sink.write([CPU.point(AT + SECOND, 2.0)])
     second = screen.sent()
 
-    assert first.startswith("2026-11-20T10:00:05Z\n")
-    assert second.startswith("a line of another program\n2026-11-20T10:00:06Z\n")
+    assert re.match(r"\S+  \d+ CPUs?  \d\d:\d\d:05\ncpu            1 %\n\n$", first)
+    assert re.match(r"a line of another program\n\S+  \d+ CPUs?  \d\d:\d\d:06  every 1 s\ncpu            2 %\n", second)
+    assert second.endswith("\nCtrl-C ends; `chipwatch top` for a full screen\n\n")
     assert "\x1b" not in first + second
 
 
@@ -601,7 +602,7 @@ def test_a_reading_that_came_late_joins_the_newest_on_a_terminal(terminal):
     sink_on(screen.stream).write([CPU.point(AT, 1.0), READ.point(AT, 4.0), CPU.point(AT + SECOND, 2.0)])
 
     text = screen.sent()
-    assert text.count("cpu.utilization") == 1
+    assert text.count("cpu") == 1
     assert "2 %" in text
     assert "4 B total" in text
 
@@ -610,15 +611,88 @@ def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
     screen = terminal(80, 10)
     sink = sink_on(screen.stream)
 
-    sink.write([CORE.point(AT, float(n), Dimensions(cpu=str(n))) for n in range(20)])
+    sink.write([CORE.point(AT, float(n), Dimensions(cpu=f"{n:02}")) for n in range(20)])
     during = screen.sent()
     sink.close()
-    after = screen.sent("cpu=19      19 %\r\n")
+    after = screen.sent("19 %\r\n")
     sink.close()
 
     assert during.count("\n") == 9
-    assert "… 16 more lines, shown at the end\n" in during
-    assert (during + after).count("cpu.core.utilization") == 20
+    assert "… 14 more lines, shown at the end\n" in during
+    assert (during + after).count("core.utilization") == 20
+
+
+EVENTS = counter("kernel.events", "{event}", "K.", dims=("kind",))
+ERRORS = counter("network.errors", "{packet}", "N.")
+
+
+def on_screen(terminal, *batches, size=(80, 24)):
+    """Return the last screen after these batches."""
+    screen = terminal(*size)
+    sink = sink_on(screen.stream)
+    for batch in batches:
+        sink.write(batch)
+        text = screen.sent()
+    return text.splitlines()[1:-1]
+
+
+def rise(metric, increase, at=AT, **dims):
+    return Datapoint(metric, 3 + increase, Dimensions(dims), at, 0, at - SECOND, None, increase)
+
+
+def test_a_terminal_shows_the_host_then_accelerators_then_what_else_there_is(terminal):
+    memory = [gauge(f"memory.{name}", "By", "M.") for name in ("used", "available")]
+    path = gauge("disk.utilization", "%", "D.", dims=("path",))
+    batch = [
+        GPU_POWER.point(AT, 632.0, Dimensions(gpu="0")),
+        gauge("container.cpu.limit", "1", "C.").point(AT, 3.0),
+        *(metric.point(AT, 2.0**30) for metric in memory),
+        path.point(AT, 41.0, Dimensions(path="/")),
+        CPU.point(AT, 12.5),
+    ]
+    assert on_screen(terminal, batch) == [
+        "cpu         12.5 %",
+        "memory     used     1 GiB   available     1 GiB",
+        "disk /        41 %",
+        "",
+        "gpu  power",
+        "         W",
+        "0      632",
+        "container  cpu.limit     3",
+    ]
+
+
+def test_events_that_have_not_happened_are_one_line_and_those_that_have_keep_their_place(terminal):
+    quiet = [rise(EVENTS, 0, kind="oom"), rise(EVENTS, 0, kind="mce"), rise(ERRORS, 0)]
+    happened = [rise(EVENTS, 2, AT + SECOND, kind="oom"), rise(ERRORS, 0, AT + SECOND)]
+    after = [rise(EVENTS, 0, AT + 2 * SECOND, kind="oom")]
+    assert on_screen(terminal, [CPU.point(AT, 1.0), *quiet])[1:] == ["kernel log: nothing; no network.errors"]
+    for batches in ([quiet, happened], [quiet, happened, after]):
+        row, line, _ = on_screen(terminal, *batches)
+        assert row.startswith("kernel oom  events")
+        assert line == "kernel log: nothing; no network.errors"
+
+
+def test_a_series_that_is_not_read_at_each_tick_keeps_its_place_for_half_a_minute(terminal):
+    batches = [[CPU.point(AT, 1.0), rise(READ, 5)], *([CPU.point(AT + n * SECOND, 1.0)] for n in (10, 30, 31))]
+    rows = [[line.split()[0] for line in on_screen(terminal, *batches[:n])] for n in (1, 2, 3, 4)]
+    assert rows == [["cpu", "disk"], ["cpu", "disk", "Ctrl-C"], ["cpu", "disk", "Ctrl-C"], ["cpu", "Ctrl-C"]]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20), (120, 40)])
+def test_a_screen_has_every_accelerator_within_its_size(terminal, size):
+    host = [
+        gauge(f"{family}.utilization", "%", "H.").point(AT, 50.0) for family in ("cpu", "memory", "disk", "network")
+    ]
+    names = ("power", "memory.used", "state", "temperature", "utilization", "fan", "clock", "ecc")
+    metrics = [gauge(f"gpu.{name}", "%", "G.", dims=("gpu",)) for name in names]
+    gpus = [metric.point(AT, 90.0, Dimensions(gpu=str(n))) for n in range(8) for metric in metrics]
+    batch = [*host, *gpus, *(rise(EVENTS, 0, kind=f"kind {n}") for n in range(30))]
+    lines = on_screen(terminal, batch, [CPU.point(AT + SECOND, 1.0)], size=size)
+    assert len(lines) <= size[1] - 2
+    assert max(map(len, lines)) <= size[0]
+    assert [line.split()[0] for line in lines if line[:1].isdigit()][:8] == [*"01234567"]
+    assert lines[-1] == "Ctrl-C ends; `chipwatch top` for a full screen"
 
 
 # -- table of accelerators
@@ -643,10 +717,10 @@ def test_accelerators_come_first_in_a_row_each_and_the_agent_last_only_if_asked(
     table_ = """\
 2026-11-20T10:00:05Z
 
-gpu  power  memory.used  throttled power  throttled power
-         W          GiB                %          s total
-9      109          2.5               25                -
-10     110          0.5                -                3
+gpu  memory.used  power  throttled power  throttled power
+             GiB      W                %          s total
+9            2.5    109               25                -
+10           0.5    110                -                3
 
 metric           value
 cpu.utilization  12.5 %

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, groupby, zip_longest
 from typing import Any, Final, NamedTuple
 
-from chipwatch.datapoint import DEVICES, Datapoint, Kind
+from chipwatch.datapoint import DEVICES, Datapoint, Dimensions, Kind
 from chipwatch.sink import Rejected
 from chipwatch_sinks.stdout.jsonl import SERIES, utc
 
@@ -39,6 +41,15 @@ MIN_ELAPSED: Final = 1_000_000
 GAP: Final = "  "
 LEAST: Final = 4
 """Rows of a list at least, if others stand beside it."""
+FIRST: Final = ("cpu", "memory", "swap", "disk", "network")
+"""Families of the host in the order of the screen."""
+LEADING: Final = ("utilization", "memory.used", "memory.utilization", "temperature", "power")
+"""Figures of accelerators in the order of the table; others follow."""
+KERNEL_LOG, READ_ONLY = "kernel.events", "disk.read_only"
+MEMORY: Final = ("memory.used", "memory.available")
+FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron device", "tpu": "TPU", "ipu": "IPU"}
+SHOWN: Final = 30 * 10**9
+"""Time (ns) for which a series is shown on a terminal."""
 OWN: Final = "agent."
 """Beginning of the names of the agent's own metrics."""
 
@@ -61,14 +72,20 @@ class Table:
     """
     Prints a table for each tick, as wide as `stream`: accelerators, a row for each, then the host.
 
-    It never moves the cursor, since others may have printed since. On a terminal a batch is one table, as high as the
-    terminal; `rest` returns what was left out of the last one.
+    It never moves the cursor, since others may have printed since. On a terminal a batch is one screen, as high as the
+    terminal, whose rows keep their place; `rest` returns what was left out of the last one.
     """
 
-    def __init__(self, stream: Any, *, is_terminal: bool, own: bool) -> None:
+    def __init__(self, stream: Any, *, is_terminal: bool, own: bool, machine: str = "") -> None:
         """With `own`, show the agent's own metrics, too; otherwise only where there is nothing else."""
-        self._stream, self._is_terminal, self._own = stream, is_terminal, own
+        self._stream, self._is_terminal, self._own, self._machine = stream, is_terminal, own, machine
         self._cut: list[str] = []
+        self._last: dict[tuple[str, Dimensions], Datapoint] = {}
+        """The newest point of each series that is shown: some are not read at each tick."""
+        self._at = 0
+        """Time of the newest point of the last screen (ns since the epoch)."""
+        self._moved: set[tuple[str, Dimensions]] = set()
+        """Events that have happened: these keep their place."""
 
     def draw(self, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
         """Return the text that shows `batch`."""
@@ -83,47 +100,137 @@ class Table:
         if not self._own:
             batch = [point for point in batch if not point.metric.name.startswith(OWN)] or batch
         if self._is_terminal:  # with the newest point of each series
-            batch = [*{(point.metric.name, point.dims): point for point in batch}.values()]
-        ticks = [batch] if self._is_terminal else [[*tick] for _, tick in groupby(batch, key=lambda point: point.at)]
-        return "".join([self._frame(_lines(tick, size.columns or 80), size.lines or 24) for tick in ticks])
+            self._last.update({(point.metric.name, point.dims): point for point in batch})
+            oldest = batch[-1].at - SHOWN
+            self._last = {series: point for series, point in self._last.items() if point.at >= oldest}
+            batch = [*self._last.values()]
+            return self._screen(batch, size.columns or 80, size.lines or 24)
+        ticks = ([*tick] for _, tick in groupby(batch, key=lambda point: point.at))
+        return "".join("\n".join([*_lines(tick, size.columns or 80), "", ""]) for tick in ticks)
 
     def rest(self) -> str:
         """Return the lines that the last table lacked, since the terminal was too low."""
         return "".join(f"{line}\n" for line in self._cut)
 
-    def _frame(self, lines: list[str], height: int) -> str:
-        shown, self._cut = lines, []
-        if self._is_terminal and len(lines) >= height:
-            shown, self._cut = lines[: height - 3], lines[height - 3 :]
-            shown = [*shown, f"… {len(self._cut)} more lines, shown at the end"]
-        return "\n".join([*shown, "", ""])
+    def _screen(self, points: list[Datapoint], width: int, height: int) -> str:
+        """Return a screen of the newest points: what matters most is above, and what does not fit is kept."""
+        at, before = max(point.at for point in points), self._at
+        self._at = at
+        for point in points:
+            if _is_event(point) and (point.increase or (point.value and point.metric.kind is Kind.GAUGE)):
+                self._moved.add((point.metric.name, point.dims))
+        quiet = [point for point in points if _is_event(point) and (point.metric.name, point.dims) not in self._moved]
+        dims, header = (
+            _common(points),
+            [self._machine, *_facts(points), time.strftime("%H:%M:%S", time.localtime(at / 1e9))],
+        )
+        header += [f"every {(at - before) / 1e9:.2g} s"] if before else []
+        shown = [point for point in points if point not in quiet]
+        hosts = [(point, figure) for point, figure in zip(shown, _figures(shown), strict=True) if not _device(point)]
+        first = [pair for pair in hosts if pair[0].metric.name.partition(".")[0] in FIRST]
+        others = [pair for pair in hosts if pair not in first]
+        end = [_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if before else []
+        lines = [
+            _middle("  ".join(filter(None, header)), width),
+            *([_pairs(tuple(sorted(dims)), width)] if dims else []),
+            *_families(first, dims, width),
+            *_tables([point for point in shown if _device(point)], dims, width),
+            *_families(others, dims, width),
+            *_quiet(quiet, width),
+        ]
+        self._cut, room = [], height - 2 - len(end)
+        if len(lines) > room:
+            lines = [line for line in lines if line]
+        if len(lines) > room:
+            lines, self._cut = lines[: room - 1], lines[room - 1 :]
+            end.insert(0, f"… {len(self._cut)} more line{'s' * (len(self._cut) > 1)}, shown at the end")
+        return "\n".join([*lines, *end, "", ""])
+
+
+def _facts(points: Sequence[Datapoint]) -> list[str]:
+    """Return how much memory and how many accelerators these points are of."""
+    memory = [point.value for point in points if point.metric.name in MEMORY]
+    kinds = Counter(key[0][0] for key in {_device(point)[:1] for point in points} if key)
+    total = [f"{sum(memory) / 2**30:.3g} GiB"] if len(memory) == len(MEMORY) else []
+    return [*total, *(f"{many} {FAMILIES.get(kind, kind)}{'s' * (many > 1)}" for kind, many in kinds.items())]
+
+
+def _is_event(point: Datapoint) -> bool:
+    """Return whether this is an event of the host, such as an error: neither bytes nor seconds."""
+    metric = point.metric
+    counts = metric.kind is Kind.COUNTER and metric.unit.startswith("{")
+    return (counts and not _device(point)) or metric.name == READ_ONLY
+
+
+def _device(point: Datapoint) -> Pairs:
+    """Return the dimensions that name an accelerator."""
+    return tuple((name, point.dims[name]) for name in DEVICES if name in point.dims)
+
+
+def _common(points: Sequence[Datapoint]) -> set[tuple[str, str]]:
+    """Return the dimensions that all points share, beside their own."""
+    own = {key for point in points for key in point.metric.dims}
+    common = {pair for pair in points[0].dims.items_sorted if pair[0] not in own}
+    return common.intersection(*(point.dims.items_sorted for point in points))
+
+
+def _families(points: Sequence[tuple[Datapoint, Figure]], common: set[tuple[str, str]], width: int) -> list[str]:
+    """Return a row for each family of metrics and each value of its dimensions: `disk /  28.5 %  used 29 GiB`."""
+    rows: dict[tuple[int, str], list[str]] = {}
+    for point, figure in points:
+        family, _, name = point.metric.name.partition(".")
+        values = [_shown(pair[1]) for pair in point.dims.items_sorted if pair not in common]
+        place = FIRST.index(family) if family in FIRST else len(FIRST)
+        text = figure.cell if figure.low else f"{figure.text:>5}"
+        cell = f"{'' if name == 'utilization' else f'{_shown(name)} '}{text} {figure.unit:<4}"
+        row = rows.setdefault((place, " ".join((_shown(family), *values))), [])
+        row.insert(0 if name == "utilization" else len(row), cell)
+    label = min(max([9, *(len(name) for _, name in rows)]), max(12, width // 4))
+    lines: list[str] = []
+    for (_, name), cells in sorted(rows.items()):
+        line = f"{_middle(name, label):<{label}}"
+        for cell in cells:
+            if len(line) + len(GAP) + len(cell.rstrip()) > width and line.strip():
+                lines, line = [*lines, line.rstrip()], " " * label
+            line += GAP + cell
+        lines.append(line.rstrip())
+    return lines
+
+
+def _quiet(points: Sequence[Datapoint], width: int) -> list[str]:
+    """Return a line that names the counters of events that have not risen: `kernel log: nothing; errors: none`."""
+    names = dict.fromkeys(_shown(point.metric.name) for point in points)
+    logs = ["kernel log: nothing"] if names.pop(KERNEL_LOG, names) is None else []
+    text = "; ".join([*logs, *([f"no {', '.join(names)}"] if names else [])])
+    return [f"{text[: width - 1]}…" if len(text) > width else text] if text else []
 
 
 def _lines(points: list[Datapoint], width: int) -> list[str]:
     """Return the lines of a table, `width` cells wide; names and dimensions may be cut, numbers never."""
-    own = {key for point in points for key in point.metric.dims}
-    common = {pair for pair in points[0].dims.items_sorted if pair[0] not in own}
-    common.intersection_update(*(point.dims.items_sorted for point in points))
+    common = _common(points)
     at = utc(max(point.at for point in points))
     lines = [" ".join((at, _pairs(tuple(sorted(common)), max(width - 25, 12)))).rstrip()]
-    rows: dict[str, dict[Pairs, dict[tuple[str, str], Figure]]] = {}
-    others = []
-    for point, figure in zip(points, _figures(points), strict=True):
-        key = tuple((name, point.dims[name]) for name in DEVICES if name in point.dims)
-        further = tuple(pair for pair in point.dims.items_sorted if pair not in common and pair not in key)
-        if key:
-            name = " ".join((point.metric.name.partition(".")[2], *(value for _, value in further)))
-            rows.setdefault(".".join(name for name, _ in key), {}).setdefault(key, {})[_shown(name), figure.unit] = (
-                figure
-            )
-        else:
-            others.append((_shown(point.metric.name), further, figure))
-    for kind, table in rows.items():
-        lines += _devices(kind, table, width)
+    lines += _tables([point for point in points if _device(point)], common, width)
+    others = [
+        (_shown(point.metric.name), tuple(pair for pair in point.dims.items_sorted if pair not in common), figure)
+        for point, figure in zip(points, _figures(points), strict=True)
+        if not _device(point)
+    ]
     for wanted in (False, True):
         found = [one for one in others if one[0].startswith(OWN) is wanted]
         lines += _list(sorted(found, key=lambda one: one[0]), width) if found else []
     return lines
+
+
+def _tables(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> list[str]:
+    """Return a table for each kind of accelerator, its most important figures first."""
+    rows: dict[str, dict[Pairs, dict[tuple[str, str], Figure]]] = {}
+    for point, figure in zip(points, _figures(points), strict=True):
+        key = _device(point)
+        further = (pair[1] for pair in point.dims.items_sorted if pair not in common and pair not in key)
+        name = " ".join((point.metric.name.partition(".")[2], *further))
+        rows.setdefault(".".join(name for name, _ in key), {}).setdefault(key, {})[_shown(name), figure.unit] = figure
+    return [line for kind, table in rows.items() for line in _devices(kind, table, width)]
 
 
 def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], width: int) -> list[str]:
@@ -132,7 +239,8 @@ def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], 
     labels = [_middle(_shown(".".join(value for _, value in key)), 24) for key in rows]
     first = _column([kind, "", *labels], left=True)
     columns = []
-    for name, unit in dict.fromkeys(chain.from_iterable(rows.values())):
+    names = dict.fromkeys(chain.from_iterable(rows.values()))
+    for name, unit in sorted(names, key=lambda key: LEADING.index(key[0]) if key[0] in LEADING else len(LEADING)):
         figures = [row.get((name, unit)) for row in rows.values()]
         cells = [figure.cell if figure else "-" for figure in figures]
         widest = max(map(len, (unit, *cells)))
