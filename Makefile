@@ -73,9 +73,9 @@ golden: $(VENV)/dev.stamp
 size: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.size
 
-# The picture of `agent top` in README: eight GPUs of a fake driver.
+# The pictures and the outputs in README: a node with eight GPUs of a fake driver.
 picture: $(VENV)/dev.stamp
-	$(BIN)/python -m tools.picture docs/top.svg
+	$(BIN)/python -m tools.picture .
 
 # Dependencies are pinned with hashes; the project itself comes from this folder, and needs no network.
 $(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp

@@ -1,7 +1,7 @@
 """
-Records the picture of `chipwatch top` in docs/ (`make picture`): a node of 192 CPUs and 8 H100 under invented load.
+Records the picture and the outputs in README (`make picture`): a node of 192 CPUs and 8 H100 under invented load.
 
-A fake driver answers for the GPUs, files for the host, and a fixed clock for the time, so each run makes the same file.
+A fake driver answers for the GPUs, files for the host, and a fixed clock for the time: each run makes the same files.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import io
 import math
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -27,6 +28,8 @@ from chipwatch.collectors.disk import DiskCollector
 from chipwatch.collectors.memory import MemoryCollector
 from chipwatch.collectors.network import NetworkCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.commands.answers import jobs_text
+from chipwatch.datapoint import Datapoint, Level
 from chipwatch.extensions import DeviceFacts, DeviceProcess
 from chipwatch.owner import SLURM, GroupUse, JobFacts, Owner
 from chipwatch.pipeline.window import Window
@@ -37,6 +40,8 @@ from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.palette import DARK
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.view import View
+from chipwatch_sinks.stdout.table import Table
+from tools.diagram import diagram
 
 SIZE: Final = (120, 36)
 TICKS, STEP = 450, 2
@@ -159,8 +164,18 @@ def space(_: str) -> Any:
     )
 
 
-def record(folder: Path) -> str:
-    """Return the last screen of a made-up quarter of an hour, as SVG."""
+class Scene(NamedTuple):
+    """The node after a made-up quarter of an hour."""
+
+    machine: MachineState
+    ticks: list[list[Datapoint]]
+    """The points of the last two ticks."""
+    jobs: Mapping[str, Any]
+    """The answer of the processor `jobs`."""
+
+
+def record(folder: Path) -> Scene:
+    """Return the node at END."""
     host, driver = Host(folder), Loaded(build(folder), folder, "h100", 8)
     at = END - TICKS * STEP * 10**9
     nvidia = NvidiaCollector(NvidiaCollector.Config(proc=folder))
@@ -168,11 +183,16 @@ def record(folder: Path) -> str:
     collectors = [
         CpuCollector(CpuCollector.Config(proc=folder)),
         MemoryCollector(MemoryCollector.Config(proc=folder)),
-        DiskCollector(DiskCollector.Config(("/scratch",), folder, folder, folder), space),
+        DiskCollector(DiskCollector.Config(("/scratch",), folder, folder), space),
         NetworkCollector(NetworkCollector.Config(proc=folder, sys=folder)),
         nvidia,
     ]
-    processor, machine, window = JobsProcessor(JobsProcessor.Config(interval=STEP)), MachineState(), Window(0, born=at)
+    processor, machine, window = (
+        JobsProcessor(JobsProcessor.Config(dollars_per_hour=2.5, interval=STEP)),
+        MachineState(),
+        Window(0, born=at),
+    )
+    ticks: list[list[Datapoint]] = [[], []]
     load_gpus(driver, 0)
     host.load(0)
     for collector in collectors:
@@ -191,9 +211,15 @@ def record(folder: Path) -> str:
         for device in devices:
             machine.device(key_of(device.dims)).model = device.model
         holding = {device.key: device for device in device_states(processor.answer())}
-        machine.take(window.add(points, at), at, listed(processes), holding)
+        ticks = [ticks[1], window.add(points, at)]
+        machine.take(ticks[1], at, listed(processes), holding)
     for collector in collectors:
         collector.close()
+    return Scene(machine, ticks, processor.answer())
+
+
+def picture(machine: MachineState) -> str:
+    """Return the screen of `chipwatch top` as SVG."""
     console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for line in compose(machine, View(), SIZE, Notes("node-7", "2 s", [DELIVERED]), Glyphs()):
         console.print(Text.assemble(*((text, DARK.get(role, "")) for text, role in line)), no_wrap=True, crop=True)
@@ -201,12 +227,52 @@ def record(folder: Path) -> str:
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
-def main(path: str) -> None:
-    """Write the picture to `path`."""
+def screen(ticks: list[list[Datapoint]]) -> str:
+    """Return what `chipwatch` prints on a terminal of 100 columns."""
+    table = Table(None, is_terminal=True, own=False, machine=f"node-7  {CPUS} CPUs")
+    os.environ |= {"COLUMNS": "100", "LINES": "40"}
+    shown = [[point for point in tick if point.metric.level <= Level.BASIC] for tick in ticks]
+    return [table.draw([point for point in tick if not point.metric.name.startswith("job.")], []) for tick in shown][1]
+
+
+def output(*words: str) -> str:
+    """Return what a command prints."""
+    return subprocess.run(
+        [sys.executable, "-m", "chipwatch", *words], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def page(text: str, outputs: Mapping[str, str]) -> str:
+    """Return README with these outputs below their commands, between its comments."""
+    for command, made in outputs.items():
+        block = "\n".join(f"    {line}".rstrip() for line in [f"$ {command}", *made.strip("\n").splitlines()])
+        text, count = re.subn(
+            rf"(<!-- output -->\n\n) {{4}}\$ {re.escape(command)}\n(?:(?: {{4}}.*)?\n)*(<!-- end -->)",
+            lambda found, block=block: f"{found[1]}{block}\n\n{found[2]}", text,
+        )  # fmt: skip
+        assert count == 1, command
+    return text
+
+
+def main(folder: str) -> None:
+    """Write README and its pictures into `folder`, which has README."""
     os.environ["TZ"] = "UTC"
     time.tzset()
-    with tempfile.TemporaryDirectory() as folder:
-        Path(path).write_text(record(Path(folder)))
+    place = Path(folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        scene = record(Path(temporary))
+    plan = ("plan", "--sink", "cloudwatch", "--common-dims", "instance_id", "--for", "host,nvidia", "--hosts", "200")
+    outputs = {
+        "chipwatch --interval 2": screen(scene.ticks),
+        "chipwatch jobs": jobs_text(scene.jobs),
+        f"chipwatch {' '.join(plan)} | tail -n 15": "\n".join(
+            output(*plan, "--region", "us-east-1").splitlines()[-15:]
+        ),
+    }
+    readme = place / "README.md"
+    readme.write_text(page(readme.read_text(), outputs))
+    (place / "docs/top.svg").write_text(picture(scene.machine))
+    (place / "docs/diagram.svg").write_text(diagram())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The picture in README is what `make picture` makes."""
+"""The picture, the diagram and the outputs in README are what `make picture` makes."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +11,18 @@ import pytest
 from tests.doubles.nvml.driver import CannotBuild, build
 
 ROOT = Path(__file__).parents[2]
+MADE = ("README.md", "docs/top.svg", "docs/diagram.svg")
 
 
-def test_the_picture_in_the_tree_is_what_the_command_makes(tmp_path):
+def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
     try:
         build(tmp_path)
     except CannotBuild as reason:
         pytest.skip(str(reason))
-    command = [sys.executable, "-m", "tools.picture", tmp_path / "top.svg"]
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "README.md", tmp_path)
 
-    subprocess.run(command, cwd=ROOT, check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "tools.picture", tmp_path], cwd=ROOT, check=True, timeout=120)
 
-    assert (tmp_path / "top.svg").read_text() == (ROOT / "docs/top.svg").read_text(), "renew it with `make picture`"
+    for name in MADE:
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text(), f"{name}: renew it with `make picture`"

@@ -662,6 +662,13 @@ def test_a_terminal_shows_the_host_then_accelerators_then_what_else_there_is(ter
     ]
 
 
+def test_the_header_of_a_screen_says_what_the_machine_is(terminal):
+    memory = [gauge(f"memory.{name}", "By", "M.").point(AT, 2.0**40) for name in ("used", "available")]
+    screen = terminal(80, 24)
+    sink_on(screen.stream).write([*memory, *(GPU_POWER.point(AT, 1.0, Dimensions(gpu=str(n))) for n in range(8))])
+    assert re.match(r"\S+  \d+ CPUs?  2 TiB  8 GPUs  \d\d:\d\d:05\n", screen.sent())
+
+
 def test_events_that_have_not_happened_are_one_line_and_those_that_have_keep_their_place(terminal):
     quiet = [rise(EVENTS, 0, kind="oom"), rise(EVENTS, 0, kind="mce"), rise(ERRORS, 0)]
     happened = [rise(EVENTS, 2, AT + SECOND, kind="oom"), rise(ERRORS, 0, AT + SECOND)]

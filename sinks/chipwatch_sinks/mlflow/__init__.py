@@ -153,6 +153,7 @@ class MlflowSink(Sink):
             with contextlib.suppress(OSError):
                 self._user = (proc / str(pid)).stat().st_uid
                 self._process, self._since = f"{pid} {began}", started_at(proc, pid, self._clock())
+                self._found = [*processes(proc, pid)]
 
     def _find_server(self) -> tuple[Server, list[ProcessFacts]]:
         """Return the server, and the watched processes; raise Refused or Retryable."""

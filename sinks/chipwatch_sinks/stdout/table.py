@@ -151,7 +151,8 @@ def _facts(points: Sequence[Datapoint]) -> list[str]:
     """Return how much memory and how many accelerators these points are of."""
     memory = [point.value for point in points if point.metric.name in MEMORY]
     kinds = Counter(key[0][0] for key in {_device(point)[:1] for point in points} if key)
-    total = [f"{sum(memory) / 2**30:.3g} GiB"] if len(memory) == len(MEMORY) else []
+    divisor, unit = _scale(sum(memory), "By")
+    total = [f"{_digits(sum(memory) / divisor)} {unit}"] if len(memory) == len(MEMORY) else []
     return [*total, *(f"{many} {FAMILIES.get(kind, kind)}{'s' * (many > 1)}" for kind, many in kinds.items())]
 
 

@@ -159,9 +159,11 @@ def test_a_process_that_is_gone_or_none_names_nothing(make_sink, tmp_path):
         make_sink(run=None, pid=1, proc=tmp_path)
 
 
-def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, double, points):
+@pytest.mark.parametrize("newest_run", [True, None])
+def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, double, points, newest_run):
     process = subprocess.Popen(["sleep", "60"])
-    sink = make_sink(opened=False, run=None, pid=process.pid, newest_run=True)
+    double.runs["r1"].tags["mlflow.source.name"] = "/usr/bin/sleep"
+    sink = make_sink(opened=False, run=None, pid=process.pid, newest_run=newest_run)
     before = sink.destination()
     process.kill()
     process.wait()
