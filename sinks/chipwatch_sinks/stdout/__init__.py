@@ -31,7 +31,7 @@ class StdoutSink(Sink):
     `json`: one ASCII object a line for each point: time, name, kind, unit, value, dims; for a counter increase and
     start_time; for a window window_start, and a gauge's summary. Unknown fields are omitted. Times are UTC in seconds
     or milliseconds.
-    `table`: a table for each tick, accelerators first; counters as rates, or as totals without one.
+    `table`: a table for each tick; counters as rates, or as totals without one.
     `emf`: one line for each time and set of dimensions; counters as increases.
     """
 

@@ -1,4 +1,4 @@
-"""Datapoints as a table: accelerators, then the host."""
+"""Datapoints as a table: the host, accelerators, and the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, groupby, zip_longest
+from itertools import accumulate, chain, groupby
 from typing import Any, Final, NamedTuple
 
 from chipwatch.datapoint import DEVICES, Datapoint, Dimensions, Kind
@@ -39,12 +39,12 @@ READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
 MIN_ELAPSED: Final = 1_000_000
 """Shortest window (ns) for a rate."""
 GAP: Final = "  "
-LEAST: Final = 4
-"""Rows of a list at least, if others stand beside it."""
 FIRST: Final = ("cpu", "memory", "swap", "disk", "network")
 """Families of the host in the order of the screen."""
 LEADING: Final = ("utilization", "memory.used", "memory.utilization", "temperature", "power")
 """Figures of accelerators in the order of the table; others follow."""
+MAIN: Final = "utilization"
+"""The figure that is shown first, without its name."""
 KERNEL_LOG, READ_ONLY = "kernel.events", "disk.read_only"
 MEMORY: Final = ("memory.used", "memory.available")
 FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron device", "tpu": "TPU", "ipu": "IPU"}
@@ -70,7 +70,7 @@ class Figure(NamedTuple):
 
 class Table:
     """
-    Prints a table for each tick, as wide as `stream`: accelerators, a row for each, then the host.
+    Prints a table for each tick, as wide as `stream`: the host, a row for each accelerator, and the rest.
 
     It never moves the cursor, since others may have printed since. On a terminal a batch is one screen, as high as the
     terminal, whose rows keep their place; `rest` returns what was left out of the last one.
@@ -116,26 +116,21 @@ class Table:
         """Return a screen of the newest points: what matters most is above, and what does not fit is kept."""
         at, before = max(point.at for point in points), self._at
         self._at = at
+        shown: list[Datapoint] = []
+        quiet: list[Datapoint] = []
         for point in points:
+            series = point.metric.name, point.dims
             if _is_event(point) and (point.increase or (point.value and point.metric.kind is Kind.GAUGE)):
-                self._moved.add((point.metric.name, point.dims))
-        quiet = [point for point in points if _is_event(point) and (point.metric.name, point.dims) not in self._moved]
-        dims, header = (
-            _common(points),
-            [self._machine, *_facts(points), time.strftime("%H:%M:%S", time.localtime(at / 1e9))],
-        )
-        header += [f"every {(at - before) / 1e9:.2g} s"] if before else []
-        shown = [point for point in points if point not in quiet]
-        hosts = [(point, figure) for point, figure in zip(shown, _figures(shown), strict=True) if not _device(point)]
-        first = [pair for pair in hosts if pair[0].metric.name.partition(".")[0] in FIRST]
-        others = [pair for pair in hosts if pair not in first]
+                self._moved.add(series)
+            (quiet if _is_event(point) and series not in self._moved else shown).append(point)
+        dims, clock = _common(points), time.strftime("%H:%M:%S", time.localtime(at / 1e9))
+        every = f"every {round((at - before) / 1e9, 1):g} s" if before else ""
+        header = "  ".join(filter(None, (self._machine, *_facts(points), clock, every)))
         end = [_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if before else []
         lines = [
-            _middle("  ".join(filter(None, header)), width),
+            _middle(header, width),
             *([_pairs(tuple(sorted(dims)), width)] if dims else []),
-            *_families(first, dims, width),
-            *_tables([point for point in shown if _device(point)], dims, width),
-            *_families(others, dims, width),
+            *_body(shown, dims, width),
             *_quiet(quiet, width),
         ]
         self._cut, room = [], height - 2 - len(end)
@@ -175,25 +170,40 @@ def _common(points: Sequence[Datapoint]) -> set[tuple[str, str]]:
     return common.intersection(*(point.dims.items_sorted for point in points))
 
 
-def _families(points: Sequence[tuple[Datapoint, Figure]], common: set[tuple[str, str]], width: int) -> list[str]:
-    """Return a row for each family of metrics and each value of its dimensions: `disk /  28.5 %  used 29 GiB`."""
-    rows: dict[tuple[int, str], list[str]] = {}
-    for point, figure in points:
-        family, _, name = point.metric.name.partition(".")
+def _body(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> list[str]:
+    """Return the rows of the families in FIRST, a table for each kind of accelerator, and the rows of the others."""
+    hosts = [point for point in points if not _device(point)]
+    rows: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    for point, figure in zip(hosts, _figures(hosts), strict=True):
+        family, _, name = map(_shown, point.metric.name.partition("."))
         values = [_shown(pair[1]) for pair in point.dims.items_sorted if pair not in common]
-        place = FIRST.index(family) if family in FIRST else len(FIRST)
-        text = figure.cell if figure.low else f"{figure.text:>5}"
-        cell = f"{'' if name == 'utilization' else f'{_shown(name)} '}{text} {figure.unit:<4}"
-        row = rows.setdefault((place, " ".join((_shown(family), *values))), [])
-        row.insert(0 if name == "utilization" else len(row), cell)
-    label = min(max([9, *(len(name) for _, name in rows)]), max(12, width // 4))
+        place = FIRST.index(family) if family in FIRST else len(FIRST) + (family == OWN[:-1])
+        row = rows.setdefault((place, " ".join((family, *values))), [])
+        text = f"{figure.text:>5} {figure.unit:<4}" + (f" ({figure.low}..{figure.high})" if figure.low else "")
+        row.insert(0 if name == MAIN else len(row), (f"{name} " * (name != MAIN), text))
+    first = [key for key in rows if key[0] < len(FIRST)]
+    others = [key for key in rows if key[0] >= len(FIRST)]
+    tables = _tables([point for point in points if _device(point)], common, width)
+    tables += [""] if tables and others else []
+    return [*_families({key: rows[key] for key in sorted(first)}, width), *tables,
+            *_families({key: rows[key] for key in sorted(others)}, width)]  # fmt: skip
+
+
+def _families(rows: Mapping[tuple[int, str], Sequence[tuple[str, str]]], width: int) -> list[str]:
+    """Return rows such as `disk /  28.5 %  used 29 GiB`; labels and names may be cut, values never."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  # needed only for tables
+
+    label = min(max([9, *(cell_len(name) for _, name in rows)]), max(12, width // 3))
     lines: list[str] = []
-    for (_, name), cells in sorted(rows.items()):
-        line = f"{_middle(name, label):<{label}}"
-        for cell in cells:
-            if len(line) + len(GAP) + len(cell.rstrip()) > width and line.strip():
-                lines, line = [*lines, line.rstrip()], " " * label
-            line += GAP + cell
+    for (_, family), cells in rows.items():
+        line, used = set_cell_size(_middle(family, label), label), label
+        for name, value in cells:
+            room = width - label - len(GAP) - len(value.rstrip())
+            name_ = set_cell_size(name, room) if cell_len(name) > room else name
+            size = len(GAP) + cell_len(name_) + len(value)
+            if used > label and used + size - len(value) + len(value.rstrip()) > width:
+                lines, line, used = [*lines, line.rstrip()], " " * label, label
+            line, used = line + GAP + name_ + value, used + size
         lines.append(line.rstrip())
     return lines
 
@@ -211,16 +221,7 @@ def _lines(points: list[Datapoint], width: int) -> list[str]:
     common = _common(points)
     at = utc(max(point.at for point in points))
     lines = [" ".join((at, _pairs(tuple(sorted(common)), max(width - 25, 12)))).rstrip()]
-    lines += _tables([point for point in points if _device(point)], common, width)
-    others = [
-        (_shown(point.metric.name), tuple(pair for pair in point.dims.items_sorted if pair not in common), figure)
-        for point, figure in zip(points, _figures(points), strict=True)
-        if not _device(point)
-    ]
-    for wanted in (False, True):
-        found = [one for one in others if one[0].startswith(OWN) is wanted]
-        lines += _list(sorted(found, key=lambda one: one[0]), width) if found else []
-    return lines
+    return [*lines, *_body(points, common, width)]
 
 
 def _tables(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> list[str]:
@@ -261,43 +262,10 @@ def _fitting(widths: Sequence[int], width: int) -> int:
     return max(1, sum(end <= width for end in ends))
 
 
-def _list(rows: Sequence[tuple[str, Pairs, Figure]], width: int) -> list[str]:
-    """Return the metrics one below the other, in several columns where the width is enough."""
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  # needed only for tables
-
-    values = _column(["value", *_aligned([figure for _, _, figure in rows])], left=True)
-    names = ["metric", *(name for name, _, _ in rows)]
-    dims = ["dimensions", *(_pairs(pairs, 9999) for _, pairs, _ in rows)] if any(pairs for _, pairs, _ in rows) else []
-    room = max(width - len(values[0]), 24) - 4
-    longest = max(map(cell_len, names))
-    dims_width = min(max(map(cell_len, dims), default=0), max(room - longest, room // 3))
-    name_width = min(longest, room - dims_width)
-    dims[1:] = [_pairs(pairs, dims_width) for _, pairs, _ in rows] if dims else []
-    lines = []
-    for n, value in enumerate(values):
-        cells = [set_cell_size(_middle(names[n], name_width), name_width)]
-        cells += [set_cell_size(dims[n], dims_width)] if dims else []
-        lines.append(GAP.join([*cells, value]))
-    each = max(map(cell_len, lines)) + 2 * len(GAP)
-    many = max(1, min((width + 2 * len(GAP)) // each, len(rows) // LEAST))
-    high = -(-(len(lines) - 1) // many)
-    parts = [[lines[0], *lines[at : at + high]] for at in range(1, len(lines), high)]
-    side = [(2 * len(GAP) * " ").join(line) for line in zip_longest(*parts, fillvalue="")]
-    return ["", *(line.rstrip() for line in side)]
-
-
 def _column(cells: Sequence[str], *, left: bool = False) -> list[str]:
     """Return the cells at one width."""
     width = max(map(len, cells))
     return [f"{cell:{'<' if left else '>'}{width}}" for cell in cells]
-
-
-def _aligned(figures: Sequence[Figure]) -> list[str]:
-    """Return numbers below numbers and units below units."""
-    numbers = _column([figure.text for figure in figures])
-    units = _column([figure.unit for figure in figures], left=True)
-    spans = [f"({figure.low}..{figure.high})" if figure.low else "" for figure in figures]
-    return [f"{number} {unit} {span}" for number, unit, span in zip(numbers, units, spans, strict=True)]
 
 
 def _figures(points: list[Datapoint]) -> list[Figure]:
