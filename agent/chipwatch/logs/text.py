@@ -12,7 +12,8 @@ def similar(word: str, known: Iterable[str], most: int) -> list[str]:
     """Return at most so many of the words that are known, the most similar one first."""
     from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
 
-    return get_close_matches(word, [*known], most)
+    words = {text.lower(): text for text in known}
+    return [words[near] for near in get_close_matches(word.lower(), words, most)]
 
 
 def is_address(text: str) -> bool:
