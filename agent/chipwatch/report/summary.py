@@ -80,6 +80,7 @@ class RunSummary:
             states = (state for processor in self._answering for state in device_states(processor.answer()))
             slices = {state.key: state.slices for state in states if state.key[1:]}
             yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, slices))
+        yield from (f"  {line}" for line in self._accelerators.advice(command.seconds))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
 

@@ -163,6 +163,12 @@ def test_idle_time_is_told_by_cause_and_with_a_price_what_it_cost(pipeline, ende
     lines = [*summary.lines(ended)]
     assert any(line.endswith("data 0:04:00, other 0:02:00") for line in lines)
     assert "  cost      1 x 10 min at $3.00 an hour = $0.50, of which idle $0.30" in lines
+    advice = (
+        "GPU 0 was idle 40 % of the time; it waited for data: try more loader workers, or data nearer to the machine"
+    )
+    assert f"  advice    {advice}" in lines
+    ended.seconds = 6000.0
+    assert not any("advice" in line for line in summary.lines(ended))
 
 
 def test_the_utilization_is_that_of_the_time_in_which_it_was_busy_and_idle(pipeline, summary, ended):
