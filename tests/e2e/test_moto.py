@@ -102,5 +102,5 @@ def test_a_wrong_set_up_is_told_in_words_and_what_was_read_is_kept(agent, tmp_pa
     done = agent.run("--sink", "cloudwatch", "--once", "--spool", tmp_path / "spool")
 
     assert "no AWS region" in done.stderr
-    assert "points kept: no AWS region" in done.stderr
+    assert "points: no AWS region" in done.stderr
     assert (tmp_path / "spool" / "cloudwatch.db").exists()
