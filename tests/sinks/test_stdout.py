@@ -619,6 +619,12 @@ def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
     assert (during + after).count("core.utilization") == 20
 
 
+def test_a_terminal_of_three_lines_shows_the_machine_and_how_many_lines_there_are(terminal):
+    screen = terminal(80, 3)
+    sink_on(screen.stream).write([CORE.point(AT, float(n), Dimensions(cpu=f"{n:02}")) for n in range(20)])
+    assert screen.sent().splitlines()[1:] == ["… 20 more lines, shown at the end", ""]
+
+
 EVENTS = counter("kernel.events", "{event}", "K.", dims=("kind",))
 ERRORS = counter("network.errors", "{packet}", "N.")
 

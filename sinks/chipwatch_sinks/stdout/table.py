@@ -133,7 +133,7 @@ class Table:
             *_body(shown, dims, width),
             *_quiet(quiet, width),
         ]
-        self._cut, room = [], height - 2 - len(end)
+        self._cut, room = [], max(2, height - 2 - len(end))
         if len(lines) > room:
             lines = [line for line in lines if line]
         if len(lines) > room:
