@@ -78,14 +78,15 @@ golden: $(VENV)/dev.stamp
 size: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.size
 
-# The picture of `agent top` in README: eight GPUs of a fake driver.
+# The pictures and the outputs in README: a node with eight GPUs of a fake driver.
 picture: $(VENV)/dev.stamp
-	$(BIN)/python -m tools.picture docs/top.svg
+	$(BIN)/python -m tools.picture .
 
 # Dependencies are pinned with hashes; the project itself comes from this folder, and needs no network.
 $(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp
-	$(PIP) --require-hashes -r $<
-	$(PIP) --no-deps --no-build-isolation --editable .
+	@echo 'installing into $(VENV), about 30 s'
+	@$(PIP) --require-hashes -r $<
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/dev.stamp: $(PINS)/constraints-dev.txt pyproject.toml | $(VENV)/made.stamp
@@ -96,7 +97,8 @@ $(VENV)/dev.stamp: $(PINS)/constraints-dev.txt pyproject.toml | $(VENV)/made.sta
 $(VENV)/made.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "chipwatch needs Python 3.11 or later; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo 'making $(VENV)'
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # Renews the pins of every dependency, for every platform and Python that is supported; needs uv and an index.

@@ -1,4 +1,8 @@
-"""Records the picture of `agent top` in docs/ (`make picture`): eight GPUs of a fake driver under invented load."""
+"""
+Records the picture and the outputs in README (`make picture`): a node of 192 CPUs and 8 H100 under invented load.
+
+A fake driver answers for the GPUs, files for the host, and a fixed clock for the time: each run makes the same files.
+"""
 
 from __future__ import annotations
 
@@ -10,84 +14,265 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
-from tests.doubles.nvml.driver import VARIABLE, Loaded, build
+from tests.doubles.nvml.driver import Loaded, build
 
-from chipwatch.config.load import load
-from chipwatch.report.devices import key_of
+from chipwatch.collectors.cpu import CpuCollector
+from chipwatch.collectors.disk import DiskCollector
+from chipwatch.collectors.memory import MemoryCollector
+from chipwatch.collectors.network import NetworkCollector
+from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.commands.answers import jobs_text
+from chipwatch.datapoint import Datapoint, Level
+from chipwatch.extensions import DeviceFacts, DeviceProcess
+from chipwatch.owner import SLURM, GroupUse, JobFacts, Owner
+from chipwatch.pipeline.window import Window
+from chipwatch.processors.jobs import JobsProcessor
+from chipwatch.report.devices import device_states, key_of
 from chipwatch.top.draw import Glyphs
-from chipwatch.top.live import Live
-from chipwatch.top.machine import MachineState
+from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.palette import DARK
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.view import View
+from chipwatch_sinks.stdout.table import Table
+from tools.diagram import diagram
 
-SIZE = (120, 34)
-TICKS, STEP = 340, 2
-DELIVERED = [("cloudwatch ", "label"), ("ok ", "good"), ("sent 18,432, kept 0", "")]
+SIZE: Final = (120, 36)
+TICKS, STEP = 450, 2
+END: Final = 1_795_430_533 * 10**9
+"""The time on the screen: 10:42:13 UTC."""
+CPUS, GIB = 192, 2**30
+DELIVERED: Final = [("cloudwatch ", "label"), ("ok ", "good"), ("sent 18,432, kept 0", "")]
 
 
-def tell(driver: Loaded, tick: int, pids: list[int]) -> None:
-    """Load six GPUs with a training run and one with a notebook; leave one free."""
+class Program(NamedTuple):
+    """A program of a job, its GPUs, and the cores that it uses."""
+
+    pid: int
+    job: str
+    user: str
+    gpus: range
+    cores: float
+    command: str
+
+    @property
+    def owner(self) -> Owner:
+        """The job, as the collector `jobs` names it."""
+        return Owner(SLURM, self.job, "0", self.user, cgroup=f"/slurm/job_{self.job}")
+
+
+TRAINING: Final = Program(88123, "41337", "ada", range(5), 41.0, "python train.py --config 70b.yaml")
+LOADING: Final = Program(90411, "41352", "eve", range(5, 6), 11.9, "python finetune.py --data /mnt/nfs/images")
+FORGOTTEN: Final = Program(71002, "41340", "bob", range(6, 7), 0.01, "python -m ipykernel_launcher -f kernel.json")
+PROGRAMS: Final = (TRAINING, LOADING, FORGOTTEN)
+
+
+def utilization(n: int, tick: int) -> float:
+    """Return the load of a GPU in percent: a training run, one that waits for data, a notebook, and a free one."""
+    if n in TRAINING.gpus:
+        saves = tick % 150 in range(141, 149)
+        return 6.0 if saves else 95 + 3 * math.sin(tick / 7 + n)
+    if n in LOADING.gpus:
+        return 0.0 if tick % 12 > 4 else 71.0
+    return 88.0 if n in FORGOTTEN.gpus and tick < 25 else 0.0
+
+
+def load_gpus(driver: Loaded, tick: int) -> None:
+    """Set the answers of the driver."""
     for n, gpu in enumerate(driver.gpus):
-        step = tick % 60 > 54 or 110 < tick < 130
-        busy = 0 if n == 7 or (n == 6 and tick % 90 > 12) else 8 if step and n < 6 else 94 + 3 * math.sin(tick / 7 + n)
+        busy, program = utilization(n, tick), next((item for item in PROGRAMS if n in item.gpus), None)
+        used = 61 if n in TRAINING.gpus else 37 if n in LOADING.gpus else 24 if program else 0
         gpu["utilization"] = {"gpu": round(busy), "memory": round(busy / 3)}
-        gpu["memory"]["used"] = (61 if n < 6 else 24 if n == 6 else 0) * 2**30
+        gpu["memory"]["used"] = used * GIB
         gpu["power"] = round(95_000 + busy * 6200)
         gpu["temperature"] = round(36 + busy / 3.4 + (18 if n == 2 else 0))
         gpu["field"].pop("83", None)
         gpu["field"]["75"] = 500_000_000 * tick if n == 2 else 0
-        gpu["gpm"]["5"] = busy * 0.65
-        gpu["processes"] = "" if n == 7 else f"{pids[n == 6]}:{60 * 2**30 if n < 6 else 23 * 2**30}"
-        gpu["samples"] = "" if n == 7 else f"{pids[n == 6]}:{1000 + tick}:{round(busy)}"
+        gpu["gpm"] |= {"1": busy, "5": busy * 0.65}
+        gpu["processes"] = f"{program.pid}:{(used - 1) * GIB}" if program else ""
+        gpu["samples"] = f"{program.pid}:{1000 + tick}:{round(busy)}" if program else ""
     driver.tell()
 
 
-def main(path: str) -> None:
-    """Write the picture to `path`."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        (folder / "driver/nvidia").mkdir(parents=True)
-        (folder / "driver/nvidia/version").touch()
-        for name in ("train.py", "notebook.py"):
-            (folder / name).write_text("import time\ntime.sleep(600)\n")
-        commands = [["python", "train.py", "--config", "70b.yaml"], ["python", "notebook.py"]]
-        started = [subprocess.Popen(words, executable=sys.executable, cwd=folder) for words in commands]
-        try:
-            record(Path(path), folder, [process.pid for process in started])
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
+class Host:
+    """The files of a host below `proc`."""
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+        self._busy = [0.0] * CPUS
+        self._bytes = {"read": 0.0, "written": 0.0, "in": 0.0, "out": 0.0}
+        for folder in ("driver/nvidia", "self", "net"):
+            (proc / folder).mkdir(parents=True)
+        (proc / "driver/nvidia/version").touch()
+        (proc / "self/mountinfo").write_text("24 1 259:1 / /scratch rw - xfs /dev/nvme0n1 rw\n")
+
+    def load(self, tick: int) -> None:
+        """Write the files of a tick."""
+        saves = utilization(0, tick) < 10
+        rates = {"read": 1.2e9, "written": 9e9 if saves else 2.1e8, "in": 3.1e9, "out": 0.2e9 if saves else 2.9e9}
+        cores = 18.0 if saves else 53.0 + 4 * math.sin(tick / 9)
+        for name, rate in rates.items():
+            self._bytes[name] += rate * STEP
+        rows = []
+        for n in range(CPUS):
+            self._busy[n] += 100 * STEP * min(1.0, max(0.02, cores / CPUS * (1.6 if n % 3 else 0.3)))
+            rows.append((round(self._busy[n]), round(100 * STEP * (tick + 1) - self._busy[n])))
+        sums = [sum(column) for column in zip(*rows, strict=True)]
+        lines = [f"cpu  {sums[0]} 0 0 {sums[1]} 0 0 0 0"]
+        lines += [f"cpu{n} {busy} 0 0 {idle} 0 0 0 0" for n, (busy, idle) in enumerate(rows)]
+        total, used = 2048 * GIB >> 10, (512 * GIB >> 10) + 40_000 * tick
+        sectors = {name: round(count / 512) for name, count in self._bytes.items()}
+        files = {
+            "stat": "\n".join([*lines, "intr 0\n"]),
+            "loadavg": f"{cores:.2f} 52.80 51.10 60/3000 1\n",
+            "meminfo": f"MemTotal: {total} kB\nMemFree: {total - used} kB\nMemAvailable: {total - used} kB\n",
+            "diskstats": f"259 0 nvme0n1 1 0 {sectors['read']} 0 1 0 {sectors['written']} 0 0 0 0\n",
+            "net/dev": f"a\nb\n eth0: {self._bytes['in']:.0f} 0 0 0 0 0 0 0 {self._bytes['out']:.0f} 0 0 0 0 0 0 0\n",
+        }
+        for name, text in files.items():
+            (self._proc / name).write_text(text)
 
 
-def record(path: Path, folder: Path, pids: list[int]) -> None:
-    """Write the last screen of a made-up hour, of processes that run."""
-    driver = Loaded(build(folder), folder, "h100", 8)
-    assert os.environ[VARIABLE]
-    tell(driver, 0, pids)
-    live = Live(load(None, {"collectors": {"nvidia": {"proc": str(folder)}}}), 1.0, lambda: None)
-    live.start()
-    live._stop.set()
-    machine, at = MachineState(), time.time_ns() - TICKS * STEP * 10**9
-    live._watched["nvidia"]._inner._clock = lambda: at
-    for tick in range(TICKS):
-        tell(driver, tick, pids)
-        points = live._window.add(live._pipeline.gather(at), at)
-        for dims, model in live._models().items():
-            machine.device(key_of(dims)).model = model
-        machine.take(points, at, live._processes(live._pipeline))
+def jobs_at(moment: int) -> JobFacts:
+    """Return a reading of the jobs at `moment` (ns): the loaders of one use all CPUs that it may use."""
+    seconds = moment / 1e9
+    uses = [GroupUse(each.owner, cpu=each.cores * seconds, cores=12.0 if each is LOADING else 96.0)
+            for each in PROGRAMS]  # fmt: skip
+    return JobFacts(moment, {each.pid: each.owner for each in PROGRAMS}, (), uses, {}, frozenset(), {})
+
+
+def listed(processes: Iterable[DeviceProcess]) -> Iterator[ListedProcess]:
+    """Yield the processes that the driver lists, with their commands."""
+    programs = {each.pid: each for each in PROGRAMS}
+    for found in processes:
+        each = programs[found.pid]
+        cpu, owner = 100 * each.cores / len(each.gpus), each.owner
+        key = key_of(found.dims)
+        yield ListedProcess(key, each.pid, owner.user, found.memory, found.utilization, cpu, each.command, owner.job)
+
+
+def space(_: str) -> Any:
+    """Return the space of a file system of 28 TB."""
+    return SimpleNamespace(
+        f_blocks=28 * 10**9, f_bfree=11 * 10**9, f_bavail=11 * 10**9, f_frsize=1000, f_files=0, f_ffree=0
+    )
+
+
+class Scene(NamedTuple):
+    """The node after a made-up quarter of an hour."""
+
+    machine: MachineState
+    ticks: list[list[Datapoint]]
+    """The points of the last two ticks."""
+    jobs: Mapping[str, Any]
+    """The answer of the processor `jobs`."""
+
+
+def record(folder: Path) -> Scene:
+    """Return the node at END."""
+    host, driver = Host(folder), Loaded(build(folder), folder, "h100", 8)
+    at = END - TICKS * STEP * 10**9
+    nvidia = NvidiaCollector(NvidiaCollector.Config(proc=folder))
+    nvidia._clock = lambda: at
+    collectors = [
+        CpuCollector(CpuCollector.Config(proc=folder)),
+        MemoryCollector(MemoryCollector.Config(proc=folder)),
+        DiskCollector(DiskCollector.Config(("/scratch",), folder, folder), space),
+        NetworkCollector(NetworkCollector.Config(proc=folder, sys=folder)),
+        nvidia,
+    ]
+    processor, machine, window = (
+        JobsProcessor(JobsProcessor.Config(dollars_per_hour=2.5, interval=STEP)),
+        MachineState(),
+        Window(0, born=at),
+    )
+    ticks: list[list[Datapoint]] = [[], []]
+    load_gpus(driver, 0)
+    host.load(0)
+    for collector in collectors:
+        collector.open()
+    for tick in range(1, TICKS + 1):
+        load_gpus(driver, tick)
+        host.load(tick)
         at += STEP * 10**9
-    live.close()
+        points = [point for collector in collectors for point in collector.collect(at)]
+        devices = [*nvidia.devices()]
+        names = {name: device.dims for device in devices for name in device.ids}
+        processes = [*(nvidia.processes() or ())]
+        read = DeviceFacts(at, processes, names, [*nvidia.activity()], "nvidia")
+        processor.facts = (jobs_at(at), read)
+        points += processor.derive(points, at)
+        for device in devices:
+            machine.device(key_of(device.dims)).model = device.model
+        holding = {device.key: device for device in device_states(processor.answer())}
+        ticks = [ticks[1], window.add(points, at)]
+        machine.take(ticks[1], at, listed(processes), holding)
+    for collector in collectors:
+        collector.close()
+    return Scene(machine, ticks, processor.answer())
+
+
+def picture(machine: MachineState) -> str:
+    """Return the screen of `chipwatch top` as SVG."""
     console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    for line in compose(machine, View(), SIZE, Notes("node-7", "1 s", [DELIVERED]), Glyphs()):
+    for line in compose(machine, View(), SIZE, Notes("node-7", "2 s", [DELIVERED]), Glyphs()):
         console.print(Text.assemble(*((text, DARK.get(role, "")) for text, role in line)), no_wrap=True, crop=True)
-    svg = console.export_svg(title="agent top", unique_id="top")
-    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))
+    svg = console.export_svg(title="chipwatch top", unique_id="top")
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+
+
+def screen(ticks: list[list[Datapoint]]) -> str:
+    """Return what `chipwatch` prints on a terminal of 100 columns."""
+    table = Table(None, is_terminal=True, own=False, machine=f"node-7  {CPUS} CPUs")
+    os.environ |= {"COLUMNS": "100", "LINES": "40"}
+    shown = [[point for point in tick if point.metric.level <= Level.BASIC] for tick in ticks]
+    return [table.draw([point for point in tick if not point.metric.name.startswith("job.")], []) for tick in shown][1]
+
+
+def output(*words: str) -> str:
+    """Return what a command prints."""
+    return subprocess.run(
+        [sys.executable, "-m", "chipwatch", *words], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def page(text: str, outputs: Mapping[str, str]) -> str:
+    """Return README with these outputs below their commands, between its comments."""
+    for command, made in outputs.items():
+        block = "\n".join(f"    {line}".rstrip() for line in [f"$ {command}", *made.strip("\n").splitlines()])
+        text, count = re.subn(
+            rf"(<!-- output -->\n\n) {{4}}\$ {re.escape(command)}\n(?:(?: {{4}}.*)?\n)*(<!-- end -->)",
+            lambda found, block=block: f"{found[1]}{block}\n\n{found[2]}", text,
+        )  # fmt: skip
+        assert count == 1, command
+    return text
+
+
+def main(folder: str) -> None:
+    """Write README and its pictures into `folder`, which has README."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    place = Path(folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        scene = record(Path(temporary))
+    plan = ("plan", "--sink", "cloudwatch", "--common-dims", "instance_id", "--for", "host,nvidia", "--hosts", "200")
+    outputs = {
+        "chipwatch --interval 2": screen(scene.ticks),
+        "chipwatch jobs": jobs_text(scene.jobs),
+        f"chipwatch {' '.join(plan)} | tail -n 15": "\n".join(
+            output(*plan, "--region", "us-east-1").splitlines()[-15:]
+        ),
+    }
+    readme = place / "README.md"
+    readme.write_text(page(readme.read_text(), outputs))
+    (place / "docs/top.svg").write_text(picture(scene.machine))
+    (place / "docs/diagram.svg").write_text(diagram())
 
 
 if __name__ == "__main__":

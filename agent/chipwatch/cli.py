@@ -242,12 +242,15 @@ def _check(config: Config, given: argparse.Namespace) -> int:
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
     if hasattr(given, "bundle"):
         bundle.check_new(Path(given.bundle))
-    fit, lines, machine = True, [], dict[str, str]()
+    lines, faults, machine = [], [], dict[str, str]()
     for good, line in check.check(config, machine, send=hasattr(given, "send")):
-        fit &= good
         lines.append(one_line(line))
-        _print(lines[-1])
+        if good:
+            _print(lines[-1])
+        else:
+            faults.append(lines[-1])
+    _print("\n".join((*faults, check.summary(lines, len(faults)))))
     if hasattr(given, "bundle"):
         bundle.pack(Path(given.bundle), config, lines, machine)
         _print(f"bundle     {given.bundle}: read it before you send it; names, addresses and secrets are replaced")
-    return OK if fit else FAILED
+    return FAILED if faults else OK

@@ -319,6 +319,20 @@ class HasConsole(Protocol):
 
 
 @runtime_checkable
+class ChecksStart(Protocol):
+    """A sink that knows before a run that something is missing."""
+
+    @abstractmethod
+    def check_start(self, dims: Collection[str]) -> str | None:
+        """
+        Return a warning, or None; raise ConfigError where no point could ever be sent.
+
+        `dims` are the names of the machine's dimensions. Make no requests.
+        """
+        ...
+
+
+@runtime_checkable
 class IsScraped(Protocol):
     """A sink from which others fetch the points: a run of a single reading ends before anyone could."""
 

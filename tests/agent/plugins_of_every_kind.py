@@ -21,6 +21,7 @@ from chipwatch import (
     BadBatch,
     Board,
     Chart,
+    ChecksStart,
     Collector,
     Cost,
     Counters,
@@ -262,6 +263,9 @@ class RichSink:
     def restore(self, saved: bytes) -> None:
         self._writes = int(saved)
 
+    def check_start(self, dims: Collection[str]) -> str | None:
+        return "more than 50 dimensions" if len(dims) > 50 else None
+
     def find(self, dims: Sequence[str]) -> str:
         return f"cat {self._config.path}, where {', '.join(dims)} stand"
 
@@ -319,7 +323,9 @@ def check_them(path: Path) -> list[str]:
         HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits,
     ] = (collector,) * 13  # fmt: skip
     by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState] = (processor,) * 4
-    by_sink: tuple[HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (sink,) * 7
+    by_sink: tuple[ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (
+        sink,
+    ) * 8
     by_advisor: tuple[MeasuresBytes, DrawsBoards] = (advisor,) * 2
     del contracts, by_collector, by_processor, by_sink, by_advisor
     points = assert_type(check_collector(collector), list[Datapoint])
@@ -328,7 +334,7 @@ def check_them(path: Path) -> list[str]:
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
         (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits)),
         (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState)),
-        (sink, (HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
+        (sink, (ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
         (advisor, (MeasuresBytes, DrawsBoards)),
     ]
     return [

@@ -287,7 +287,7 @@ def test_points_that_standard_output_does_not_take_are_reported_without_a_traceb
         done = agent.run("--once", *FEW, stdout=full, stderr=-1, capture_output=False)
     assert done.returncode == 1
     cannot, lost, ledger = done.stderr.splitlines()
-    assert re.search(r"stdout: cannot send, \d+ points? kept: standard output: .*No space left on device", cannot)
+    assert re.search(r"stdout: cannot send \d+ points?: standard output: .*No space left on device", cannot)
     assert "points are lost: neither sent nor written to disk" in lost
     assert "stopping: collected" in ledger
     with FULL.open("w") as full:
@@ -338,7 +338,7 @@ def test_a_file_of_the_agent_never_takes_the_number_of_a_closed_standard_stream(
     [
         (300_000, "--once"),
         (300_000, "check"),
-        (300_000, "--once --sink cloudwatch --region us-east-1"),
+        (300_000, "--once --sink cloudwatch --region us-east-1 --dim rack=7"),
         (60_000, "--once --collector memory"),
         (60_000, "check"),
     ],

@@ -84,8 +84,10 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["plan", "--hosts", "0"], "--hosts 0: expected a whole number from 1 to 1000000; see agent plan --help"),
         (["plan", "--for", "gpus"], "--for gpus: no such collector or family; did you mean gpu?"),
         (["completion", "fish"], "SHELL fish: no such choice; choose from: bash, zsh"),
-        (["completion"], "SHELL is missing; see agent completion --help"),
-        (["dashboard"], "--cloud is missing; see agent dashboard --help"),
+        (["completion"], "SHELL is missing; choose from: bash, zsh"),
+        (["sh", "train.sh"], "sh: no such command; to run a program, write agent -- sh ...; see agent --help"),
+        (["--once", "--collector", "NVIDIA"], "--collector NVIDIA: no such collector; did you mean nvidia?"),
+        (["dashboard"], "--cloud is missing; choose from: cloudwatch, google, grafana"),
         (["sample-config", "neuro"], "sample-config neuro: no such collector, processor or sink; did you mean neuron?"),
         (["list", "xyzzy"], "list xyzzy: no metric fits; `agent list` prints all"),
         (["list", "--once"], "--once: no such option; see agent list --help"),
@@ -222,6 +224,22 @@ def test_version_is_one_line(agent):
     assert agent.run("--version").stdout == done.stdout
 
 
+def test_a_verdict_for_kubernetes_says_which_caller_that_is(here):
+    note = (
+        "--for Kubernetes: no such choice (npd is Kubernetes' node-problem-detector); choose from: person, slurm, npd"
+    )
+    assert note in here("verdict", "--for", "Kubernetes").stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "dashboard", "check", "top"])
+def test_help_of_a_command_lists_its_own_options_first(agent, command):
+    text = agent.run(command, "--help").stdout
+    own, others = text.split("options of the configuration:")
+    assert "--sink" not in own
+    assert "--sink NAME" in others
+    assert own.count("\n  -") > 1
+
+
 def test_help_explains_itself_and_ends_with_0(agent):
     done = agent.run("--help")
     assert done.returncode == 0
@@ -266,7 +284,9 @@ def test_check_says_a_line_for_each_collector_and_sink(agent):
     done = agent.run("check", "--dim", "team=ml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    lines = [line.split(maxsplit=3) for line in done.stdout.splitlines()]
+    *report, judgement = done.stdout.splitlines()
+    lines = [line.split(maxsplit=3) for line in report]
+    assert re.fullmatch(r"fine: \d+ collectors? read, 1 sink ready", judgement)
     assert [line[1] for line in lines if line[0] == "collector"] == list(plugins.installed(plugins.COLLECTORS))
     assert all(line[2] in ("ok", "absent") and line[3] for line in lines[:-1])
     assert lines[-1] == ["identity", "team=ml"]
@@ -297,7 +317,9 @@ class Closed(Sink):
     plugins_folder.add("closed", source, sinks=[("closed", "Closed")])
     done = agent.run("check", "--collector", "memory", "--sink", "closed", env={"PYTHONPATH": plugins_folder.folder})
     assert done.returncode == 1
-    assert re.search(r"^sink +closed +FAILED +no such role$", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^sink +closed +FAILED +no such role\nnot fine: 1 fault, in the line above$", done.stdout, re.MULTILINE
+    )
     assert re.search(r"^collector +memory +ok ", done.stdout, re.MULTILINE)
     done = agent.run("check", "--collector", "memory", "--common-dims", "slurm_job")
     assert done.returncode == 1

@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import no_nvidia
 from tests.docs.test_links import PAGES
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
+from tests.doubles.mlflow import MlflowDouble
 from tests.doubles.monitoring import MonitoringDouble
 from tests.doubles.otlp import OtlpDouble
 from tests.terminal import on_a_terminal
@@ -43,7 +44,7 @@ ELSEWHERE = {
     r"aws ecs create-service": "tests/deploy/test_ecs.py::test_the_daemon_becomes_a_daemon_service",
     r"do aws cloudwatch|aws cloudwatch put-dashboard": "needs an account",
     r"(do )?gcloud monitoring ": "needs an account",
-    r"(jq|sed|sha256sum|cd|export|head|while|done)\b": "a program of the system",
+    r"(jq|sed|tail|sha256sum|cd|export|head|while|done)\b": "a program of the system",
     r"neuron-monitor(-cloudwatch\.py)?\b": "a program of AWS; the agent gets a record of neuron-monitor here",
 }
 """Commands that do not run here: the test that runs the like, or the reason why none does."""
@@ -64,7 +65,7 @@ def blocks(text: str) -> list[list[str]]:
 def lines(text: str) -> list[str]:
     """Return the command lines of a page, in blocks and in tables."""
     tables = "\n".join(re.findall(r"(?m)^\|.*", text)).replace(r"\|", "|")
-    found = re.findall(r"`((?:[\w-]+ \| )?(?:\.venv/bin/)?agent [^`]+)`", tables)
+    found = re.findall(r"`((?:[A-Z_]+=\S+ )?(?:[\w-]+ \| )?(?:\.venv/bin/)?(?:agent|chipwatch) [^`]+)`", tables)
     for block in blocks(text):
         if NO_COMMANDS.match(block[0]):
             continue
@@ -93,7 +94,8 @@ def commands(line: str) -> list[tuple[str, ...]]:
         del part[next((n for n, word in enumerate(part) if word.startswith(">")), len(part)) :]
         while part and ASSIGNED.fullmatch(part[0]):
             del part[0]
-    return [(Path(part[0]).name, *part[1:]) for part in parts if part]
+    names = ((Path(part[0]).name, *part[1:]) for part in parts if part)
+    return [("agent", *words[1:]) if words[0] == "chipwatch" else words for words in names]
 
 
 ALL = {words for page in PAGES for line in lines(page.read_text()) for words in commands(line)}
@@ -104,11 +106,12 @@ OTHERS = sorted(" ".join(words) for words in ALL if words[0] not in ("agent", "m
 @pytest.fixture(scope="module")
 def clouds():
     """The environment of an agent for which the clouds and a collector are on loopback."""
-    with CloudwatchDouble() as cloudwatch, MonitoringDouble() as google, OtlpDouble() as otlp:
+    with CloudwatchDouble() as cloudwatch, MonitoringDouble() as google, OtlpDouble() as otlp, MlflowDouble() as mlflow:
         yield environment(
             AWS_REGION="us-east-1",
             CHIPWATCH_SINKS__CLOUDWATCH__ENDPOINT_URL=cloudwatch.url,
             CHIPWATCH_SINKS__OTLP__ENDPOINT_URL=otlp.url,
+            MLFLOW_TRACKING_URI=mlflow.url,
             CHIPWATCH_SINKS__GOOGLE__ENDPOINT=google.target,
             CHIPWATCH_SINKS__GOOGLE__INSECURE="true",
             CHIPWATCH_DIMS__INSTANCE_TYPE="p5.48xlarge",
@@ -149,10 +152,11 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "STATE_DIRECTORY": agent.folder / "state",
     }
-    if words[1] in ("health", "jobs", "status"):
+    command = words[1] if len(words) > 1 else "run"
+    if command in ("health", "jobs", "status"):
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
-    if words[1] == "top":
+    if command == "top":
         seen = on_a_terminal(
             [*agent.command, *words[1:]], keys=b"q", env=agent.env(**(env | {"TERM": "xterm"})), cwd=folder
         )
@@ -161,7 +165,7 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
     stdin = {"stdin": None, "input": " ".join(record.split()) + "\n"} if "--stdin" in words else {}
     done = agent.run(*harmless(words), env=env, cwd=folder, **stdin)
     absent = "--collector" in words and re.search(r"MISSING|no (NVIDIA|Apple)", done.stdout + done.stderr)
-    no_such_node = words[1] == "verdict" and done.stdout.startswith(("NOT FIT", "UNKNOWN"))
+    no_such_node = command == "verdict" and done.stdout.startswith(("NOT FIT", "UNKNOWN"))
     assert done.returncode in ((1, 2) if no_such_node else (bool(absent),)), done.stderr + done.stdout
     assert "Traceback" not in done.stderr
 

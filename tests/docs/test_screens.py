@@ -1,21 +1,16 @@
-"""README and docs/troubleshooting.md show the agent's output; numbers and addresses may differ."""
+"""docs/troubleshooting.md shows the agent's output; numbers and addresses may differ."""
 
 from __future__ import annotations
 
 import ctypes.util
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from tests.docs.test_commands import blocks
 from tests.doubles.cloudwatch import DENIED, CloudwatchDouble, environment
 from tests.doubles.imds import Imds
-from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
-from tests.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 FAULTS = (ROOT / "docs/troubleshooting.md").read_text()
 QUICK = ("--once", "--interval", "0.1", "--collector")
 SENDING = (*QUICK, "cpu,memory", "--sink", "cloudwatch", "--region", "us-east-1")
@@ -43,23 +38,6 @@ def proc(tmp_path):
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").touch()
     return tmp_path / "proc"
-
-
-def test_the_table_in_readme_is_what_a_terminal_shows(agent, proc, tmp_path):
-    try:
-        library = build(tmp_path)
-    except CannotBuild as reason:
-        pytest.skip(str(reason))
-    command, *table = next(block for block in blocks(README) if block[0].startswith("$ "))
-    env = {
-        "LD_LIBRARY_PATH": library.parent,
-        VARIABLE: Driver(tmp_path, "h100").path,
-        "CHIPWATCH_COLLECTORS__NVIDIA__PROC": proc,
-    }
-    words = [*agent.command, *command.split()[2:], "--once"]
-    drawn = on_a_terminal(words, streams=["stdout"], size=(40, 110), env=agent.env(**env), stderr=subprocess.DEVNULL)
-    printed = re.sub(r"\x1b\[[\d;?]*\w", "", drawn)
-    assert [pattern(line) for line in table] == [pattern(line) for line in printed.splitlines() if line.strip()]
 
 
 def test_a_service_that_cannot_be_reached(agent):

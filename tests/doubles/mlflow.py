@@ -19,6 +19,7 @@ class Run:
     def __init__(self, **info: Any) -> None:
         self.info = {"status": "RUNNING", "lifecycle_stage": "active", "experiment_id": "7", "start_time": 0} | info
         self.rows: dict[tuple[str, int, int, float], None] = {}
+        self.tags: dict[str, str] = {}
 
     def data(self) -> dict[str, Any]:
         newest: dict[str, dict[str, Any]] = {}
@@ -96,9 +97,11 @@ class MlflowDouble:
         if path == "/experiments/search":
             return 200, {"experiments": [{"experiment_id": "7"}]}
         if path == "/runs/search":
-            found = [run for run in self.runs.values() if run.info["status"] == "RUNNING"]
-            newest = sorted(found, key=lambda run: -run.info["start_time"])
-            return 200, {"runs": [{"info": run.info, "data": {}} for run in newest[: sent["max_results"]]]}
+            newest = sorted(self.runs.values(), key=lambda run: -run.info["start_time"])[: sent["max_results"]]
+            tags = [[{"key": key, "value": value} for key, value in run.tags.items()] for run in newest]
+            return 200, {
+                "runs": [{"info": run.info, "data": {"tags": of}} for run, of in zip(newest, tags, strict=True)]
+            }
         name = sent["run_id"][0] if isinstance(sent["run_id"], list) else sent["run_id"]
         if name not in self.runs:
             return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": f"Run with id={name} not found"}

@@ -102,5 +102,5 @@ def test_a_wrong_configuration_is_explained_and_the_readings_are_kept(agent, tmp
     done = agent.run("--sink", "cloudwatch", "--once", "--spool", tmp_path / "spool")
 
     assert "no AWS region" in done.stderr
-    assert "points kept: no AWS region" in done.stderr
+    assert "points: no AWS region" in done.stderr
     assert (tmp_path / "spool" / "cloudwatch.db").exists()

@@ -120,6 +120,23 @@ def test_a_script_hears_nothing_when_all_went_well_and_all_of_it_on_request(agen
     assert "chipwatch: stopping: collected" in last
 
 
+def test_points_without_the_name_of_their_machine_give_a_warning_at_the_start(agent, cloud):
+    cloud.listen()
+    words = ("--once", *FEW, "--sink", "cloudwatch", "--region", "us-east-1", "--endpoint-url", cloud.url)
+    warning = "cloudwatch: points do not say which machine they are of; add --common-dims instance_id"
+    assert warning in agent.run(*words, env=environment()).stderr
+    assert agent.run(*words, "--dim", "rack=7", env=environment()).stderr == ""
+
+
+def test_a_scraped_sink_says_where_it_serves_and_nothing_before_a_scrape(agent, until):
+    env = {"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": "127.0.0.1:0"}
+    running = agent.start("--sink", "prometheus", *FEW, "--interval", "0.1", env=env)
+    until(lambda: "serves" in running.errors())
+    time.sleep(1.0)
+    assert "prometheus: serves http://127.0.0.1:" in running.errors()
+    assert "accepted" not in running.errors()
+
+
 def test_a_script_hears_what_went_wrong(agent, cloud):
     sink = ("--sink", "cloudwatch", "--region", "us-east-1", "--endpoint-url", cloud.url)
     done = agent.run("--once", *sink, *FEW, env=environment())

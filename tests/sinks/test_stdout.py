@@ -358,7 +358,7 @@ def test_a_prefix_begins_where_three_digits_end(value, shown):
     sink = StdoutSink(StdoutSink.Config(format="table"), stream)
     sink.open()
     sink.write([gauge("a.b", "W", "Power.").point(AT, value)])
-    assert re.search(rf"a\.b +{shown}$", stream.getvalue(), re.MULTILINE)
+    assert re.search(rf"^a +b +{shown}$", stream.getvalue(), re.MULTILINE)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(999.4, "999"), (999.5, "1,000"), (1000.0, "1,000"), (0.12345, "0.123")])
@@ -368,7 +368,7 @@ def test_a_number_without_a_prefix_is_shown_in_three_digits_or_whole(value, show
     sink = StdoutSink(StdoutSink.Config(format="table"), stream)
     sink.open()
     sink.write([gauge_.point(AT, value)])
-    assert re.search(rf"a\.b +{re.escape(shown)}\s", stream.getvalue())
+    assert re.search(rf"a +b +{re.escape(shown)}\s", stream.getvalue())
 
 
 def sample_tick(at=AT, start=AT - SECOND, summary=None):
@@ -408,6 +408,14 @@ def test_the_table_at_80_columns(monkeypatch):
         written(sample_tick(), format="table")[0]
         == """\
 2026-11-20T10:00:05Z
+cpu                          12.5 %
+cpu 1m                      load   1.5
+memory                      used   3.4 GiB
+disk                        read   1.2 kB/s
+disk /                      available     0 TiB
+disk /var/lib…/0f3c/merged  available   9.1 TiB
+disk nvme0n1                device.busy    25 %
+network eth0                interface.errors     2 /s
 
 gpu  temperature  power  energy  clock.sm
               °C      W       W       GHz
@@ -421,17 +429,8 @@ ipu  link.speed
            GT/s
 0            16
 
-metric                    dimensions                                 value
-cpu.load                  window=1m                                    1.5
-cpu.utilization                                                       12.5 %
-disk.available            path=/                                         0 TiB
-disk.available            path=/var/lib/container…erlay/0f3c/merged    9.1 TiB
-disk.device.busy          device=nvme0n1                                25 %
-disk.read                                                              1.2 kB/s
-memory.used                                                            3.4 GiB
-network.interface.errors  interface=eth0                                 2 /s
-neuron.execution.latency  percentile=p50                               1.2 ms
-process.threads                                                      1,234
+neuron p50  execution.latency   1.2 ms
+process     threads 1,234
 
 """
     )
@@ -447,10 +446,8 @@ def test_the_table_of_a_window_shows_minimum_and_maximum_in_the_unit_of_the_valu
         written([used, read], format="table")[0]
         == """\
 2026-11-20T10:00:05Z
-
-metric       value
-disk.read    10 B/s
-memory.used   1 GiB (0.5..1.5)
+memory     used     1 GiB  (0.5..1.5)
+disk       read    10 B/s
 
 """
     )
@@ -461,7 +458,7 @@ def test_the_table_shows_the_total_of_a_counter_until_its_rate_is_known(monkeypa
 
     text, _ = written([Datapoint(READ, 3.4 * 2**30, NO_DIMENSIONS, AT, 0, AT)], format="table")
 
-    assert text.splitlines()[-2] == "disk.read  3.4 GiB total"
+    assert text.splitlines()[-2] == "disk       read   3.4 GiB total"
 
 
 def test_the_table_says_once_what_all_points_share(monkeypatch):
@@ -471,17 +468,17 @@ def test_the_table_says_once_what_all_points_share(monkeypatch):
     text, _ = written([CORE.point(AT, 1.0, Dimensions(machine, cpu="0"))], format="table")
 
     assert text.splitlines()[0] == "2026-11-20T10:00:05Z instance_id=i-0abc instance_type=p5.48xlarge"
-    assert text.splitlines()[-2] == "cpu.core.utilization  cpu=0       1 %"
+    assert text.splitlines()[-2] == "cpu 0      core.utilization     1 %"
 
 
 def test_a_wide_table_cuts_nothing(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "400")
     path = "/var/lib/containers/storage/overlay/" + 64 * "f" + "/merged"
     metric = gauge("disk.available", "By", "D.", dims=("path",))
 
     text, _ = written([metric.point(AT, 1.0, Dimensions(path=path))], format="table")
 
-    assert f"path={path}  " in text
+    assert f"disk {path}  available" in text
 
 
 def test_the_table_lets_no_dimension_steer_the_terminal(monkeypatch):
@@ -489,7 +486,7 @@ def test_the_table_lets_no_dimension_steer_the_terminal(monkeypatch):
 
     text, _ = written([CORE.point(AT, 1.0, Dimensions(cpu="a\x1b[2J\n\u202eb\udcff"))], format="table")
 
-    assert "cpu=a\ufffd[2J\ufffd\ufffdb\ufffd" in text
+    assert "cpu a\ufffd[2J\ufffd\ufffdb\ufffd" in text
 
 
 def test_each_tick_of_a_batch_is_a_table_where_nothing_can_be_redrawn():
@@ -518,16 +515,16 @@ def test_each_tick_of_a_batch_is_a_table_where_nothing_can_be_redrawn():
     ],
 )
 def test_the_table_scales_units_for_people(value, unit, shown):
-    text, _ = written([gauge("a.b", unit, "A.").point(AT, value)], format="table")
+    text, _ = written([gauge("a.utilization", unit, "A.").point(AT, value)], format="table")
 
     assert text.splitlines()[-2].split(maxsplit=1)[1] == shown
 
 
 def test_all_series_of_a_metric_are_shown_in_one_unit():
-    metric = gauge("a.b", "By", "A.", dims=("n",))
+    metric = gauge("a.utilization", "By", "A.", dims=("n",))
     values = {"0": 2.5 * 2**30, "1": 512 * 2.0**20, "2": 0}
     text, _ = written([metric.point(AT, value, Dimensions(n=n)) for n, value in values.items()], format="table")
-    assert [line.split()[2:] for line in text.splitlines() if line.startswith("a.b")] == [
+    assert [line.split()[2:] for line in text.splitlines() if line.startswith("a ")] == [
         ["2.5", "GiB"],
         ["0.5", "GiB"],
         ["0", "GiB"],
@@ -590,8 +587,9 @@ def test_a_terminal_gets_table_after_table_and_its_cursor_is_never_moved(termina
     sink.write([CPU.point(AT + SECOND, 2.0)])
     second = screen.sent()
 
-    assert first.startswith("2026-11-20T10:00:05Z\n")
-    assert second.startswith("a line of another program\n2026-11-20T10:00:06Z\n")
+    assert re.match(r"\S+  \d+ CPUs?  \d\d:\d\d:05\ncpu            1 %\n\n$", first)
+    assert re.match(r"a line of another program\n\S+  \d+ CPUs?  \d\d:\d\d:06  every 1 s\ncpu            2 %\n", second)
+    assert second.endswith("\nCtrl-C ends; `chipwatch top` for a full screen\n\n")
     assert "\x1b" not in first + second
 
 
@@ -601,7 +599,7 @@ def test_a_reading_that_came_late_joins_the_newest_on_a_terminal(terminal):
     sink_on(screen.stream).write([CPU.point(AT, 1.0), READ.point(AT, 4.0), CPU.point(AT + SECOND, 2.0)])
 
     text = screen.sent()
-    assert text.count("cpu.utilization") == 1
+    assert text.count("cpu") == 1
     assert "2 %" in text
     assert "4 B total" in text
 
@@ -610,15 +608,102 @@ def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
     screen = terminal(80, 10)
     sink = sink_on(screen.stream)
 
-    sink.write([CORE.point(AT, float(n), Dimensions(cpu=str(n))) for n in range(20)])
+    sink.write([CORE.point(AT, float(n), Dimensions(cpu=f"{n:02}")) for n in range(20)])
     during = screen.sent()
     sink.close()
-    after = screen.sent("cpu=19      19 %\r\n")
+    after = screen.sent("19 %\r\n")
     sink.close()
 
     assert during.count("\n") == 9
-    assert "… 16 more lines, shown at the end\n" in during
-    assert (during + after).count("cpu.core.utilization") == 20
+    assert "… 14 more lines, shown at the end\n" in during
+    assert (during + after).count("core.utilization") == 20
+
+
+def test_a_terminal_of_three_lines_shows_the_machine_and_how_many_lines_there_are(terminal):
+    screen = terminal(80, 3)
+    sink_on(screen.stream).write([CORE.point(AT, float(n), Dimensions(cpu=f"{n:02}")) for n in range(20)])
+    assert screen.sent().splitlines()[1:] == ["… 20 more lines, shown at the end", ""]
+
+
+EVENTS = counter("kernel.events", "{event}", "K.", dims=("kind",))
+ERRORS = counter("network.errors", "{packet}", "N.")
+
+
+def on_screen(terminal, *batches, size=(80, 24)):
+    """Return the last screen after these batches."""
+    screen = terminal(*size)
+    sink = sink_on(screen.stream)
+    for batch in batches:
+        sink.write(batch)
+        text = screen.sent()
+    return text.splitlines()[1:-1]
+
+
+def rise(metric, increase, at=AT, **dims):
+    return Datapoint(metric, 3 + increase, Dimensions(dims), at, 0, at - SECOND, None, increase)
+
+
+def test_a_terminal_shows_the_host_then_accelerators_then_what_else_there_is(terminal):
+    memory = [gauge(f"memory.{name}", "By", "M.") for name in ("used", "available")]
+    path = gauge("disk.utilization", "%", "D.", dims=("path",))
+    batch = [
+        GPU_POWER.point(AT, 632.0, Dimensions(gpu="0")),
+        gauge("container.cpu.limit", "1", "C.").point(AT, 3.0),
+        *(metric.point(AT, 2.0**30) for metric in memory),
+        path.point(AT, 41.0, Dimensions(path="/")),
+        CPU.point(AT, 12.5),
+    ]
+    assert on_screen(terminal, batch) == [
+        "cpu         12.5 %",
+        "memory     used     1 GiB   available     1 GiB",
+        "disk /        41 %",
+        "",
+        "gpu  power",
+        "         W",
+        "0      632",
+        "",
+        "container  cpu.limit     3",
+    ]
+
+
+def test_the_header_of_a_screen_says_what_the_machine_is(terminal):
+    memory = [gauge(f"memory.{name}", "By", "M.").point(AT, 2.0**40) for name in ("used", "available")]
+    screen = terminal(80, 24)
+    sink_on(screen.stream).write([*memory, *(GPU_POWER.point(AT, 1.0, Dimensions(gpu=str(n))) for n in range(8))])
+    assert re.match(r"\S+  \d+ CPUs?  2 TiB  8 GPUs  \d\d:\d\d:05\n", screen.sent())
+
+
+def test_events_that_have_not_happened_are_one_line_and_those_that_have_keep_their_place(terminal):
+    quiet = [rise(EVENTS, 0, kind="oom"), rise(EVENTS, 0, kind="mce"), rise(ERRORS, 0)]
+    happened = [rise(EVENTS, 2, AT + SECOND, kind="oom"), rise(ERRORS, 0, AT + SECOND)]
+    after = [rise(EVENTS, 0, AT + 2 * SECOND, kind="oom")]
+    assert on_screen(terminal, [CPU.point(AT, 1.0), *quiet])[1:] == ["kernel log: nothing; no network.errors"]
+    for batches in ([quiet, happened], [quiet, happened, after]):
+        row, line, _ = on_screen(terminal, *batches)
+        assert row.startswith("kernel oom  events")
+        assert line == "kernel log: nothing; no network.errors"
+
+
+def test_a_series_that_is_not_read_at_each_tick_keeps_its_place_for_half_a_minute(terminal):
+    batches = [[CPU.point(AT, 1.0), rise(READ, 5)], *([CPU.point(AT + n * SECOND, 1.0)] for n in (10, 30, 31))]
+    rows = [[line.split()[0] for line in on_screen(terminal, *batches[:n])] for n in (1, 2, 3, 4)]
+    assert rows == [["cpu", "disk"], ["cpu", "disk", "Ctrl-C"], ["cpu", "disk", "Ctrl-C"], ["cpu", "Ctrl-C"]]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20), (120, 40)])
+def test_a_screen_has_every_accelerator_within_its_size(terminal, size):
+    host = [
+        gauge(f"{family}.utilization", "%", "H.").point(AT, 50.0) for family in ("cpu", "memory", "disk", "network")
+    ]
+    names = ("power", "memory.used", "state", "temperature", "utilization", "fan", "clock", "ecc")
+    metrics = [gauge(f"gpu.{name}", "%", "G.", dims=("gpu",)) for name in names]
+    gpus = [metric.point(AT, 90.0, Dimensions(gpu=str(n))) for n in range(8) for metric in metrics]
+    batch = [*host, *gpus, *(rise(EVENTS, 0, kind=f"kind {n}") for n in range(30))]
+    lines = on_screen(terminal, batch, [CPU.point(AT + SECOND, 1.0)], size=size)
+    assert len(lines) <= size[1] - 2
+    assert max(map(len, lines)) <= size[0]
+    assert [line.split()[0] for line in lines if line[:1].isdigit()][:8] == [*"01234567"]
+    assert lines[-1] == "Ctrl-C ends; `chipwatch top` for a full screen"
 
 
 # -- table of accelerators
@@ -629,7 +714,7 @@ GPU_MEMORY = gauge("gpu.memory.used", "By", "M.", dims=("gpu",))
 THROTTLED = counter("gpu.throttled", "s", "T.", dims=("gpu", "reason"))
 
 
-def test_accelerators_come_first_in_a_row_each_and_the_agent_last_only_if_asked(monkeypatch):
+def test_accelerators_have_a_row_each_and_the_agent_comes_last_if_asked(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     points = [
         gauge("agent.cpu", "%", "A.").point(AT, 1.0),
@@ -642,20 +727,18 @@ def test_accelerators_come_first_in_a_row_each_and_the_agent_last_only_if_asked(
     ]
     table_ = """\
 2026-11-20T10:00:05Z
+cpu         12.5 %
 
-gpu  power  memory.used  throttled power  throttled power
-         W          GiB                %          s total
-9      109          2.5               25                -
-10     110          0.5                -                3
-
-metric           value
-cpu.utilization  12.5 %
+gpu  memory.used  power  throttled power  throttled power
+             GiB      W                %          s total
+9            2.5    109               25                -
+10           0.5    110                -                3
 
 """
     assert written(points, format="table")[0] == table_
     with_own = written(points, format="table", agent_metrics=True)[0]
-    assert with_own == f"{table_}metric     value\nagent.cpu  1 %\n\n"
-    assert "agent.cpu" in written(points[:1], format="table")[0]
+    assert with_own == f"{table_}agent      cpu     1 %\n\n"
+    assert "agent      cpu" in written(points[:1], format="table")[0]
 
 
 def test_columns_of_accelerators_without_room_follow_below(monkeypatch):
@@ -667,10 +750,15 @@ def test_columns_of_accelerators_without_room_follow_below(monkeypatch):
     assert text.count("figure.number.") == 8
 
 
-def test_a_wide_terminal_shows_the_host_in_columns_side_by_side(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    text, _ = written([CORE.point(AT, float(n), Dimensions(cpu=str(n))) for n in range(9)], format="table")
-    assert [line.count("cpu.core.utilization") for line in text.splitlines() if "core" in line] == [2, 2, 2, 2, 1]
+def test_what_does_not_fit_beside_its_family_follows_below(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    metrics = [gauge(f"cpu.figure.{n}", "%", "F.") for n in range(5)]
+    text, _ = written([metric.point(AT, 12.0) for metric in metrics], format="table")
+    assert text.splitlines()[1:-1] == [
+        "cpu        figure.0    12 %     figure.1    12 %",
+        "           figure.2    12 %     figure.3    12 %",
+        "           figure.4    12 %",
+    ]
 
 
 # -- emf

@@ -29,10 +29,11 @@ def status_text(answer: Mapping[str, Any]) -> str:
 
 
 def _status_lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
+    share = answer["cpu_percent"]
+    usage = f"{answer['cpu_seconds']:.1f} s of CPU to start" if share is None else f"{share:.1f} % of a core"
     yield (
         f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
-        f" {share:.1f} % of a core"
+        f" {usage}"
     )
     if answer["not_ready"]:
         yield f"not ready: {answer['not_ready']}"

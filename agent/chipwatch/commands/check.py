@@ -97,6 +97,15 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
         yield from _fault_lines(name, preflight.dimension_faults(name, sink, dims, "common_dims"))
 
 
+def summary(lines: Iterable[str], faults: int) -> str:
+    """Return the last line of a report: how many parts are well, or how many faults stand above."""
+    if faults:
+        return f"not fine: {faults} fault{'s' * (faults > 1)}, in the line{'s' * (faults > 1)} above"
+    words = Counter(tuple(line.split()[:3:2]) for line in lines)
+    read, sinks = words["collector", "ok"], words["sink", "ok"]
+    return f"fine: {read} collector{'s' * (read != 1)} read, {sinks} sink{'s' * (sinks != 1)} ready"
+
+
 def _fault_lines(name: str, reported: Iterable[preflight.Fault]) -> Iterator[CheckLine]:
     return (_line("sink", name, "FAILED", fault.text) for fault in reported)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, RUN, Row
 from chipwatch.errors import ConfigError
 from chipwatch.identity.names import WORDS
 from chipwatch.logs.text import is_utf8, similar
+
+NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")
+"""Wrong choice -> the right one's meaning."""
 
 
 class HelpAsked(Exception):
@@ -51,15 +54,18 @@ class Parser(argparse.ArgumentParser):
         if match := re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL):
             return self._unknown(match[1].partition("=")[0] if match[1].startswith("-") else match[1])
         if match := re.fullmatch(r"the following arguments are required: (.*)", message):
-            return f"{match[1]} is missing"
+            missing = (act for act in self._actions if match[1] in (act.metavar, *act.option_strings))
+            able = drawn() if match[1] == "--cloud" else [*(next(missing).choices or ())]
+            return f"{match[1]} is missing" + (f"; choose from: {', '.join(able)}" if able else "")
         if not (match := re.fullmatch(r"argument (.*?): (.*)", message, re.DOTALL)):
             return message
         name, fault = match[1].rpartition("/")[2], match[2]
         if word := re.match(r"invalid choice: ['\"](.*?)['\"](?: \(|, )", fault, re.DOTALL):
             if name == "COMMAND":
-                return f"{word[1]}: no such command{_nearest(word[1], COMMANDS)}"
+                return f"{word[1]}: no such command{_nearest_command(word[1])}"
             choices = next(act.choices for act in self._actions if name in (act.metavar, *act.option_strings)) or ()
-            return f"{name} {word[1]}: no such choice; choose from: {', '.join(choices)}"
+            note = NOTES.get(word[1].lower(), "")
+            return f"{name} {word[1]}: no such choice{note}; choose from: {', '.join(choices)}"
         plain = {"expected one argument": ": needs a value", "ignored explicit argument": ": takes no value"}
         return name + next((ours for theirs, ours in plain.items() if fault.startswith(theirs)), f" {fault}")
 
@@ -70,6 +76,21 @@ class Parser(argparse.ArgumentParser):
         if word in COMMANDS:
             return f"{word}: a command must come first: agent {word} ..."
         return f"{word}: neither an option nor a command; write a command to wrap after --"
+
+
+def drawn() -> list[str]:
+    """Return what `agent dashboard --cloud` takes."""
+    from chipwatch.advisor.dashboard.make import drawn_by_all  # noqa: PLC0415
+
+    return drawn_by_all()
+
+
+def _nearest_command(word: str) -> str:
+    """Return the nearest command; for a program, how to run it."""
+    from shutil import which  # noqa: PLC0415
+
+    is_program = not similar(word, COMMANDS, 1) and which(word)
+    return f"; to run a program, write agent -- {word} ..." if is_program else _nearest(word, COMMANDS)
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -95,10 +116,14 @@ def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
         command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=Help
         )
+        own = OWN.get(name, ())
+        _add(command, own)
         if name in CONFIGURED:
             command.usage, command.epilog = f"agent {name} [OPTION ...]", f"Names of --common-dims: {', '.join(WORDS)}."
-            _add(command, OPTIONS)
-        _add(command, OWN.get(name, ()))
+            title = "options of the configuration" if own else "options"
+            mine = {flag for flags, *_ in own for flag in flags.split()}
+            rest = [row for row in OPTIONS if not mine & {*row[0].split()}]
+            _add(command.add_argument_group(title), rest)
     shown = top.add_argument_group("everyday options of `run`")
     _add(shown, (*at_top, ("-h --help", "", "print this text", {"action": "help"})))
     _add(shown, [("-V --version", "", "print the version")])
@@ -182,7 +207,7 @@ def completion(shell: str) -> str:
     collectors, sinks = [*plugins.installed(plugins.COLLECTORS)], [*plugins.installed(plugins.SINKS)]
     families = [*plugins.FAMILIES, *collectors]
     choices = {
-        "sink": sinks, "cloud": sinks, "collector": families, "no_collector": families, "families": families,
+        "sink": sinks, "cloud": drawn(), "collector": families, "no_collector": families, "families": families,
         "stdin": collectors, "name": sorted({*collectors, *sinks}), "common_dims": WORDS, "names": [*PROFILES],
         "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
         "log_format": ("text", "json"),

@@ -18,7 +18,7 @@ from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Level
 from chipwatch.errors import ConfigError, text_of
-from chipwatch.extensions import IsScraped
+from chipwatch.extensions import ChecksStart, IsScraped
 from chipwatch.identity.local import RecordsSource
 from chipwatch.identity.resolver import Identity, sources
 from chipwatch.logs.file import LOG_NAME, to_file
@@ -90,6 +90,7 @@ def run(
     _log_to_stderr(config, quiet=brief or bool(command))
     if once:
         _check_once(config)
+    _check_sinks(config)
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
     current = _Run(config, identify(config, SETTLE if once else 0.0, wrapped=bool(command)))
@@ -191,6 +192,17 @@ def _check_once(config: Config) -> None:
         raise ConfigError(text)
     if scraped:
         log.warning("%s", text)
+
+
+def _check_sinks(config: Config) -> None:
+    """Raise ConfigError for what a sink says is missing; warn where it could be sent all the same."""
+    for name, sink in build_sinks(config).items():
+        try:
+            warning = sink.check_start([*config.common_dims, *config.dims]) if isinstance(sink, ChecksStart) else None
+        except ConfigError as problem:
+            raise ConfigError(f"{name}: {problem}") from problem
+        if warning:
+            log.warning("%s: %s", name, warning)
 
 
 def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> _Run | None:

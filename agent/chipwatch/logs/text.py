@@ -12,7 +12,8 @@ def similar(word: str, words: Iterable[str], most: int) -> list[str]:
     """Return at most `most` of `words`, the most similar one first."""
     from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
 
-    return get_close_matches(word, [*words], most)
+    by_lower = {text.lower(): text for text in words}
+    return [by_lower[near] for near in get_close_matches(word.lower(), by_lower, most)]
 
 
 def is_address(text: str) -> bool:

@@ -128,7 +128,8 @@ class HttpClient:
                 f"the certificate of {self._host} is not trusted: {problem.verify_message}; set {self._tls.ca_option}"
             )
         except ssl.SSLError as problem:
-            why = Retryable(f"TLS: {problem.reason or 'failed'}")
+            plain = "the port does not speak TLS; is it http://?" if problem.reason == "WRONG_VERSION_NUMBER" else ""
+            why = Retryable(f"TLS: {plain or problem.reason or 'failed'}")
         except IncompleteRead:
             why = Retryable("the answer is incomplete")
         except OSError as problem:

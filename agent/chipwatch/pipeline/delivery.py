@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.errors import Refused, Retryable, SinkClosed, text_of
-from chipwatch.extensions import HasConsole, KeepsState, Prepares, destination_of, state_of
+from chipwatch.extensions import HasConsole, IsScraped, KeepsState, Prepares, destination_of, state_of
 from chipwatch.logs.text import count, duration
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
@@ -228,8 +228,8 @@ class Worker:
         return self._stop.is_set()
 
     def _where(self) -> str | None:
-        """Return how a person finds the points in the service; None if they are on standard output."""
-        if self.sink.limits.standard_output:
+        """Return how a person finds the points in the service; None if that is not logged."""
+        if self.sink.limits.standard_output or isinstance(self.sink, IsScraped):
             return None
         if not isinstance(self.sink, HasConsole):
             return ""
@@ -359,7 +359,8 @@ class DeliveryLog:
         past = f" for {duration(now - self._since, 2)}" if now - self._since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
-        text = f"cannot send{past}, {self.kept()}{lost}{plan}: {text}"
+        what = f" {count(ledger.spooled - self._apart())}" if is_last else f"{past}, {self.kept()}{lost}"
+        text = f"cannot send{what}{plan}: {text}"
         if not self._is_logged and now - self._since >= LONG:
             self._failures = ThrottledLogger(log, self._name, self._clock)
         self._is_logged |= self._failures.log(level, cause, text, traceback=traceback)

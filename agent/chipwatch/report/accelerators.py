@@ -12,7 +12,7 @@ from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.logs.text import duration
 from chipwatch.redaction import one_line
 from chipwatch.report import amounts
-from chipwatch.report.devices import FAMILIES, FIGURES, Key, key_of, order
+from chipwatch.report.devices import FAMILIES, FIGURES, Key, key_of, label, order
 from chipwatch.report.table import TableColumn, table
 
 UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
@@ -31,6 +31,16 @@ NOT_READ: Final = ("lost", "unknown")
 """Causes of idle time that do not count for the utilization."""
 LITTLE_TO_DO: Final = "low_utilization"
 """Reason for low clocks that is not a throttle."""
+ADVICE: Final[Mapping[str, str]] = {
+    "data": "it waited for data: try more loader workers, or data nearer to the machine",
+    "host": "the host held it back: give the job more CPUs or memory",
+    "network": "it waited for the network: look at the slowest node",
+    "held": "it was held without work: release it earlier",
+    "startup": "it waited for the start: keep what is compiled or loaded for the next run",
+}
+"""Cause of idle time -> what it means and what to do."""
+WORTH: Final = 0.1
+"""Share of a run from which idle time by one cause is worth a line."""
 FIRST_COLUMN: Final = 8
 LONGEST: Final = 40
 """Characters of the number and model of an accelerator."""
@@ -181,6 +191,15 @@ class Accelerators:
                 f"cost      {number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
                 f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
             )
+
+    def advice(self, seconds: float) -> Iterator[str]:
+        """Yield what to do about the longest idle time of one device and cause, in a run of so many seconds."""
+        titled = [(f"{FAMILIES[key[0][0]]} {label(key)}", device) for key, device in self._devices.items()]
+        used = [item for item in titled if item[1].is_used] or titled
+        times = ((device.idle[cause] / 1000, cause, name) for name, device in used for cause in ADVICE)
+        idle, cause, name = max(times, default=(0.0, "", ""))
+        if seconds and idle >= WORTH * seconds:
+            yield f"advice    {name} was idle {100 * idle / seconds:.0f} % of the time; {ADVICE[cause]}"
 
     def _device(self, key: Key, dims: Dimensions) -> DeviceUsage:
         """Return the device of `key`; `dims` has its model."""

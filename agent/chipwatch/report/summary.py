@@ -80,6 +80,7 @@ class RunSummary:
             states = (state for processor in self._answering for state in device_states(processor.answer()))
             slices = {state.key: state.slices for state in states if state.key[1:]}
             yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, slices))
+        yield from (f"  {line}" for line in self._accelerators.advice(command.seconds))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
 
@@ -135,16 +136,21 @@ def _signal(number: int) -> str:
 
 
 def _sent(route: Route, before: Ledger) -> str:
-    """Return how many points of this run the sink got, and the others by reason."""
+    """Return the fate of the points of this run, and of points that earlier runs left; the oldest are sent first."""
     now, elsewhere = route.spool.ledger, route.spool.apart
-    sent, owed = now.sent - before.sent, before.spooled - elsewhere + now.collected - before.collected
+    older, sent = before.spooled - elsewhere, now.sent - before.sent
+    rejected = now.rejected.total() - before.rejected.total()
+    dropped = now.dropped.total() - before.dropped.total()
+    left = max(0, older - sent - rejected - dropped)
     others = {
-        "rejected": now.rejected.total() - before.rejected.total(),
-        "dropped": now.dropped.total() - before.dropped.total(),
-        "kept": now.spooled - elsewhere,
+        "rejected": rejected,
+        "dropped": dropped,
+        "kept": now.spooled - elsewhere - left,
+        "sent for earlier runs": min(older, sent),
+        "kept from earlier runs": left,
         "kept for another destination": elsewhere,
     }
     more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
     if others["kept"] and route.worker.last_error:
         more += f": {one_line(route.worker.last_error)}"
-    return f"{route.name} {sent:,} of {owed:,} points{more}"
+    return f"{route.name} {max(0, sent - older):,} of {now.collected - before.collected:,} points{more}"

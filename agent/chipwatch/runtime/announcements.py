@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from chipwatch.config.options import Config
+from chipwatch.extensions import IsScraped
 from chipwatch.logs.text import duration
 from chipwatch.pipeline.build import window_length
 from chipwatch.pipeline.clock import Pipeline
@@ -43,6 +44,8 @@ class Announcements:
     def _where(self, route: Route) -> str:
         sink, interval = route.worker.sink, self._config.interval or 0.0
         step = max(window_length(route.name, sink, self._config), interval)
+        if isinstance(sink, IsScraped):
+            return f"{route.name}: serves {sink.describe()}"
         every = "a point a minute" if step == 60 else f"a point every {_seconds(step)}"
         text = ", ".join(filter(None, (route.worker.describe(), f"{every} for each series")))
         if first := route.first_points(interval):

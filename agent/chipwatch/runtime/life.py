@@ -20,7 +20,7 @@ from chipwatch.logs.formats import Recent
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Derivation
 from chipwatch.redaction import one_line
-from chipwatch.runtime.snapshot import snapshot
+from chipwatch.runtime.snapshot import CpuUsage, snapshot
 from chipwatch.status import heartbeat, socket
 from chipwatch.verdict.history import EventHistory
 
@@ -53,10 +53,11 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
         recent = Recent()
         logging.getLogger().addHandler(recent)
         open_now.callback(logging.getLogger().removeHandler, recent)
+        usage = CpuUsage(pipeline)
         history = EventHistory(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
         pipeline.listeners.append(history.take)
         answers: dict[str, Callable[[], Mapping[str, Any]]] = {
-            "status": partial(snapshot, pipeline, started, why_not_ready),
+            "status": partial(snapshot, pipeline, started, why_not_ready, usage),
             "log": lambda: {"lines": [*recent.lines]},
             **{one.name: one.processor.answer for one in pipeline.derivations if isinstance(one.processor, Answers)},
             "verdict": history.answer,

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from chipwatch.config import plugins
 from chipwatch.errors import ConfigError
@@ -18,8 +18,33 @@ from chipwatch.redaction import one_line
 from chipwatch.sink import Sink
 from chipwatch.version import __version__
 
+SETTLED: Final = 10.0
+"""Seconds after the second tick from which the CPU usage is known."""
 
-def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str | None]) -> dict[str, Any]:
+
+class CpuUsage:
+    """The CPU usage of this process, without its start, which costs as much as minutes of collecting."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._since: tuple[float, float] | None = None
+        self._pipeline = pipeline
+        pipeline.after_tick.append(self._note)
+
+    def percent(self) -> float | None:
+        """Return percent of a core since the second tick, None during the first seconds."""
+        if self._since is None or (elapsed := time.monotonic() - self._since[0]) < SETTLED:
+            return None
+        return round(100 * (time.process_time() - self._since[1]) / elapsed, 3)
+
+    def _note(self) -> None:
+        if self._pipeline.ticks >= 2:
+            self._since = time.monotonic(), time.process_time()
+            self._pipeline.after_tick.remove(self._note)
+
+
+def snapshot(
+    pipeline: Pipeline, started: float, why_not_ready: Callable[[], str | None], usage: CpuUsage
+) -> dict[str, Any]:
     """
     Return the state of this agent; `started` is in monotonic seconds.
 
@@ -31,6 +56,7 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
         "pid": os.getpid(),
         "uptime_seconds": round(now - started, 3),
         "cpu_seconds": round(time.process_time(), 3),
+        "cpu_percent": usage.percent(),
         "seconds_since_tick": None if pipeline.ticked is None else round(now - pipeline.ticked, 3),
         "ticks": pipeline.ticks,
         "missed_ticks": pipeline.missed,

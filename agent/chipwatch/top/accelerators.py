@@ -79,6 +79,9 @@ COLUMNS: Final = (
 )
 IF_ANY: Final = ("tensor", "clock", "job", "user")
 """Columns that are shown only if some device has a value."""
+YIELDING: Final = ("clock", "tensor", "model")
+"""Columns that are left out, the first one first, until bars have LEAST_BAR cells."""
+LEAST_BAR: Final = 6
 FIGURE_CELLS: Final = {"utilization": 4, "memory": 8}
 """Cells of the number beside a bar."""
 
@@ -89,17 +92,16 @@ def table(devices: Sequence[Accelerator], width: int, style: Glyphs) -> list[Lin
     columns = [column for column in columns if column.title not in IF_ANY or
                any(column.cell(device)[0] not in ("", "-") for device in devices)]  # fmt: skip
     graph = (width - 100) // 3 if width >= WIDE else 0
-    fixed = (
-        sum(column.width or FIGURE_CELLS[column.title] + 1 for column in columns)
-        + 2 * len(columns)
-        + (graph + 2) * (graph > 0)
-    )
-    bar = max(4, (width - fixed) // 2)
-    title: Line = []
+    room = width - (graph + 2) * (graph > 0)
+    for title in YIELDING:
+        if (room - _fixed(columns)) // 2 < LEAST_BAR:
+            columns = [column for column in columns if column.title != title]
+    bar = max(4, (room - _fixed(columns)) // 2)
+    titles: Line = []
     for column in columns:
         cells = column.width or bar + 1 + FIGURE_CELLS[column.title]
-        title.append((f"{column.title:{'<' if column.left or not column.width else '>'}{cells}}  ", "head"))
-    rows = [[*title, (f"last {graph * style.per_cell} readings"[:graph], "head")]]
+        titles.append((f"{column.title:{'<' if column.left or not column.width else '>'}{cells}}  ", "head"))
+    rows = [[*titles, (f"last {graph * style.per_cell} readings"[:graph], "head")]]
     for device in devices:
         row: Line = []
         for column in columns:
@@ -117,15 +119,20 @@ def table(devices: Sequence[Accelerator], width: int, style: Glyphs) -> list[Lin
     return rows
 
 
+def _fixed(columns: Sequence[Column]) -> int:
+    """Return the cells of all but the bars."""
+    return sum(2 + (column.width or FIGURE_CELLS[column.title] + 1) for column in columns)
+
+
 def _last(values: Sequence[float | None], count: int) -> list[float | None]:
     latest = [*values][-count:]
     return [*([None] * (count - len(latest))), *latest]
 
 
 def matches(word: str, device: Accelerator) -> bool:
-    """Return whether `word` is in a number, a model, a state, a job or a user of the device."""
-    users = (process.user for process in device.processes or ())
-    texts = (device.label, device.model, device.state[0], device.job, device.user, *users)
+    """Return whether `word` is in a number, a model, a state, a job or a user of the device, or in its processes."""
+    processes = (f"{item.user} {item.job} {item.pid} {item.command}" for item in device.processes or ())
+    texts = (device.label, device.model, device.state[0], device.job, device.user, *processes)
     return not word or any(word.lower() in text.lower() for text in texts)
 
 

@@ -58,6 +58,7 @@ def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Not
     top = _header(machine, view, notes, width)[: max(2, height // 3)]
     every = machine.devices
     devices = accelerators.ordered([device for device in every if accelerators.matches(view.filter, device)], view)
+    nothing = f"nothing here has {view.filter!r}; Esc clears the filter"
     troubles: list[Line] = [[(f"! {text}", "warn")] for text in notes.troubles]
     if not machine.now:
         return _filled([*top, [("reading ...", "dim")], *troubles], size)
@@ -72,9 +73,9 @@ def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Not
     listed = _processes(machine, view)
     hidden = 0
     if every:
-        table = accelerators.table(devices, width, style)
-        count = max(0, min(len(devices), room - 2))
-        hidden = len(devices) - count
+        table = [*accelerators.table(devices, width, style), *([] if devices else [[(nothing, "warn")]])]
+        count = max(0, min(len(table) - 1, room - 2))
+        hidden = max(0, len(devices) - count)
         first = min(view.offset, hidden)
         body += [style.rule(width), table[0], *table[1 + first : 1 + first + count]]
         room -= count + 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -122,6 +122,10 @@ class CloudwatchSink(Sink):
         place |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
         region = self._client.region if self._client else config.region or env.get("AWS_REGION")
         return place | ({"region": region} if region else {})
+
+    def check_start(self, dims: Collection[str]) -> str | None:
+        """Return a warning where points of several machines would be one series."""
+        return None if dims else "points do not say which machine they are of; add --common-dims instance_id"
 
     def find(self, dims: Sequence[str]) -> str:
         """Return the path in CloudWatch's console, which groups metrics by their dimensions."""

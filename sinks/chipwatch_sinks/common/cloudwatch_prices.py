@@ -17,7 +17,7 @@ def read_book() -> dict[str, Any]:
 
 
 class CloudwatchPrices(Advisor):
-    """Prices of the region of `config` or the environment; of the default region if none are listed."""
+    """Prices of the region of `config` or the environment; of the default region if none are known."""
 
     def __init__(self, config: Any, terms: Terms) -> None:
         self._config = config
@@ -32,7 +32,7 @@ class CloudwatchPrices(Advisor):
         part = own.keys() < home.keys() or count < len(home["metrics"])
         notes = {
             f"No region is set (--region, AWS_REGION): {default} is assumed.": not region,
-            f"No prices are listed for {region}: prices of {default} are used.": bool(region) and region not in listed,
+            f"No prices are known for {region}: prices of {default} are used.": bool(region) and region not in listed,
             f"Only the price for {priced} is of this region; the others are {default}'s of {home['date']}.": part,
             "The price of a metric is yours: --price-per-metric.": terms.price_per_metric is not None,
             "The price of requests is yours: --price-per-1000-requests.": terms.price_per_1000_requests is not None,

@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -56,8 +56,12 @@ class MlflowSink(Sink):
         """Address of the tracking server; unless set: MLFLOW_TRACKING_URI here, else in the watched processes."""
         run: str | None = None
         """Run to write to; unless set: MLFLOW_RUN_ID here, else in the watched processes."""
-        newest_run: bool = False
-        """Write to the one run that the user of the watched process has started since, where no run is named."""
+        newest_run: bool | None = None
+        """
+        Write to the one run that the user of the watched process has started since, where no run is named.
+
+        Unless set: only to a run that a program of the watched processes started, by its name.
+        """
         node: str | None = None
         """This machine in the keys, {hostname} for its name; unless set: MLFLOW_SYSTEM_METRICS_NODE_ID, else none."""
         timeout: float = 12.0
@@ -112,6 +116,12 @@ class MlflowSink(Sink):
     def refuses(self, metric: datapoint.Metric, dims: Dimensions) -> str | None:
         return fault_of(key_of(self._prefix, metric, dims))
 
+    def check_start(self, dims: Collection[str]) -> None:
+        """Raise ConfigError where no server is named, and no process that runs already could name one."""
+        del dims
+        if not self._uri and self._config.pid is None:
+            raise ConfigError(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri")
+
     def restore(self, saved: bytes) -> None:
         """Take back the steps of points that may have been sent, and the next step."""
         self._kept = json.loads(saved)
@@ -143,6 +153,7 @@ class MlflowSink(Sink):
             with contextlib.suppress(OSError):
                 self._user = (proc / str(pid)).stat().st_uid
                 self._process, self._since = f"{pid} {began}", started_at(proc, pid, self._clock())
+                self._found = [*processes(proc, pid)]
 
     def _find_server(self) -> tuple[Server, list[ProcessFacts]]:
         """Return the server, and the watched processes; raise Refused or Retryable."""
@@ -167,12 +178,12 @@ class MlflowSink(Sink):
         pid, advice = self._config.pid, f"set {RUN} or sinks.mlflow.run"
         if pid is None:
             raise Refused(f"no run: {advice}")
-        if run := next((run for one in processes if (run := one.env.get(RUN))), None):
+        if run := next((run for process in processes if (run := process.env.get(RUN))), None):
             return run
-        for folder in {one.folder for one in processes if one.folder}:
+        for folder in {process.folder for process in processes if process.folder}:
             if (store := store_in(folder)) and (run := run_in(store, self._since)):
                 return run
-        if not (self._config.newest_run and self._process):
+        if self._config.newest_run is False or not self._process:
             raise Retryable(f"process {pid} names no run; {advice}, or sinks.mlflow.newest_run = true", after=5.0)
         import pwd  # noqa: PLC0415  # not on Windows
 
@@ -180,11 +191,15 @@ class MlflowSink(Sink):
             user = pwd.getpwuid(self._user).pw_name
         except KeyError:
             raise Refused(f"the user {self._user} of process {pid} has no name; {advice}") from None
-        runs = api.running(user, self._since)
+        runs, who = api.begun(user, self._since), user
+        if self._config.newest_run is None:
+            programs = {name for process in processes for name in process.programs}
+            runs, who = [run for run in runs if run.data.program in programs], f"the command of process {pid}"
+        runs = [run for run in runs if not run.info.ended] or ([] if self._config.newest_run else runs)
         if len(runs) != 1:
             count = "more than one run" if runs else "no run"
-            raise Retryable(f"{user} has started {count} since process {pid} began; {advice} to name it", after=5.0)
-        return runs[0]
+            raise Retryable(f"{who} has started {count} since process {pid} began; {advice} to name it", after=5.0)
+        return runs[0].info.run_id
 
     def prepare(self, points: Sequence[Datapoint]) -> bool:
         """Choose a step for each time among these points; return whether a new one was chosen."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -15,6 +16,8 @@ from chipwatch.version import USER_AGENT
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server
 
 API: Final = "/api/2.0/mlflow"
+SOURCE: Final = "mlflow.source.name"
+MAX_RUNS: Final = 50
 ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
 MAX_SHOWN: Final = 300
 """Characters of the server's message in ours."""
@@ -76,10 +79,23 @@ class Info(msgspec.Struct):
         return "deleted" if self.lifecycle_stage == "deleted" else self.status if self.status in ENDED else None
 
 
+class Tag(msgspec.Struct):
+    """A tag of a run."""
+
+    key: str
+    value: str = ""
+
+
 class Data(msgspec.Struct):
-    """Metrics that were logged to a run."""
+    """Metrics and tags of a run."""
 
     metrics: list[Latest] = []
+    tags: list[Tag] = []
+
+    @property
+    def program(self) -> str:
+        """Return the file name of the program that began the run, as MLflow's clients record it; "" if unknown."""
+        return next((Path(tag.value).name for tag in self.tags if tag.key == SOURCE), "")
 
 
 class Run(msgspec.Struct):
@@ -129,25 +145,20 @@ class Api:
         """Store metrics."""
         self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), dict)
 
-    def running(self, user: str, since: int) -> Sequence[str]:
-        """Return the newest two runs of a user that are running and began after `since` (ms since the epoch)."""
+    def begun(self, user: str, since: int) -> Sequence[Run]:
+        """Return the newest runs of a user that began after `since` (ms since the epoch)."""
         listing = self._ask(
             "POST", "/experiments/search", json.dumps({"max_results": MAX_EXPERIMENTS}).encode(), _Experiments
         )
         name = user.replace("'", "")
-        conditions = (
-            "attributes.status = 'RUNNING'",
-            f"attributes.start_time >= {since}",
-            f"tags.`mlflow.user` = '{name}'",
-        )
+        conditions = (f"attributes.start_time >= {since}", f"tags.`mlflow.user` = '{name}'")
         query = {
             "experiment_ids": [each.experiment_id for each in listing.experiments],
             "filter": " and ".join(conditions),
             "order_by": ["attributes.start_time DESC"],
-            "max_results": 2,
+            "max_results": MAX_RUNS,
         }
-        runs = self._ask("POST", "/runs/search", json.dumps(query).encode(), _Runs).runs
-        return [each.info.run_id for each in runs]
+        return self._ask("POST", "/runs/search", json.dumps(query).encode(), _Runs).runs
 
     def close(self) -> None:
         """Close the connection."""

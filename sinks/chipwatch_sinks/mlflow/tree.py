@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,11 +21,13 @@ STARTED: Final = 19
 
 
 class ProcessFacts(NamedTuple):
-    """Environment and folder of a process of the tree."""
+    """Environment, folder and programs of a process of the tree."""
 
     env: Mapping[str, str]
     folder: Path | None
     """Its working directory; None where it may not be read."""
+    programs: frozenset[str] = frozenset()
+    """Names of files in its command line; for `-m package.module` also `module.py`."""
 
 
 def started(proc: Path, pid: int) -> str:
@@ -56,7 +59,7 @@ def processes(proc: Path, pid: int) -> Iterator[ProcessFacts]:
         left += children.get(left[0], ())
         folder = proc / left.pop(0)
         with contextlib.suppress(OSError):
-            yield ProcessFacts(_environment(folder / "environ"), _link(folder / "cwd"))
+            yield ProcessFacts(_environment(folder / "environ"), _link(folder / "cwd"), _programs(folder / "cmdline"))
 
 
 def _stat(folder: Path) -> list[str]:
@@ -73,6 +76,13 @@ def _environment(file: Path) -> dict[str, str]:
     with file.open("rb") as opened:
         text = opened.read(MAX_ENVIRONMENT).decode(errors="replace")
     return {name: value for name, found, value in (pair.partition("=") for pair in text.split("\0")) if found}
+
+
+def _programs(file: Path) -> frozenset[str]:
+    with file.open("rb") as opened:
+        words = opened.read(MAX_ENVIRONMENT).decode(errors="replace").split("\0")
+    modules = (f"{module.rpartition('.')[2]}.py" for flag, module in pairwise(words) if flag == "-m")
+    return frozenset(name for name in (*(Path(word).name for word in words), *modules) if name)
 
 
 def _link(path: Path) -> Path | None:

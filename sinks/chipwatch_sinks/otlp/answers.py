@@ -31,6 +31,7 @@ ADVICE: Final[Mapping[int, str]] = {
     405: "nothing takes metrics at this address; check endpoint_url",
     407: "the proxy wants a password; put it into HTTPS_PROXY",
     415: "this server does not take this form; set protocol or compression",
+    501: "nothing takes metrics at this address; check endpoint_url",
     500: "the receiver, or a proxy before it, fails; look into its log",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,7 +31,7 @@ class StdoutSink(Sink):
     `json`: one ASCII object a line for each point: time, name, kind, unit, value, dims; for a counter increase and
     start_time; for a window window_start, and a gauge's summary. Unknown fields are omitted. Times are UTC in seconds
     or milliseconds.
-    `table`: a table for each tick, accelerators first; counters as rates, or as totals without one.
+    `table`: a table for each tick; counters as rates, or as totals without one.
     `emf`: one line for each time and set of dimensions; counters as increases.
     """
 
@@ -90,7 +91,9 @@ class StdoutSink(Sink):
             resolution = 1 if self._config.high_resolution else 60
             self._render = partial(events, self._config.namespace, resolution)
         elif self._format == "table":
-            table = self._table = Table(stream, is_terminal=self._is_terminal, own=self._config.agent_metrics)
+            table = self._table = Table(
+                stream, is_terminal=self._is_terminal, own=self._config.agent_metrics, machine=_machine()
+            )
             self._render = table.draw
         stream.flush()
         self._write = _writer(stream)
@@ -161,6 +164,12 @@ def _writer(stream: Any) -> Callable[[bytes], int | None]:
         return len(data)
 
     return write
+
+
+def _machine() -> str:
+    """Return this machine's name and the number of its CPUs."""
+    cpus = os.cpu_count() or 1
+    return f"{platform.node()}  {cpus} CPU{'s' * (cpus > 1)}"
 
 
 def _is_finite(point: Datapoint) -> bool:

@@ -1,15 +1,17 @@
-"""Datapoints as a table: accelerators, then the host."""
+"""Datapoints as a table: the host, accelerators, and the rest."""
 
 from __future__ import annotations
 
 import os
 import re
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, groupby, zip_longest
+from itertools import accumulate, chain, groupby
 from typing import Any, Final, NamedTuple
 
-from chipwatch.datapoint import DEVICES, Datapoint, Kind
+from chipwatch.datapoint import DEVICES, Datapoint, Dimensions, Kind
 from chipwatch.sink import Rejected
 from chipwatch_sinks.stdout.jsonl import SERIES, utc
 
@@ -37,8 +39,17 @@ READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
 MIN_ELAPSED: Final = 1_000_000
 """Shortest window (ns) for a rate."""
 GAP: Final = "  "
-LEAST: Final = 4
-"""Rows of a list at least, if others stand beside it."""
+FIRST: Final = ("cpu", "memory", "swap", "disk", "network")
+"""Families of the host in the order of the screen."""
+LEADING: Final = ("utilization", "memory.used", "memory.utilization", "temperature", "power")
+"""Figures of accelerators in the order of the table; others follow."""
+MAIN: Final = "utilization"
+"""The figure that is shown first, without its name."""
+KERNEL_LOG, READ_ONLY = "kernel.events", "disk.read_only"
+MEMORY: Final = ("memory.used", "memory.available")
+FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron device", "tpu": "TPU", "ipu": "IPU"}
+SHOWN: Final = 30 * 10**9
+"""Time (ns) for which a series is shown on a terminal."""
 OWN: Final = "agent."
 """Beginning of the names of the agent's own metrics."""
 
@@ -59,16 +70,22 @@ class Figure(NamedTuple):
 
 class Table:
     """
-    Prints a table for each tick, as wide as `stream`: accelerators, a row for each, then the host.
+    Prints a table for each tick, as wide as `stream`: the host, a row for each accelerator, and the rest.
 
-    It never moves the cursor, since others may have printed since. On a terminal a batch is one table, as high as the
-    terminal; `rest` returns what was left out of the last one.
+    It never moves the cursor, since others may have printed since. On a terminal a batch is one screen, as high as the
+    terminal, whose rows keep their place; `rest` returns what was left out of the last one.
     """
 
-    def __init__(self, stream: Any, *, is_terminal: bool, own: bool) -> None:
+    def __init__(self, stream: Any, *, is_terminal: bool, own: bool, machine: str = "") -> None:
         """With `own`, show the agent's own metrics, too; otherwise only where there is nothing else."""
-        self._stream, self._is_terminal, self._own = stream, is_terminal, own
+        self._stream, self._is_terminal, self._own, self._machine = stream, is_terminal, own, machine
         self._cut: list[str] = []
+        self._last: dict[tuple[str, Dimensions], Datapoint] = {}
+        """The newest point of each series that is shown: some are not read at each tick."""
+        self._at = 0
+        """Time of the newest point of the last screen (ns since the epoch)."""
+        self._moved: set[tuple[str, Dimensions]] = set()
+        """Events that have happened: these keep their place."""
 
     def draw(self, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
         """Return the text that shows `batch`."""
@@ -83,47 +100,139 @@ class Table:
         if not self._own:
             batch = [point for point in batch if not point.metric.name.startswith(OWN)] or batch
         if self._is_terminal:  # with the newest point of each series
-            batch = [*{(point.metric.name, point.dims): point for point in batch}.values()]
-        ticks = [batch] if self._is_terminal else [[*tick] for _, tick in groupby(batch, key=lambda point: point.at)]
-        return "".join([self._frame(_lines(tick, size.columns or 80), size.lines or 24) for tick in ticks])
+            self._last.update({(point.metric.name, point.dims): point for point in batch})
+            oldest = batch[-1].at - SHOWN
+            self._last = {series: point for series, point in self._last.items() if point.at >= oldest}
+            batch = [*self._last.values()]
+            return self._screen(batch, size.columns or 80, size.lines or 24)
+        ticks = ([*tick] for _, tick in groupby(batch, key=lambda point: point.at))
+        return "".join("\n".join([*_lines(tick, size.columns or 80), "", ""]) for tick in ticks)
 
     def rest(self) -> str:
         """Return the lines that the last table lacked, since the terminal was too low."""
         return "".join(f"{line}\n" for line in self._cut)
 
-    def _frame(self, lines: list[str], height: int) -> str:
-        shown, self._cut = lines, []
-        if self._is_terminal and len(lines) >= height:
-            shown, self._cut = lines[: height - 3], lines[height - 3 :]
-            shown = [*shown, f"… {len(self._cut)} more lines, shown at the end"]
-        return "\n".join([*shown, "", ""])
+    def _screen(self, points: list[Datapoint], width: int, height: int) -> str:
+        """Return a screen of the newest points: what matters most is above, and what does not fit is kept."""
+        at, before = max(point.at for point in points), self._at
+        self._at = at
+        shown: list[Datapoint] = []
+        quiet: list[Datapoint] = []
+        for point in points:
+            series = point.metric.name, point.dims
+            if _is_event(point) and (point.increase or (point.value and point.metric.kind is Kind.GAUGE)):
+                self._moved.add(series)
+            (quiet if _is_event(point) and series not in self._moved else shown).append(point)
+        dims, clock = _common(points), time.strftime("%H:%M:%S", time.localtime(at / 1e9))
+        every = f"every {round((at - before) / 1e9, 1):g} s" if before else ""
+        header = "  ".join(filter(None, (self._machine, *_facts(points), clock, every)))
+        end = [_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if before else []
+        lines = [
+            _middle(header, width),
+            *([_pairs(tuple(sorted(dims)), width)] if dims else []),
+            *_body(shown, dims, width),
+            *_quiet(quiet, width),
+        ]
+        self._cut, room = [], max(2, height - 2 - len(end))
+        if len(lines) > room:
+            lines = [line for line in lines if line]
+        if len(lines) > room:
+            lines, self._cut = lines[: room - 1], lines[room - 1 :]
+            end.insert(0, f"… {len(self._cut)} more line{'s' * (len(self._cut) > 1)}, shown at the end")
+        return "\n".join([*lines, *end, "", ""])
+
+
+def _facts(points: Sequence[Datapoint]) -> list[str]:
+    """Return how much memory and how many accelerators these points are of."""
+    memory = [point.value for point in points if point.metric.name in MEMORY]
+    kinds = Counter(key[0][0] for key in {_device(point)[:1] for point in points} if key)
+    divisor, unit = _scale(sum(memory), "By")
+    total = [f"{_digits(sum(memory) / divisor)} {unit}"] if len(memory) == len(MEMORY) else []
+    return [*total, *(f"{many} {FAMILIES.get(kind, kind)}{'s' * (many > 1)}" for kind, many in kinds.items())]
+
+
+def _is_event(point: Datapoint) -> bool:
+    """Return whether this is an event of the host, such as an error: neither bytes nor seconds."""
+    metric = point.metric
+    counts = metric.kind is Kind.COUNTER and metric.unit.startswith("{")
+    return (counts and not _device(point)) or metric.name == READ_ONLY
+
+
+def _device(point: Datapoint) -> Pairs:
+    """Return the dimensions that name an accelerator."""
+    return tuple((name, point.dims[name]) for name in DEVICES if name in point.dims)
+
+
+def _common(points: Sequence[Datapoint]) -> set[tuple[str, str]]:
+    """Return the dimensions that all points share, beside their own."""
+    own = {key for point in points for key in point.metric.dims}
+    common = {pair for pair in points[0].dims.items_sorted if pair[0] not in own}
+    return common.intersection(*(point.dims.items_sorted for point in points))
+
+
+def _body(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> list[str]:
+    """Return the rows of the families in FIRST, a table for each kind of accelerator, and the rows of the others."""
+    hosts = [point for point in points if not _device(point)]
+    rows: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    for point, figure in zip(hosts, _figures(hosts), strict=True):
+        family, _, name = map(_shown, point.metric.name.partition("."))
+        values = [_shown(pair[1]) for pair in point.dims.items_sorted if pair not in common]
+        place = FIRST.index(family) if family in FIRST else len(FIRST) + (family == OWN[:-1])
+        row = rows.setdefault((place, " ".join((family, *values))), [])
+        text = f"{figure.text:>5} {figure.unit:<4}" + (f" ({figure.low}..{figure.high})" if figure.low else "")
+        row.insert(0 if name == MAIN else len(row), (f"{name} " * (name != MAIN), text))
+    first = [key for key in rows if key[0] < len(FIRST)]
+    others = [key for key in rows if key[0] >= len(FIRST)]
+    tables = _tables([point for point in points if _device(point)], common, width)
+    tables += [""] if tables and others else []
+    return [*_families({key: rows[key] for key in sorted(first)}, width), *tables,
+            *_families({key: rows[key] for key in sorted(others)}, width)]  # fmt: skip
+
+
+def _families(rows: Mapping[tuple[int, str], Sequence[tuple[str, str]]], width: int) -> list[str]:
+    """Return rows such as `disk /  28.5 %  used 29 GiB`; labels and names may be cut, values never."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  # needed only for tables
+
+    label = min(max([9, *(cell_len(name) for _, name in rows)]), max(12, width // 3))
+    lines: list[str] = []
+    for (_, family), cells in rows.items():
+        line, used = set_cell_size(_middle(family, label), label), label
+        for name, value in cells:
+            room = width - label - len(GAP) - len(value.rstrip())
+            name_ = set_cell_size(name, room) if cell_len(name) > room else name
+            size = len(GAP) + cell_len(name_) + len(value)
+            if used > label and used + size - len(value) + len(value.rstrip()) > width:
+                lines, line, used = [*lines, line.rstrip()], " " * label, label
+            line, used = line + GAP + name_ + value, used + size
+        lines.append(line.rstrip())
+    return lines
+
+
+def _quiet(points: Sequence[Datapoint], width: int) -> list[str]:
+    """Return a line that names the counters of events that have not risen: `kernel log: nothing; errors: none`."""
+    names = dict.fromkeys(_shown(point.metric.name) for point in points)
+    logs = ["kernel log: nothing"] if names.pop(KERNEL_LOG, names) is None else []
+    text = "; ".join([*logs, *([f"no {', '.join(names)}"] if names else [])])
+    return [f"{text[: width - 1]}…" if len(text) > width else text] if text else []
 
 
 def _lines(points: list[Datapoint], width: int) -> list[str]:
     """Return the lines of a table, `width` cells wide; names and dimensions may be cut, numbers never."""
-    own = {key for point in points for key in point.metric.dims}
-    common = {pair for pair in points[0].dims.items_sorted if pair[0] not in own}
-    common.intersection_update(*(point.dims.items_sorted for point in points))
+    common = _common(points)
     at = utc(max(point.at for point in points))
     lines = [" ".join((at, _pairs(tuple(sorted(common)), max(width - 25, 12)))).rstrip()]
+    return [*lines, *_body(points, common, width)]
+
+
+def _tables(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> list[str]:
+    """Return a table for each kind of accelerator, its most important figures first."""
     rows: dict[str, dict[Pairs, dict[tuple[str, str], Figure]]] = {}
-    others = []
     for point, figure in zip(points, _figures(points), strict=True):
-        key = tuple((name, point.dims[name]) for name in DEVICES if name in point.dims)
-        further = tuple(pair for pair in point.dims.items_sorted if pair not in common and pair not in key)
-        if key:
-            name = " ".join((point.metric.name.partition(".")[2], *(value for _, value in further)))
-            rows.setdefault(".".join(name for name, _ in key), {}).setdefault(key, {})[_shown(name), figure.unit] = (
-                figure
-            )
-        else:
-            others.append((_shown(point.metric.name), further, figure))
-    for kind, table in rows.items():
-        lines += _devices(kind, table, width)
-    for wanted in (False, True):
-        found = [one for one in others if one[0].startswith(OWN) is wanted]
-        lines += _list(sorted(found, key=lambda one: one[0]), width) if found else []
-    return lines
+        key = _device(point)
+        further = (pair[1] for pair in point.dims.items_sorted if pair not in common and pair not in key)
+        name = " ".join((point.metric.name.partition(".")[2], *further))
+        rows.setdefault(".".join(name for name, _ in key), {}).setdefault(key, {})[_shown(name), figure.unit] = figure
+    return [line for kind, table in rows.items() for line in _devices(kind, table, width)]
 
 
 def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], width: int) -> list[str]:
@@ -132,7 +241,8 @@ def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], 
     labels = [_middle(_shown(".".join(value for _, value in key)), 24) for key in rows]
     first = _column([kind, "", *labels], left=True)
     columns = []
-    for name, unit in dict.fromkeys(chain.from_iterable(rows.values())):
+    names = dict.fromkeys(chain.from_iterable(rows.values()))
+    for name, unit in sorted(names, key=lambda key: LEADING.index(key[0]) if key[0] in LEADING else len(LEADING)):
         figures = [row.get((name, unit)) for row in rows.values()]
         cells = [figure.cell if figure else "-" for figure in figures]
         widest = max(map(len, (unit, *cells)))
@@ -152,43 +262,10 @@ def _fitting(widths: Sequence[int], width: int) -> int:
     return max(1, sum(end <= width for end in ends))
 
 
-def _list(rows: Sequence[tuple[str, Pairs, Figure]], width: int) -> list[str]:
-    """Return the metrics one below the other, in several columns where the width is enough."""
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  # needed only for tables
-
-    values = _column(["value", *_aligned([figure for _, _, figure in rows])], left=True)
-    names = ["metric", *(name for name, _, _ in rows)]
-    dims = ["dimensions", *(_pairs(pairs, 9999) for _, pairs, _ in rows)] if any(pairs for _, pairs, _ in rows) else []
-    room = max(width - len(values[0]), 24) - 4
-    longest = max(map(cell_len, names))
-    dims_width = min(max(map(cell_len, dims), default=0), max(room - longest, room // 3))
-    name_width = min(longest, room - dims_width)
-    dims[1:] = [_pairs(pairs, dims_width) for _, pairs, _ in rows] if dims else []
-    lines = []
-    for n, value in enumerate(values):
-        cells = [set_cell_size(_middle(names[n], name_width), name_width)]
-        cells += [set_cell_size(dims[n], dims_width)] if dims else []
-        lines.append(GAP.join([*cells, value]))
-    each = max(map(cell_len, lines)) + 2 * len(GAP)
-    many = max(1, min((width + 2 * len(GAP)) // each, len(rows) // LEAST))
-    high = -(-(len(lines) - 1) // many)
-    parts = [[lines[0], *lines[at : at + high]] for at in range(1, len(lines), high)]
-    side = [(2 * len(GAP) * " ").join(line) for line in zip_longest(*parts, fillvalue="")]
-    return ["", *(line.rstrip() for line in side)]
-
-
 def _column(cells: Sequence[str], *, left: bool = False) -> list[str]:
     """Return the cells at one width."""
     width = max(map(len, cells))
     return [f"{cell:{'<' if left else '>'}{width}}" for cell in cells]
-
-
-def _aligned(figures: Sequence[Figure]) -> list[str]:
-    """Return numbers below numbers and units below units."""
-    numbers = _column([figure.text for figure in figures])
-    units = _column([figure.unit for figure in figures], left=True)
-    spans = [f"({figure.low}..{figure.high})" if figure.low else "" for figure in figures]
-    return [f"{number} {unit} {span}" for number, unit, span in zip(numbers, units, spans, strict=True)]
 
 
 def _figures(points: list[Datapoint]) -> list[Figure]:

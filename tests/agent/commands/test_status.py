@@ -41,6 +41,10 @@ def test_it_tells_what_is_collected_sent_and_kept(agent, running, until, tmp_pat
     assert text.startswith("chipwatch ")
 
 
+def test_the_start_is_not_a_share_of_a_core(agent, running, until, tmp_path):
+    until(lambda: " s of CPU to start" in agent.run("status", "--spool", str(tmp_path)).stdout)
+
+
 def test_without_an_agent_it_ends_with_1_and_says_where_it_looked(agent, tmp_path):
     done = agent.run("status", "--spool", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 import time
 
 import pytest
@@ -27,6 +29,19 @@ def test_an_answer_that_drips_ends_with_the_timeout():
 def test_headers_without_end_are_bounded():
     with RawServer([b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000]) as server, pytest.raises(Retryable):
         HttpClient(server.url, timeout=5, max_bytes=1000).post(b"x", {})
+
+
+def test_an_error_of_tls_names_a_port_without_tls():
+    class Plain(socketserver.StreamRequestHandler):
+        def handle(self):
+            self.request.recv(100)
+            self.request.sendall(http(400))
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Plain) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        client = HttpClient(f"https://127.0.0.1:{server.server_address[1]}", timeout=5, max_bytes=1000)
+        with pytest.raises(Retryable, match=r"TLS: the port does not speak TLS; is it http://\?"):
+            client.post(b"x", {})
 
 
 def interim(status, *headers):

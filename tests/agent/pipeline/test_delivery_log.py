@@ -99,8 +99,8 @@ def test_a_failure_with_a_long_wait_or_no_next_try_is_logged_at_once(bench, opti
     b = bench()
     b.collect(3)
     b.fail(**options)
-    plan = "" if "is_last" in options else ", next try within 60 s"
-    assert b.lines() == [f"cloud: cannot send, 3 points kept{plan}: no answer"]
+    what = " 3 points" if "is_last" in options else ", 3 points kept, next try within 60 s"
+    assert b.lines() == [f"cloud: cannot send{what}: no answer"]
 
 
 def test_trouble_is_logged_at_the_second_failure_and_then_once_an_hour(bench):

@@ -163,6 +163,12 @@ def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pip
     lines = [*summary.lines(ended)]
     assert any(line.endswith("data 0:04:00, other 0:02:00") for line in lines)
     assert "  cost      1 x 10 min at $3.00 an hour = $0.50, of which idle $0.30" in lines
+    advice = (
+        "GPU 0 was idle 40 % of the time; it waited for data: try more loader workers, or data nearer to the machine"
+    )
+    assert f"  advice    {advice}" in lines
+    ended.seconds = 6000.0
+    assert not any("advice" in line for line in summary.lines(ended))
 
 
 def test_the_utilization_is_that_of_the_time_in_which_it_was_busy_and_idle(pipeline, summary, ended):
@@ -300,7 +306,7 @@ def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
     command = WrappedCommand(["true"])
     command.code()
     assert [*summary.lines(command)][-1] == (
-        "  sent      cloud 8,190 of 8,300 points, 50 rejected, 40 dropped, 20 kept; otlp 3 of 3 points"
+        "  sent      cloud 8,090 of 8,200 points, 50 rejected, 40 dropped, 20 kept, 100 sent for earlier runs; otlp 3 of 3 points"
     )
 
 
@@ -313,6 +319,16 @@ def test_points_that_are_kept_have_the_reason_beside_them():
     command = WrappedCommand(["true"])
     command.code()
     assert [*summary.lines(command)][-1] == "  sent      cloud 0 of 14 points, 14 kept: no run: set MLFLOW_RUN_ID"
+
+
+def test_points_that_an_earlier_run_left_are_counted_apart():
+    pipeline, summary = Pipeline(cloud=Ledger(collected=480, spooled=480)), RunSummary()
+    summary.listen(pipeline)
+    pipeline.routes[0].ledger.add({"collected": 18})
+    pipeline.routes[0].ledger.spooled = 498
+    command = WrappedCommand(["true"])
+    command.code()
+    assert [*summary.lines(command)][-1] == "  sent      cloud 0 of 18 points, 18 kept, 480 kept from earlier runs"
 
 
 def test_points_for_another_destination_are_not_owed_to_this_one():

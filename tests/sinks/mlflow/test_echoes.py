@@ -33,7 +33,7 @@ def echoing(status, server):
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("env", [TOKEN, USER])
-@pytest.mark.parametrize("call", ["running", "prepare", "write"])
+@pytest.mark.parametrize("call", ["begun", "prepare", "write"])
 def test_no_message_repeats_what_the_request_kept_secret(make_sink, status, env, call):
     good = http(200, b'{"run": {"info": {"run_id": "r1"}}}')
     with RawServer([http(200)]) as server:
@@ -41,9 +41,9 @@ def test_no_message_repeats_what_the_request_kept_secret(make_sink, status, env,
         server._answers = iter([good, *answers] if call == "write" else answers)
         sink = make_sink(tracking_uri=server.url, env=env, run="r1")
         points = [LOAD.point(1_790_000_000 * 10**9, 1.0)]
-        if call == "running":
+        if call == "begun":
             with pytest.raises((Retryable, Refused, BadBatch)) as caught:
-                sink._api.running("ada", 1)
+                sink._api.begun("ada", 1)
         elif call == "prepare":
             with pytest.raises((Retryable, Refused, BadBatch)) as caught:
                 sink.prepare(points)

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.errors import ConfigError, Refused, Retryable
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.spool.queue import Spool
 from chipwatch_sinks.mlflow.tree import processes, run_in, started, started_at, store_in
@@ -100,12 +101,38 @@ def test_an_invalid_store_names_no_run(tmp_path, content):
     assert run_in(store_in(tmp_path), 0) is None
 
 
+def test_the_run_that_the_command_has_started_is_taken(make_sink, tree, double, points):
+    """As a script with `with mlflow.start_run():` starts one."""
+    pid = tree()
+    double.add("r2").tags["mlflow.source.name"] = "/home/ada/elsewhere.py"
+    with pytest.raises(Retryable, match=f"the command of process {pid} has started no run since"):
+        make_sink(run=None, pid=pid)
+    program = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+    double.add("r3").tags["mlflow.source.name"] = program
+    make_sink(run=None, pid=pid).write(points(1))
+    assert len(double.runs["r3"].rows) == 1
+
+
+def test_a_run_that_the_command_has_started_and_ended_is_taken_too(make_sink, tree, double, points):
+    pid = tree()
+    program = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+    double.add("r3", status="FINISHED").tags["mlflow.source.name"] = program
+    make_sink(run=None, pid=pid).write(points(1))
+    assert len(double.runs["r3"].rows) == 1
+
+
+def test_a_missing_server_is_an_error_before_the_start_unless_a_process_may_name_it(make_sink):
+    with pytest.raises(ConfigError, match=r"no tracking server: set MLFLOW_TRACKING_URI"):
+        make_sink(opened=False, tracking_uri=None, run=None).check_start(())
+    assert make_sink(opened=False, tracking_uri=None, run=None, pid=1).check_start(()) is None
+
+
 def test_without_a_name_it_says_how_to_name_the_run_and_asks_the_server_only_if_told(make_sink, tree, double):
     pid = tree()
     with pytest.raises(
         Retryable, match=r"names no run; set MLFLOW_RUN_ID or sinks\.mlflow\.run, or .*newest_run = true"
     ):
-        make_sink(run=None, pid=pid)
+        make_sink(run=None, pid=pid, newest_run=False)
     assert double.requests == []
 
 
@@ -132,9 +159,11 @@ def test_a_process_that_is_gone_or_none_names_nothing(make_sink, tmp_path):
         make_sink(run=None, pid=1, proc=tmp_path)
 
 
-def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, double, points):
+@pytest.mark.parametrize("newest_run", [True, None])
+def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, double, points, newest_run):
     process = subprocess.Popen(["sleep", "60"])
-    sink = make_sink(opened=False, run=None, pid=process.pid, newest_run=True)
+    double.runs["r1"].tags["mlflow.source.name"] = "/usr/bin/sleep"
+    sink = make_sink(opened=False, run=None, pid=process.pid, newest_run=newest_run)
     before = sink.destination()
     process.kill()
     process.wait()

@@ -40,6 +40,13 @@ def verdict(answer):
     return verdicts(answer)[0]
 
 
+def test_a_server_that_takes_no_post_is_the_wrong_address():
+    with RawServer([http(501)]) as server, closing(OtlpSink(OtlpSink.Config(endpoint_url=server.url), {})) as sink:
+        sink.open()
+        with pytest.raises(Refused, match="nothing takes metrics at this address; check endpoint_url"):
+            sink.write(BATCH)
+
+
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_body_makes_a_success_of_an_error_or_rejects_a_point(body, kind):

@@ -37,8 +37,7 @@ def make(config: Config, options: BoardOptions) -> Documents:
     name = fit[0] if fit and cloud not in named else cloud
     advisor = advisor_of(name, config)
     if not isinstance(advisor, DrawsBoards):
-        able = [board.program or sink for sink, board in _boards()]
-        raise ConfigError(f"--cloud: no dashboards for {name!r}; choose from: {', '.join(able)}")
+        raise ConfigError(f"--cloud: no dashboards for {name!r}; choose from: {', '.join(drawn_by_all())}")
     sent = find(config, name, options, by_name=advisor.board.by_name)
     scope = replace(options, machine=sent.machine, window=sent.window)
     if not options.alarms:
@@ -48,6 +47,11 @@ def make(config: Config, options: BoardOptions) -> Documents:
     wanted, missing = alarms(sent.metrics, options, count=advisor.board.counts_hosts)
     with asked(name):
         return Documents("\n".join(advisor.alarms(wanted, scope)), (*sent.notes, *missing))
+
+
+def drawn_by_all() -> list[str]:
+    """Return the names of all clouds and programs for which there are dashboards."""
+    return [board.program or sink for sink, board in _boards()]
 
 
 def _boards() -> Iterator[tuple[str, Board]]:

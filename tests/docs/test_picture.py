@@ -1,0 +1,28 @@
+"""The picture, the diagram and the outputs in README are what `make picture` makes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.doubles.nvml.driver import CannotBuild, build
+
+ROOT = Path(__file__).parents[2]
+MADE = ("README.md", "docs/top.svg", "docs/diagram.svg")
+
+
+def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
+    try:
+        build(tmp_path)
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "README.md", tmp_path)
+
+    subprocess.run([sys.executable, "-m", "tools.picture", tmp_path], cwd=ROOT, check=True, timeout=120)
+
+    for name in MADE:
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text(), f"{name}: renew it with `make picture`"
