@@ -300,7 +300,8 @@ def test_no_thread_is_left_when_what_hangs_at_the_end_returns(build, gate, until
 
 
 @pytest.mark.parametrize("hung", ["a", "b", "c"])
-def test_a_collector_that_hangs_in_closing_does_not_keep_the_others_open(build, gate, monkeypatch, hung):
+def test_a_collector_that_hangs_in_closing_does_not_keep_the_others_open(build, gate, monkeypatch, until, hung):
+    before = {*threading.enumerate()}
     several = [Files(name) for name in "abc"]
     pipeline = build(*several)
     read(pipeline, 1)
@@ -311,6 +312,8 @@ def test_a_collector_that_hangs_in_closing_does_not_keep_the_others_open(build, 
     pipeline.close(0)
     assert time.monotonic() - begun < LONG / 2
     assert [len(one.closed_on) for one in several if one.name != hung] == [1, 1]
+    gate.set()
+    until(lambda: {*threading.enumerate()} <= before)
 
 
 def test_each_is_closed_once_also_what_hung_and_returned(build, gate, until):
