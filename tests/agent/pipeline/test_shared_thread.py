@@ -26,7 +26,8 @@ from chipwatch.testing import Clock
 
 NUMBER = gauge("x.number", "1", "The number of the reading.")
 LONG = 30.0
-GRACE = 0.05
+GRACE = 0.25
+SHORT = 0.02
 SHARED = "collect"
 
 
@@ -129,12 +130,12 @@ def test_what_hangs_stops_alone_and_the_others_are_read_in_the_same_tick(build, 
     caplog.set_level(logging.WARNING)
     several = [Files(name, hang(gate, 2) if name in hung else lambda _: None) for name in "abc"]
     pipeline = build(*several)
-    for at in range(1, 6):
+    for at in range(1, 5):
         here, late = read(pipeline, at)
         assert here == {name: at for name in "abc" if at == 1 or name not in hung}
         assert not late
     for one, sampler in zip(several, pipeline.samplers, strict=True):
-        assert (sampler.ok, sampler.skipped) == ((False, 3) if one.name in hung else (True, 0))
+        assert (sampler.ok, sampler.skipped) == ((False, 2) if one.name in hung else (True, 0))
         assert not one.closed_on
     text = "the last reading has not returned; skipped until it does"
     assert caplog.messages == [f"collector {name}: {text}" for name in hung]
@@ -159,9 +160,9 @@ def test_one_that_returns_is_read_on_its_thread_until_it_was_in_time_for_long(bu
 
 
 def test_one_that_is_slow_each_time_keeps_away_and_comes_with_the_next_tick(build, until):
-    slow, other = Files("slow", lambda _: time.sleep(3 * GRACE)), Files("other")
+    slow, other = Files("slow", lambda _: time.sleep(1.5 * GRACE)), Files("other")
     pipeline = build(slow, other)
-    for at in range(1, 6):
+    for at in range(1, 4):
         assert read(pipeline, at)[0] == {"other": at}
         until(lambda: not pipeline.samplers[0].is_busy)
     assert (len({*slow.threads}), len({*other.threads})) == (1, 1)  # both moved in the first tick
@@ -170,9 +171,10 @@ def test_one_that_is_slow_each_time_keeps_away_and_comes_with_the_next_tick(buil
 
 def test_readings_around_the_deadline_come_once_each_and_none_is_lost(build, until):
     dice = random.Random(7)
-    delays = [0.0] * 12 + [0.9 * GRACE, GRACE, 1.1 * GRACE]
+    delays = [0.0] * 12 + [0.9 * SHORT, SHORT, 1.1 * SHORT]
     several = [Files(name, lambda _: time.sleep(dice.choice(delays))) for name in "abcdef"]
     pipeline = build(*several)
+    pipeline._grace = SHORT
     seen = Counter()
 
     def take(at):
@@ -223,7 +225,7 @@ def test_a_copy_of_the_agent_that_is_forked_on_the_shared_thread_ends(build, unt
 
 
 def test_the_only_reading_of_a_run_waits_for_one_that_hangs_and_has_all_the_others(build, gate, monkeypatch):
-    monkeypatch.setattr(module, "FIRST_READING", 4 * GRACE)
+    monkeypatch.setattr(module, "FIRST_READING", 2 * GRACE)
     pipeline = build(Files("a"), Files("b", hang(gate, 1, 2)), Files("c"))
     seen = []
     pipeline.listeners.append(lambda points, at: seen.append({p.dims["of"] for p in points}))
@@ -233,7 +235,7 @@ def test_the_only_reading_of_a_run_waits_for_one_that_hangs_and_has_all_the_othe
 
 @pytest.mark.parametrize("when", ["first", "last"])
 def test_the_last_tick_has_all_that_do_not_hang(build, gate, until, monkeypatch, when):
-    monkeypatch.setattr(module, "LAST_READING", 4 * GRACE)
+    monkeypatch.setattr(module, "LAST_READING", 2 * GRACE)
     hung = Files("b", hang(gate, 1 if when == "first" else 2))
     several = [Files("a"), hung, Files("c")]
     pipeline = build(*several, interval=3600.0)
@@ -277,7 +279,7 @@ def test_the_wait_for_a_reading_takes_one_wake_up(build, gate):
         put, empty = pipeline._readings.put, pipeline._readings.empty
 
     pipeline._readings = Readings()
-    pipeline.gather(1, 10 * GRACE)
+    pipeline.gather(1, 2 * GRACE)
     assert len(waits) == 1
 
 
@@ -298,7 +300,8 @@ def test_no_thread_is_left_when_what_hangs_at_the_end_returns(build, gate, until
 
 
 @pytest.mark.parametrize("hung", ["a", "b", "c"])
-def test_a_collector_that_hangs_in_closing_does_not_keep_the_others_open(build, gate, monkeypatch, hung):
+def test_a_collector_that_hangs_in_closing_does_not_keep_the_others_open(build, gate, monkeypatch, until, hung):
+    before = {*threading.enumerate()}
     several = [Files(name) for name in "abc"]
     pipeline = build(*several)
     read(pipeline, 1)
@@ -309,6 +312,8 @@ def test_a_collector_that_hangs_in_closing_does_not_keep_the_others_open(build, 
     pipeline.close(0)
     assert time.monotonic() - begun < LONG / 2
     assert [len(one.closed_on) for one in several if one.name != hung] == [1, 1]
+    gate.set()
+    until(lambda: {*threading.enumerate()} <= before)
 
 
 def test_each_is_closed_once_also_what_hung_and_returned(build, gate, until):
