@@ -161,3 +161,15 @@ def test_the_real_kernel_answers_without_any_right():
         except OSError as error:
             assert error.errno in {95, 1}  # noqa: PT017  # the loopback has no such counters
     assert all(driver.decode().isprintable() for driver in found)
+
+
+def test_the_names_of_a_line_are_parsed_once(proc):
+    tcp._places.cache_clear()
+    collector = NetworkCollector(NetworkCollector.Config(proc=proc))
+    collector.open()
+    for at in range(5):
+        list(collector.collect(at))
+    (proc / "net/netstat").write_text(NETSTAT.replace("TCPTimeouts", "Else TCPTimeouts").replace(" 115", " 7 116"))
+    values = {point.metric.name: point.value for point in collector.collect(9)}
+    assert values["network.tcp.timeouts"] == 116
+    assert tcp._places.cache_info().misses == 3
