@@ -24,6 +24,7 @@ from chipwatch import (
     Collector,
     Cost,
     Counters,
+    CountsEvents,
     Datapoint,
     Device,
     DeviceActivity,
@@ -95,6 +96,8 @@ class RichCollector:
     metrics: Sequence[Metric] = (POWER, ENERGY, SENT)
     dynamic = False
     always = frozenset({"rich.energy"})
+    events = frozenset({"rich.sent"})
+    zeros: bool = True
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -312,8 +315,8 @@ def check_them(path: Path) -> list[str]:
     contracts: tuple[Collector, Processor, Sink, Advisor] = (collector, processor, sink, advisor)
     by_collector: tuple[
         HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows, FollowsIdle,
-        HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles,
-    ] = (collector,) * 12  # fmt: skip
+        HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, CountsEvents,
+    ] = (collector,) * 13  # fmt: skip
     by_processor: tuple[NeedsFacts, Answers, KeepsState] = (processor,) * 3
     by_sink: tuple[HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (sink,) * 7
     by_advisor: tuple[MeasuresBytes, DrawsBoards] = (advisor,) * 2
@@ -322,7 +325,7 @@ def check_them(path: Path) -> list[str]:
     assert not assert_type(check_sink(sink, points[:2]), Sequence[Rejected])
     asked: list[tuple[object, tuple[type, ...]]] = [
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
-        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles)),
+        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, CountsEvents)),
         (processor, (NeedsFacts, Answers, KeepsState)),
         (sink, (HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
         (advisor, (MeasuresBytes, DrawsBoards)),

@@ -150,6 +150,8 @@ class Window:
 
         `wants` is called once for each series that goes on.
         """
+        # Where the clock was set back, what begins from here on begins while we watch.
+        self._born = min(self._born, at) if at < self._last else self._born
         if not self._length:
             return self._pass(points, at, wants)
         slot = at // self._length
