@@ -180,7 +180,7 @@ class Worker:
                     self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
                     self._log.is_behind = self._kept_before > self.spool.apart
                     is_open = True
-                while self._deliver_some():
+                while self.spool.is_due and self._deliver_some():
                     self._failures.clear()
                     self.delivered = time.monotonic()
                     self._log.delivered(self._where)
@@ -226,7 +226,8 @@ class Worker:
             elif self._common() is None:
                 self._stop.wait(IDENTITY_POLL)
             else:
-                return self._stop.wait(self._until_flush() if delay is None else delay)
+                pause = self._until_flush() if delay is None else delay
+                return self._stop.wait(pause) if pause > 0 else self._stop.is_set()
         return self._stop.is_set()
 
     def _where(self) -> str | None:

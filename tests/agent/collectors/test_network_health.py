@@ -10,6 +10,7 @@ import pytest
 
 from chipwatch.collectors.network import NetworkCollector, tcp
 from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
+from chipwatch.datapoint import Level
 from chipwatch.host.counters import Counters
 from chipwatch.testing import check_collector
 
@@ -59,7 +60,7 @@ def test_a_host_without_these_files_has_traffic_only(proc):
 def test_a_file_that_the_kernel_did_not_write_is_an_error_with_its_name(proc):
     (proc / "net/snmp").write_text("Tcp: RetransSegs\nTcp: many\n")
     with pytest.raises(OSError, match="net/snmp has an unknown format"):
-        list(tcp.Tcp(proc / "net").points(7, Counters()))
+        list(tcp.Tcp(proc / "net", Level.ALL).points(7, Counters()))
 
 
 class Card:
@@ -173,3 +174,14 @@ def test_the_names_of_a_line_are_parsed_once(proc):
     values = {point.metric.name: point.value for point in collector.collect(9)}
     assert values["network.tcp.timeouts"] == 116
     assert tcp._places.cache_info().misses == 3
+
+
+@pytest.mark.parametrize(("level", "names"), [(Level.BASIC, {"snmp"}), (Level.DETAILED, {"snmp", "netstat"})])
+def test_a_file_of_which_no_sink_wants_a_metric_is_not_read(proc, monkeypatch, level, names):
+    opened, keep = set(), tcp.open_kept
+    monkeypatch.setattr(tcp, "open_kept", lambda path: opened.add(path.name) or keep(path))
+    collector = NetworkCollector(NetworkCollector.Config(proc=proc))
+    collector.level = level
+    collector.open()
+    values = {point.metric.name: point.value for point in collector.collect(9)}
+    assert (opened, values["network.tcp.retransmits"]) == (names, 419)

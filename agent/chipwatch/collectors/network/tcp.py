@@ -23,15 +23,17 @@ COLUMNS: Final = {
     (b"TcpExt:", b"TCPTimeouts"): TIMEOUTS,
     (b"TcpExt:", b"ListenDrops"): LISTEN_DROPS,
 }
+FILES: Final = {"snmp": Level.BASIC, "netstat": Level.DETAILED}
+"""File -> the lowest level of a metric in it; the kernel adds up hundreds of counters of all CPUs for a reading."""
 PROTOCOLS: Final = (b"Tcp:", b"TcpExt:")
 
 
 class Tcp:
     """The counters; none where the files are absent."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder `net` of a process in the namespace."""
-        self._files = [file for name in ("snmp", "netstat") if (file := open_kept(folder / name))]
+    def __init__(self, folder: Path, level: Level) -> None:
+        """Take the folder `net` of a process in the namespace, and the highest level that is wanted."""
+        self._files = [file for name, least in FILES.items() if least <= level and (file := open_kept(folder / name))]
 
     def points(self, at: int, counters: Counters) -> Iterator[Datapoint]:
         """Yield the points of `counters`; raise OSError."""
