@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chipwatch.datapoint import Datapoint
 from chipwatch.errors import text_of
-from chipwatch.extensions import DeviceFacts, Follows, HasActivity, HasFacts, HasProcesses
+from chipwatch.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.sampler import CollectorReading, Derivation, Sampler
 
@@ -59,7 +59,7 @@ class Pipeline:
         if any(derivation.needs_facts for derivation in derivations):
             self._followers = [sampler for sampler in samplers if isinstance(sampler.collector, Follows)]
             for sampler in samplers:
-                sampler.needs_facts = isinstance(sampler.collector, HasProcesses | HasActivity | HasFacts)
+                sampler.needs_facts = True
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
         self._stopped: float | None = None

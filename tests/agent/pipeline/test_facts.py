@@ -165,11 +165,3 @@ def test_facts_that_break_the_contract_cost_only_the_facts_of_their_collector(ga
     assert (10,) in wants.seen[0]
     assert [one.source for one in wants.seen[0] if isinstance(one, DeviceFacts)] == ["c1"]
     assert "collector c0: cannot tell its facts: expected Device" in caplog.text
-
-
-def test_a_collector_that_knows_points_alone_is_not_asked_for_facts(gather, monkeypatch):
-    asked = []
-    ask = Sampler._ask_facts
-    monkeypatch.setattr(Sampler, "_ask_facts", lambda sampler: asked.append(sampler.name) or ask(sampler))
-    gather([Plain(), Devices([1]), Follower()], Wants())
-    assert sorted(asked) == ["c1", "c2"]

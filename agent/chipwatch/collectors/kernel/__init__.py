@@ -46,9 +46,9 @@ class KernelCollector(Collector):
     """
 
     metrics = (EVENTS, LOST)
+    state: Path | None = None
     events = frozenset({EVENTS.name})
     zeros: bool = True
-    state: Path | None = None
 
     @dataclass(frozen=True, slots=True)
     class Config:
