@@ -103,7 +103,7 @@ class AgentCollector(Collector):
             return
         dims, start_time = _named(collector=sampler.name), self._start_time
         yield SECONDS.point(at, sampler.seconds, dims)
-        yield OK.point(at, sampler.ok, dims)
+        yield OK.point(at, float(sampler.ok), dims)
         yield FAILED.point(at, sampler.failed, dims, start_time=start_time)
         yield PARTIAL.point(at, sampler.partial, dims, start_time=start_time)
         yield SKIPPED.point(at, sampler.skipped, dims, start_time=start_time)

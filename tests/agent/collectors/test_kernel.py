@@ -106,6 +106,14 @@ def test_where_no_sink_needs_zeros_a_log_without_trouble_has_no_points(pipe, pro
     assert [[p for p in collector.collect(AT + n) if p.metric.name in collector.events] for n in range(3)] == [[]] * 3
 
 
+def test_kinds_without_events_come_now_and_then_and_the_others_in_each_reading(pipe, proc):
+    pipe.write(record(0, OOM))
+    collector = opened(pipe.path, proc)
+    assert [len(counts(collector, AT + n)) for n in range(4)] == [len(KINDS), len(KINDS), 1, 1]
+    pipe.write(record(1, XID))
+    assert counts(collector, AT + 9) == {"oom_kill": 1, "xid_restart": 1}
+
+
 @pytest.mark.parametrize("length", [0, 60])
 @pytest.mark.parametrize("back", [0, 3600 * 10**9])
 def test_the_first_event_is_whole_without_a_zero_before_it(pipe, proc, length, back):

@@ -17,6 +17,7 @@ from chipwatch.collectors.kernel.log import KernelLog
 from chipwatch.collectors.kernel.patterns import KINDS, kind_of
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.errors import Unavailable
+from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import boot_time, text
 from chipwatch.host.state_file import read_state, write_state
 
@@ -32,6 +33,8 @@ STATE: Final = "kernel.json"
 """File in the state folder."""
 MAX_STATE: Final = 1 << 16
 """Bytes of that file."""
+ZEROS: Final = 15.0
+"""Seconds between two readings that have kinds without events, too."""
 SAVE: Final = 60.0
 """Most seconds until a reading without a new count is saved; a new count is saved at once."""
 MAX_MESSAGE: Final = 300
@@ -67,6 +70,7 @@ class KernelCollector(Collector):
         self._lost, self._since = 0, 0
         self._starts: dict[str, int] = {}
         """When the count of a kind was 0, for those with events."""
+        self._zeros_pace = Pace(ZEROS)
         self._read_at: int | None = None
         """Time of the last whole reading."""
         self._evidence: dict[Dimensions, tuple[int, str]] = {}
@@ -83,13 +87,13 @@ class KernelCollector(Collector):
             raise Unavailable(form.format(path=path, why=problem.strerror)) from problem
         self._boot = text(self._config.proc / "sys/kernel/random/boot_id")
         self._log, self._counts, self._lost, self._since = log, Counter(), 0, 0
-        self._starts, self._read_at = {}, None
+        self._starts, self._read_at, self._zeros_pace = {}, None, Pace(ZEROS)
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no state, or none of this boot
             self._load(log)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """
-        Yield a counter for each kind that had events, with `zeros` for each kind.
+        Yield a counter for each kind that had events, with `zeros` now and then for each kind.
 
         Without `zeros`, one whose first event comes now starts at the last reading: so its increase is known.
         """
@@ -111,7 +115,7 @@ class KernelCollector(Collector):
         start = self._since if self.zeros or self._read_at is None else min(self._read_at, at - 1)
         for kind in self._counts:
             self._starts.setdefault(kind, start)
-        for kind in KINDS if self.zeros else self._counts:
+        for kind in KINDS if self.zeros and self._zeros_pace.is_due() else self._counts:
             start = self._starts.get(kind, self._since)
             yield EVENTS.point(at, self._counts[kind], self._dims[kind], start_time=start)
         self._read_at = at
