@@ -67,6 +67,7 @@ class AgentCollector(Collector):
         DERIVED_LEFT_OUT, SENT, REJECTED, DROPPED, RETRIED, REFUSED, SINK_SECONDS, SPOOL_BYTES,
         SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
     )  # fmt: skip
+    level: Level = Level.ALL
     events = frozenset(
         {
             *(FAILED.name, PARTIAL.name, SKIPPED.name, NOT_FINITE.name, DERIVED_FAILED.name, DERIVED_LEFT_OUT.name),
@@ -74,7 +75,6 @@ class AgentCollector(Collector):
         }
     )
     zeros: bool = True
-    level: Level = Level.ALL
 
     def __init__(self, start_time: int) -> None:
         """Count from `start_time` (ns since the epoch), when the agent began."""
