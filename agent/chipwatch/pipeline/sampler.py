@@ -230,6 +230,10 @@ class Sampler(PluginRunner):
         self.is_counted = False
         """True if the driver counted that; see Unavailable."""
         self.partial = self.skipped = 0
+        self._processes = collector.processes if isinstance(collector, HasProcesses) else None  # asked once: it is slow
+        self._activity = collector.activity if isinstance(collector, HasActivity) else None
+        self._more_facts = collector.facts if isinstance(collector, HasFacts) else None
+        self._devices = collector.devices if isinstance(collector, HasDevices) else None
         self.needs_facts = False
         """True if a processor needs the facts of the collector, too."""
         self._facts: list[object] = []
@@ -325,13 +329,12 @@ class Sampler(PluginRunner):
 
     def _ask_facts(self) -> list[object]:
         """Return what the collector found beside its points."""
-        collector = self.collector
-        listed = collector.processes() if isinstance(collector, HasProcesses) else None
+        listed = self._processes() if self._processes else None
         processes = None if listed is None else _checked(listed, DeviceProcess)
-        activity = _checked(collector.activity(), DeviceActivity) if isinstance(collector, HasActivity) else []
-        facts = [*islice(collector.facts(), MOST_FACTS)] if isinstance(collector, HasFacts) else []
+        activity = _checked(self._activity(), DeviceActivity) if self._activity else []
+        facts = [*islice(self._more_facts(), MOST_FACTS)] if self._more_facts else []
         if processes is not None or activity:
-            devices = _checked(collector.devices(), Device) if isinstance(collector, HasDevices) else []
+            devices = _checked(self._devices(), Device) if self._devices else []
             facts.append(DeviceFacts(time.monotonic_ns(), processes, names_of(devices), activity, self.name))
         return facts
 
