@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from chipwatch.collector import Collector
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Level, Metric, counter, gauge
-from chipwatch.host.pace import Pace
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.clock import Pipeline
@@ -23,8 +22,8 @@ P = ("collector", "part")
 D = ("processor",)
 LEVEL: Final = Level.DETAILED
 STATM: Final = Path("/proc/self/statm")
-ZEROS: Final = 15.0
-"""Seconds between two readings that have counters without events, too."""
+ZEROS: Final = 14.5
+"""Least seconds between two readings that have counters without events, too: 15, by a tick that may be early."""
 
 # fmt: off
 SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, C)
@@ -78,7 +77,7 @@ class AgentCollector(Collector):
 
     def __init__(self, start_time: int) -> None:
         """Count from `start_time` (ns since the epoch), when the agent began."""
-        self._start_time, self._zeros_pace, self._with_zeros = start_time, Pace(ZEROS), True
+        self._start_time, self._zeros_due, self._with_zeros = start_time, 0.0, True
         self._pipeline: Pipeline | None = None
         self._before: dict[tuple[str, str], int] = {}
 
@@ -95,7 +94,10 @@ class AgentCollector(Collector):
         """Yield the current counts; nothing below level `detailed`."""
         if self.level < LEVEL:
             return
-        self._with_zeros = self.zeros and self._zeros_pace.is_due()
+        now = time.monotonic()
+        self._with_zeros = self.zeros and now >= self._zeros_due
+        if self._with_zeros:
+            self._zeros_due = now + ZEROS
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
         pipeline = self._pipeline
