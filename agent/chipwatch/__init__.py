@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from chipwatch.extensions import (
         Answers,
         ChecksStart,
+        CountsEvents,
         Device,
         DeviceActivity,
         DeviceFacts,
@@ -70,15 +71,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TRUSTED_CLOCK", "Advisor", "Alarm", "AlarmRule", "Allocation", "Answers", "BadBatch", "Board", "Chart",
-    "ChecksStart", "Collector", "Cost", "Counters", "Datapoint", "Device", "DeviceActivity", "DeviceFacts",
-    "DeviceProcess", "Dimensions", "DrawsBoards", "Follows", "FollowsIdle", "GroupUse", "HasActivity", "HasConsole",
-    "HasDestination", "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses", "HasVerdictMetrics",
-    "InputEnded", "IsScraped", "IsSized", "JobFacts", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits", "Load",
-    "MeasuresBytes", "Metric", "NeedsDevices", "NeedsFacts", "NeverWaits", "Owner", "PartlyCollected", "Prepares",
-    "ProcessUse", "Processor", "Quota", "ReadsByLevel", "Refused", "Refuses", "Rejected", "Retryable", "Scope",
-    "SentMetric", "Sink",
-    "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable", "YieldsOtherNames", "check_collector", "check_sink",
-    "counter", "gauge",
+    "ChecksStart", "Collector", "Cost", "Counters", "CountsEvents", "Datapoint", "Device", "DeviceActivity",
+    "DeviceFacts", "DeviceProcess", "Dimensions", "DrawsBoards", "Follows", "FollowsIdle", "GroupUse", "HasActivity",
+    "HasConsole", "HasDestination", "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses",
+    "HasVerdictMetrics", "InputEnded", "IsScraped", "IsSized", "JobFacts", "KeepsFiles", "KeepsState", "Kind", "Level",
+    "Limits", "Load", "MeasuresBytes", "Metric", "NeedsDevices", "NeedsFacts", "NeverWaits", "Owner", "PartlyCollected",
+    "Prepares", "ProcessUse", "Processor", "Quota", "ReadsByLevel", "Refused", "Refuses", "Rejected", "Retryable",
+    "Scope", "SentMetric", "Sink", "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable", "YieldsOtherNames",
+    "check_collector", "check_sink", "counter", "gauge",
 ]  # fmt: skip
 MODULES: Final = (
     "datapoint", "errors", "collector", "processor", "sink", "extensions", "owner", "host.counters",

@@ -133,6 +133,9 @@ class Datapoint(NamedTuple):
     """For a counter: its increase from `window_start` to `at`, None if unknown."""
 
 
+_new: Final = tuple.__new__  # in half the time of a call with the fields
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A measured quantity: declared once, as a module constant."""
@@ -152,7 +155,7 @@ class Metric:
         self, at: int, value: float, dims: Dimensions = NO_DIMENSIONS, *, start_time: int | None = None
     ) -> Datapoint:
         """Return a sample of this metric at `at` (ns since the epoch)."""
-        return Datapoint(self, value, dims, at, start_time)
+        return _new(Datapoint, (self, value, dims, at, start_time, None, None, None))
 
 
 def start_after(last: int, start_time: int, at: int) -> int:

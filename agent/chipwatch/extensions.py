@@ -182,6 +182,16 @@ class HasVerdictMetrics(Protocol):
 
 
 @runtime_checkable
+class CountsEvents(Protocol):
+    """A collector of counters that are points only once there was an event, unless a sink needs them at 0."""
+
+    events: frozenset[str]
+    """The names of these metrics."""
+    zeros: bool
+    """Yield them also at 0; set before `open`."""
+
+
+@runtime_checkable
 class HasIdentity(Protocol):
     """A collector whose readings identify this machine."""
 

@@ -25,6 +25,7 @@ from chipwatch import (
     Collector,
     Cost,
     Counters,
+    CountsEvents,
     Datapoint,
     Device,
     DeviceActivity,
@@ -99,6 +100,8 @@ class RichCollector:
     dynamic = False
     always = frozenset({"rich.energy"})
     never_waits = False
+    events = frozenset({"rich.sent"})
+    zeros: bool = True
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -320,8 +323,8 @@ def check_them(path: Path) -> list[str]:
     contracts: tuple[Collector, Processor, Sink, Advisor] = (collector, processor, sink, advisor)
     by_collector: tuple[
         HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows, FollowsIdle,
-        HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits,
-    ] = (collector,) * 13  # fmt: skip
+        HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits, CountsEvents,
+    ] = (collector,) * 14  # fmt: skip
     by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState] = (processor,) * 4
     by_sink: tuple[ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (
         sink,
@@ -332,7 +335,7 @@ def check_them(path: Path) -> list[str]:
     assert not assert_type(check_sink(sink, points[:2]), Sequence[Rejected])
     asked: list[tuple[object, tuple[type, ...]]] = [
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
-        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits)),
+        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits, CountsEvents)),
         (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState)),
         (sink, (ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
         (advisor, (MeasuresBytes, DrawsBoards)),

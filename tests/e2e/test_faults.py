@@ -219,7 +219,9 @@ def test_a_collector_that_wants_to_end_the_process_ends_only_itself(start, until
     assert running.process.poll() is None
     until(lambda: (count(running, "collector.failed", "exiting") or 0) >= 8)  # at each reading, not only at the first
     assert count(running, "collector.ok", "exiting") == 0
-    assert count(running, "collector.skipped", "exiting") == 0
+    assert (
+        count(running, "collector.skipped", "exiting") is None
+    )  # a counter of events has points from the first one on
     ends_in_time(running)
 
 

@@ -26,7 +26,7 @@ import chipwatch.collectors
 from chipwatch.collector import Collector
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from chipwatch.errors import Refused, Retryable, SinkClosed
-from chipwatch_sinks.stdout import StdoutSink, emf, table
+from chipwatch_sinks.stdout import StdoutSink, emf, jsonl, table
 
 AT = 1_795_168_805 * 10**9  # 2026-11-20T10:00:05Z
 SECOND = 10**9
@@ -54,6 +54,58 @@ def reasons(batch, **config):
 
 
 # -- json
+
+NUMBERS = st.one_of(st.integers(-(2**63), 2**63), st.floats(allow_nan=False, allow_infinity=False))
+TEXTS = st.text(max_size=8)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([CPU, READ, gauge(CPU.name, "1", "Another unit."), counter('a"b', "ü", "Odd.")]),
+            NUMBERS, st.dictionaries(TEXTS, TEXTS, max_size=2), st.none() | st.integers(0, AT), st.none() | NUMBERS,
+        ), max_size=12,
+    )
+)  # fmt: skip
+def test_a_line_of_cached_parts_is_the_line_that_json_writes(drawn):
+    points = [Datapoint(metric, value, Dimensions(dims), AT, start, None, None, increase)
+              for metric, value, dims, start, increase in drawn]  # fmt: skip
+    text, rejected = written(points, format="json")
+    expected = []
+    for point in points:
+        record = {"time": jsonl.utc(AT), "name": point.metric.name, "kind": point.metric.kind,
+                  "unit": point.metric.unit, "value": point.value, "dims": dict(point.dims)}  # fmt: skip
+        if point.increase is not None:
+            record["increase"] = point.increase
+        if point.start_time is not None:
+            record["start_time"] = jsonl.utc(point.start_time)
+        expected.append(json.dumps(record) + "\n")
+    assert (text, rejected) == ("".join(expected), [])
+
+
+def test_the_constant_parts_of_a_line_are_encoded_once_for_each_series(monkeypatch):
+    learned, learn = [], jsonl._learn
+    monkeypatch.setattr(jsonl, "_known", {})
+    monkeypatch.setattr(jsonl, "_learn", lambda *series: learned.append(series) or learn(*series))
+    for tick in range(5):
+        written([CPU.point(AT + tick, tick), CORE.point(AT + tick, tick, Dimensions(cpu="0"))], format="json")
+    assert len(learned) == 2
+
+
+def test_the_cache_of_series_is_bounded(monkeypatch):
+    monkeypatch.setattr(jsonl, "_known", {})
+    monkeypatch.setattr(jsonl, "SERIES", 10)
+    written([CORE.point(AT, 1, Dimensions(cpu=str(n))) for n in range(95)], format="json")
+    assert len(jsonl._known) <= 10
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_one_number_that_is_not_finite_costs_its_own_line(odd):
+    batch = [CPU.point(AT, 1), CPU.point(AT, odd), READ.point(AT, 2)._replace(increase=odd), CPU.point(AT, -odd)]
+    text, rejected = written([*batch, CPU.point(AT, 1.7e308), CPU.point(AT, 1.7e308)], format="json")
+    assert [one.point for one in rejected] == batch[1:4]
+    assert text.count("\n") == 3
 
 
 def test_json_prints_a_gauge_as_documented():

@@ -16,6 +16,7 @@ from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
 from chipwatch.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric
 from chipwatch.errors import ConfigError
+from chipwatch.extensions import CountsEvents
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import FIRST_READING, Pipeline
 from chipwatch.pipeline.delivery import Worker
@@ -44,6 +45,8 @@ class Discovery(NamedTuple):
     """Collector -> why it is not available."""
     failed: dict[str, str]
     """Collector -> why its reading failed, so that its series are missing."""
+    events: frozenset[str] = frozenset()
+    """Counters that are points only once there was an event."""
 
 
 def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
@@ -64,6 +67,7 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
         {s.name: s.yielded for s in samplers if s.unavailable is None and s.ok},
         {s.name: s.unavailable for s in samplers if s.unavailable is not None},
         {s.name: s.trouble or "its reading does not return" for s in samplers if s.unavailable is None and not s.ok},
+        frozenset().union(*(one.events for one in collectors.values() if isinstance(one, CountsEvents))),
     )
 
 

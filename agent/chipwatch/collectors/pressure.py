@@ -12,7 +12,7 @@ from typing import Final
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import Unavailable
-from chipwatch.host.procfs import KeptFile
+from chipwatch.host.procfs import RECORD, KeptFile
 
 MIN_ELAPSED: Final = 50_000_000
 """Shortest time between two readings (ns)."""
@@ -57,7 +57,7 @@ class _Stalls:
         self._file.close()
 
     def _read(self) -> tuple[int, dict[bytes, int]]:
-        data = self._file.read()
+        data = self._file.read(RECORD)
         now = time.monotonic_ns()
         totals = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
         if self._metric is CPU:  # undefined for a machine: noise, or zero since Linux 5.18 (commit 890d550d7dba)

@@ -153,7 +153,7 @@ class Allocations:
         None: the first known mapping folder that exists; the socket below `root`.
         """
         given = mapping or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
-        self._folders = [given] if given else [root / folder for folder in FOLDERS]
+        self._folders = [str(given)] if given else [str(root / folder) for folder in FOLDERS]
         self._kubelet = Kubelet(kubelet or root / "var/lib/kubelet/pod-resources/kubelet.sock")
         self.source = ""
         """Where the allocations of the last reading are from; "" if there is none."""
@@ -171,7 +171,7 @@ class Allocations:
         for folder in self._folders:
             with suppress(OSError):
                 allocations = list(_mapped(folder))
-                self.source = str(folder)
+                self.source = folder
                 if allocations:
                     return allocations
                 break  # no job has a device, or nothing writes there
@@ -191,13 +191,13 @@ class Allocations:
         self._kubelet.close()
 
 
-def _mapped(folder: Path) -> Iterator[Allocation]:
+def _mapped(folder: str) -> Iterator[Allocation]:
     """Yield the jobs of each device in a mapping folder; raise OSError without one."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in islice(entries, MAX_FILES) if NAME.fullmatch(entry.name))
     for name in names:
         device = name if name[0].isalpha() else name.replace("-", ".")
-        for job in read(folder / name).decode("ascii", "replace").split()[:MAX_JOBS]:
+        for job in read(f"{folder}/{name}").decode("ascii", "replace").split()[:MAX_JOBS]:
             if JOB.fullmatch(job):
                 yield Allocation(device, Owner(SLURM, job), "mapping")
 

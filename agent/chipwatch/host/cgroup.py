@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chipwatch.host.mounts import parsed
-from chipwatch.host.procfs import KeptFile, count, open_kept, text
+from chipwatch.host.procfs import RECORD, KeptFile, count, open_kept, text
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
@@ -233,7 +233,7 @@ def kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
 
 
 def _read(file: KeptFile | None) -> str:
-    return file.read().decode("ascii", "replace") if file else ""
+    return file.read(RECORD).decode("ascii", "replace") if file else ""
 
 
 def field(lines: str, key: str) -> str:

@@ -79,7 +79,8 @@ class LastValues:
         self.start_time, self._last, self._read_at = None, None, at
         if not self._path:
             return
-        newest = max((life.start_time or 0 for life in self._lives), default=0)
+        lives = [life for reference in self._lives.keyrefs() if (life := reference())]  # much quicker than their keys
+        newest = max([life.start_time or 0 for life in lives], default=0)
         if self._saved is None or newest > self._newest or not 0 <= at - self._saved < EVERY:
             self._write(at + EVERY)
             self._saved, self._newest = at, newest

@@ -79,6 +79,8 @@ class MountTable:
         self._file = proc / "self/mountinfo"
         self._due = float("-inf")
         self._table: list[Mount] = []
+        self._mounts: dict[str, Mount | None] = {}
+        """Path -> its mount in the table."""
 
     def find(self, path: str) -> Mount | None:
         """Return the mount of `path`, or None if the table cannot be read."""
@@ -89,7 +91,10 @@ class MountTable:
                 self._table = mounts(self._file.read_bytes())
             except OSError:
                 self._table = []
-        return mount_of(path, self._table)
+            self._mounts = {}
+        if path not in self._mounts:
+            self._mounts[path] = mount_of(path, self._table)
+        return self._mounts[path]
 
 
 def may_hang(path: str, mount: Mount | None) -> bool:

@@ -11,6 +11,8 @@ T = TypeVar("T")
 CHUNK = 1 << 16
 MAX_BYTES = 1 << 24
 PAGE = 1 << 12
+RECORD = 1 << 11
+"""More bytes than any record has that is not of a table of mounts."""
 LONGEST = 20
 """Digits of the largest count of 64 bits."""
 
@@ -40,16 +42,23 @@ class KeptFile(OpenFile):
 
     __slots__ = ()
 
-    def read(self) -> bytes:
-        """Return the current content, at most 16 MiB; the kernel returns some files page by page."""
+    def read(self, record: int = PAGE) -> bytes:
+        """
+        Return the current content, at most 16 MiB; the kernel returns some files page by page.
+
+        A page ends early only where the next record does not fit, and none has more than `record` bytes: so a shorter
+        answer is the whole file (seq_read_iter in fs/seq_file.c of Linux).
+        """
         data = os.pread(self._fd, CHUNK, 0)
+        if len(data) <= PAGE - record:
+            return data
         while len(data) < MAX_BYTES and (more := os.pread(self._fd, CHUNK, len(data))):
             data += more
         return data
 
     def parse(self, parser: Callable[[bytes], T]) -> T:
         """Return the parsed content; raise OSError if it is not as the kernel writes it."""
-        data = self.read()
+        data = self.read(RECORD)
         try:
             return parser(data)
         except (ValueError, LookupError, ArithmeticError) as problem:

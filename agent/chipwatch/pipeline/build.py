@@ -7,7 +7,7 @@ import platform
 import queue
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from chipwatch.config.load import asked_collectors, collector_options, label_of,
 from chipwatch.config.options import Config, SinkOptions
 from chipwatch.datapoint import HIDDEN, Dimensions, Level, Metric
 from chipwatch.errors import ConfigError
-from chipwatch.extensions import KeepsFiles, YieldsOtherNames, destination_of
+from chipwatch.extensions import CountsEvents, IsScraped, KeepsFiles, YieldsOtherNames, destination_of
 from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
@@ -215,6 +215,12 @@ def window_length(name: str, sink: Sink, config: Config) -> float:
     return length
 
 
+def needs_zeros(name: str, sink: Sink, config: Config) -> bool:
+    """Return whether the sink gets counters of events before their first one: a scraper knows no other start."""
+    zeros = sink_options(name, config).zeros
+    return isinstance(sink, IsScraped) if zeros is None else zeros
+
+
 def build_route(
     name: str,
     sink: Sink,
@@ -225,8 +231,13 @@ def build_route(
     folder: Path | None,
     born: int,
     on_closed: Callable[[], None],
+    events: Collection[str] = (),
 ) -> Route:
-    """Return the route from samples to `sink`, with a spool in `folder` if the sink is durable."""
+    """
+    Return the route from samples to `sink`, with a spool in `folder` if the sink is durable.
+
+    `events` are the counters that some sink gets before their first event.
+    """
     options, limits = sink_options(name, config), sink.limits
     spool = Spool(
         name,
@@ -260,7 +271,8 @@ def build_route(
     zeros = limits.zeros if options.zeros is None else options.zeros
     admission = Admission(name, most, zeros=zeros, increases=limits.increases) if most or not zeros else None
     chosen, copies = build_filter(options, limits, config), rename.copier(profile_of(sink, config))
-    return Route(chosen, window, spool, worker, common, admission=admission, copies=copies)
+    unwanted = () if needs_zeros(name, sink, config) else events
+    return Route(chosen, window, spool, worker, common, admission=admission, copies=copies, without_zeros=unwanted)
 
 
 def assemble(
@@ -289,9 +301,13 @@ def assemble(
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
+    events: set[str] = set()
     for collector in collectors.values():
         if isinstance(collector, KeepsFiles):
             collector.state = folder
+        if isinstance(collector, CountsEvents):
+            collector.zeros = any(needs_zeros(name, sink, config) for name, sink in sinks.items())
+            events |= collector.events if collector.zeros else frozenset()
     samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
     destinations = _destinations(sinks)
     left = {*destinations}
@@ -311,6 +327,7 @@ def assemble(
             folder=folder,
             born=born,
             on_closed=partial(closed, name),
+            events=events,
         )
         for name, sink in sinks.items()
         if name in destinations

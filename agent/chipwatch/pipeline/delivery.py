@@ -81,6 +81,8 @@ class Worker:
         the `refused_` ones.
         """
         self.name, self.sink, self.spool = name, sink, spool
+        self._keeper = sink if isinstance(sink, KeepsState) else None  # asked once: isinstance takes microseconds
+        self._preparer = sink if isinstance(sink, Prepares) else None
         self.destination: Mapping[str, str] = {}
         """The destination of the points, as far as the sink knew before it was opened."""
         self._common, self._rename, self._on_closed = common, rename, on_closed
@@ -172,13 +174,13 @@ class Worker:
             self._batches.busy, delay = time.monotonic(), None
             try:
                 if not is_open:
-                    if isinstance(self.sink, KeepsState) and (state := self.spool.recall()):
-                        self._call(partial(self.sink.restore, state), "cannot take its state, it begins without")
+                    if self._keeper and (state := self.spool.recall()):
+                        self._call(partial(self._keeper.restore, state), "cannot take its state, it begins without")
                     self._batches.guard.call(self.sink.open)
                     self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
                     self._log.is_behind = self._kept_before > self.spool.apart
                     is_open = True
-                while self._deliver_some():
+                while self.spool.is_due and self._deliver_some():
                     self._failures.clear()
                     self.delivered = time.monotonic()
                     self._log.delivered(self._where)
@@ -202,9 +204,9 @@ class Worker:
 
     def _save_state(self) -> None:
         """Save what the sink must know after a restart."""
-        if not isinstance(self.sink, KeepsState):
+        if not self._keeper:
             return
-        if (state := self._call(partial(state_of, self.sink), "cannot return its state")) is not None:
+        if (state := self._call(partial(state_of, self._keeper), "cannot return its state")) is not None:
             self.spool.remember(state)
 
     def _call(self, method: Callable[[], T], failure: str) -> T | None:
@@ -224,7 +226,8 @@ class Worker:
             elif self._common() is None:
                 self._stop.wait(IDENTITY_POLL)
             else:
-                return self._stop.wait(self._until_flush() if delay is None else delay)
+                pause = self._until_flush() if delay is None else delay
+                return self._stop.wait(pause) if pause > 0 else self._stop.is_set()
         return self._stop.is_set()
 
     def _where(self) -> str | None:
@@ -254,7 +257,7 @@ class Worker:
         points = self._complete(points, machine if common is None else common)
         if self._example is None:
             self._example = min(points, key=lambda point: len(point.dims))
-        if isinstance(self.sink, Prepares) and self._batches.guard.call(partial(self.sink.prepare, points)):
+        if self._preparer and self._batches.guard.call(partial(self._preparer.prepare, points)):
             self._save_state()
         self._batches.write_all(points)
         return True

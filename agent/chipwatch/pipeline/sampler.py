@@ -235,7 +235,7 @@ class Sampler(PluginRunner):
         self._follow_idle = collector.follow_idle if isinstance(collector, FollowsIdle) else None
         self.needs_devices = isinstance(collector, NeedsDevices) and collector.needs_devices is True
         """True if there is nothing to read where no collector finds a device."""
-        self._has_facts = isinstance(collector, HasProcesses | HasActivity | HasFacts)
+        self._has_facts = isinstance(collector, HasDevices | HasProcesses | HasActivity | HasFacts)
         is_marked = self._survive(lambda: isinstance(collector, NeverWaits), "cannot tell whether it waits")
         self._marked: Any = collector if is_marked else None
         self._never_waits = False
@@ -250,6 +250,10 @@ class Sampler(PluginRunner):
         self.is_counted = False
         """True if the driver counted that; see Unavailable."""
         self.partial = self.skipped = 0
+        self._processes = collector.processes if isinstance(collector, HasProcesses) else None  # asked once: it is slow
+        self._activity = collector.activity if isinstance(collector, HasActivity) else None
+        self._more_facts = collector.facts if isinstance(collector, HasFacts) else None
+        self._devices = collector.devices if isinstance(collector, HasDevices) else None
         self.needs_facts = False
         """True if a processor needs the facts of the collector, too."""
         self._facts: list[object] = []
@@ -350,12 +354,11 @@ class Sampler(PluginRunner):
 
     def _ask_facts(self) -> list[object]:
         """Return what the collector found beside its points."""
-        collector = self.collector
-        listed = collector.processes() if isinstance(collector, HasProcesses) else None
+        listed = self._processes() if self._processes else None
         processes = None if listed is None else _checked(listed, DeviceProcess)
-        activity = _checked(collector.activity(), DeviceActivity) if isinstance(collector, HasActivity) else []
-        facts = [*islice(collector.facts(), MOST_FACTS)] if isinstance(collector, HasFacts) else []
-        devices = _checked(collector.devices(), Device) if isinstance(collector, HasDevices) else []
+        activity = _checked(self._activity(), DeviceActivity) if self._activity else []
+        facts = [*islice(self._more_facts(), MOST_FACTS)] if self._more_facts else []
+        devices = _checked(self._devices(), Device) if self._devices else []
         if processes is not None or activity or devices:
             names = names_of(devices)
             facts.append(DeviceFacts(time.monotonic_ns(), processes, names, activity, self.name, devices))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Level, Metric, counter, gauge
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.clock import Pipeline
@@ -22,6 +22,8 @@ P = ("collector", "part")
 D = ("processor",)
 LEVEL: Final = Level.DETAILED
 STATM: Final = Path("/proc/self/statm")
+ZEROS: Final = 14.5
+"""Least seconds between two readings that have counters without events, too: 15, by a tick that may be early."""
 
 # fmt: off
 SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, C)
@@ -66,10 +68,17 @@ class AgentCollector(Collector):
     )  # fmt: skip
     never_waits = True
     level: Level = Level.ALL
+    events = frozenset(
+        {
+            *(FAILED.name, PARTIAL.name, SKIPPED.name, NOT_FINITE.name, DERIVED_FAILED.name, DERIVED_LEFT_OUT.name),
+            *(RETRIED.name, REFUSED.name, SPOOL_FAULTS.name, MISSED.name, TICKS_FAILED.name),
+        }
+    )
+    zeros: bool = True
 
     def __init__(self, start_time: int) -> None:
         """Count from `start_time` (ns since the epoch), when the agent began."""
-        self._start_time = start_time
+        self._start_time, self._zeros_due, self._with_zeros = start_time, 0.0, True
         self._pipeline: Pipeline | None = None
         self._before: dict[tuple[str, str], int] = {}
 
@@ -86,11 +95,15 @@ class AgentCollector(Collector):
         """Yield the current counts; nothing below level `detailed`."""
         if self.level < LEVEL:
             return
+        now = time.monotonic()
+        self._with_zeros = self.zeros and now >= self._zeros_due
+        if self._with_zeros:
+            self._zeros_due = now + ZEROS
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
         pipeline = self._pipeline
-        yield MISSED.point(at, pipeline.missed if pipeline else 0, start_time=self._start_time)
-        yield TICKS_FAILED.point(at, pipeline.failed if pipeline else 0, start_time=self._start_time)
+        missed, failed = (pipeline.missed, pipeline.failed) if pipeline else (0, 0)
+        yield from self._counted(at, NO_DIMENSIONS, (MISSED, missed), (TICKS_FAILED, failed))
         if pipeline:
             for sampler in pipeline.samplers:
                 yield from self._of_collector(sampler, at)
@@ -99,27 +112,30 @@ class AgentCollector(Collector):
             for route in pipeline.routes:
                 yield from self._of_sink(route, at)
 
+    def _counted(self, at: int, dims: Dimensions, *counts: tuple[Metric, int]) -> Iterator[Datapoint]:
+        """Yield counters of events: the ones that had any, now and then all if a sink needs that."""
+        for metric, count in counts:
+            if count or self._with_zeros:
+                yield metric.point(at, count, dims, start_time=self._start_time)
+
     def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
         if sampler.ok is None:
             return
         dims, start_time = _named(collector=sampler.name), self._start_time
         yield SECONDS.point(at, sampler.seconds, dims)
-        yield OK.point(at, sampler.ok, dims)
-        yield FAILED.point(at, sampler.failed, dims, start_time=start_time)
-        yield PARTIAL.point(at, sampler.partial, dims, start_time=start_time)
-        yield SKIPPED.point(at, sampler.skipped, dims, start_time=start_time)
-        yield NOT_FINITE.point(at, sampler.validation.not_finite, dims, start_time=start_time)
+        yield OK.point(at, float(sampler.ok), dims)
+        counts = (FAILED, sampler.failed), (PARTIAL, sampler.partial), (SKIPPED, sampler.skipped)
+        yield from self._counted(at, dims, *counts, (NOT_FINITE, sampler.validation.not_finite))
         for part, points in tuple(sampler.validation.malformed.items()):
             yield MALFORMED.point(at, points, _named(collector=sampler.name, part=part), start_time=start_time)
 
     def _of_processor(self, derivation: Derivation, at: int) -> Iterator[Datapoint]:
         if derivation.ok is None:
             return
-        dims, start_time, checked = _named(processor=derivation.name), self._start_time, derivation.validation
+        dims, checked = _named(processor=derivation.name), derivation.validation
         yield DERIVED_SECONDS.point(at, derivation.seconds, dims)
-        yield DERIVED_FAILED.point(at, derivation.failed, dims, start_time=start_time)
         left_out = checked.not_finite + checked.malformed.total()
-        yield DERIVED_LEFT_OUT.point(at, left_out, dims, start_time=start_time)
+        yield from self._counted(at, dims, (DERIVED_FAILED, derivation.failed), (DERIVED_LEFT_OUT, left_out))
 
     def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
         dims, start_time, worker, spool = _named(sink=route.name), self._start_time, route.worker, route.spool
@@ -131,9 +147,8 @@ class AgentCollector(Collector):
             elif reason:
                 metric = REJECTED if kind == "rejected" else DROPPED
                 yield metric.point(at, ours, _named(reason=reason, sink=route.name), start_time=start_time)
-        yield RETRIED.point(at, worker.counts["retried"], dims, start_time=start_time)
-        yield REFUSED.point(at, worker.counts["refused"], dims, start_time=start_time)
-        yield SPOOL_FAULTS.point(at, spool.faults.total(), dims, start_time=start_time)
+        counts = (RETRIED, worker.counts["retried"]), (REFUSED, worker.counts["refused"])
+        yield from self._counted(at, dims, *counts, (SPOOL_FAULTS, spool.faults.total()))
         yield SPOOL_BYTES.point(at, spool.bytes, dims)
         yield SINK_SECONDS.point(at, worker.seconds, dims)
         oldest = spool.oldest()

@@ -21,6 +21,8 @@ FORGET: Final = 3600 * 10**9
 
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 Series = tuple[str, Dimensions]
+_make: Final = Datapoint._make
+"""Makes a point from a tuple in half the time of a call with its fields."""
 
 
 def everything(_: Metric) -> bool:
@@ -150,6 +152,8 @@ class Window:
 
         `wants` is called once for each series that goes on.
         """
+        # Where the clock was set back, what begins from here on begins while we watch.
+        self._born = min(self._born, at) if at < self._last else self._born
         if not self._length:
             return self._pass(points, at, wants)
         slot = at // self._length
@@ -183,14 +187,16 @@ class Window:
     def _pass(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool]) -> list[Datapoint]:
         """Return gauges unchanged and counters with their increase."""
         self._last = at
-        gauges = []
+        gauges, counters = [], self._counters
         for point in points:
-            if wants(point.metric):
-                if point.metric.kind is COUNTER:
-                    key = (point.metric.name, point.dims)
-                    self._rise(key, self._counters.get(key), point)
-                else:
-                    gauges.append(point)
+            metric = point.metric
+            if metric.kind is COUNTER:
+                key = (metric.name, point.dims)
+                counter = counters.get(key)
+                if counter is not None or wants(metric):
+                    self._rise(key, counter, point)
+            elif wants(metric):
+                gauges.append(point)
         return gauges + self._end_counters()
 
     def first_seconds(self, interval: float) -> float:
@@ -253,7 +259,7 @@ class Window:
             metric, value, dims, at, start_time, *_ = state.point
             if state.increase is not None or not self._increases:
                 end, start = max(at, earliest), min(state.start, at)
-                done.append(Datapoint(metric, value, dims, end, start_time, start, None, state.increase))
+                done.append(_make((metric, value, dims, end, start_time, start, None, state.increase)))
             state.start, state.increase, state.is_seen = at, None, False
         self._seen = []
         self._closed += 1

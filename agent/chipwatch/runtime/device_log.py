@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 STATE: Final = "gpu.state"
 XID: Final = "gpu.xid"
+METRICS: Final = frozenset({STATE, RECOVERY, XID})
 
 
 def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
@@ -37,6 +38,9 @@ class DeviceLog:
 
     def take(self, points: Sequence[Datapoint], _: int) -> None:
         """Log what is new in the points of a tick."""
+        points = [point for point in points if point.metric.name in METRICS]
+        if not points:
+            return
         now = {(reason.about, reason.says): reason for reason in gpu_troubles(points)}
         for (about, says), reason in now.items():
             self._say(about, says, reason)

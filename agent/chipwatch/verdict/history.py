@@ -37,7 +37,7 @@ class EventHistory:
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Remember the points of a tick."""
         self._last = at
-        for point in self._window.add(points, at, lambda metric: metric.name in WATCHED):
+        for point in self._window.add([point for point in points if point.metric.name in WATCHED], at):
             key = point.metric.name, point.dims
             if key not in self._points and len(self._points) >= MAX_SERIES:
                 continue

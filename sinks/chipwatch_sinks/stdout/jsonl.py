@@ -24,14 +24,19 @@ def utc(at: int) -> str:
     return moment.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
+_known: Final[dict[tuple[str, Dimensions], tuple[Metric, str, str]]] = {}
+"""Series -> its metric, and the parts of its line before and after the value."""
+
+
 def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
     """Return a line for each point; add points with a time outside the calendar to `rejected`."""
-    done = []
+    done, known = [], _known.get
     for point in batch:
         metric, value, dims, at, start_time, start, summary, increase = point
-        before, after = _parts(metric, dims)
+        if (series := known((metric.name, dims))) is None or series[0] is not metric:
+            series = _learn(metric, dims)
         try:
-            line = f'{{"time": "{utc(at)}"{before}{value!r}{after}'
+            line = f'{{"time": "{utc(at)}"{series[1]}{value!r}{series[2]}'
             if increase is not None:
                 line += f', "increase": {increase!r}'
             if start_time is not None:
@@ -47,8 +52,11 @@ def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
     return "".join(done)
 
 
-@lru_cache(maxsize=SERIES)
-def _parts(metric: Metric, dims: Dimensions) -> tuple[str, str]:
-    """Return the parts of the line before and after the value."""
-    known = json.dumps({"name": metric.name, "kind": metric.kind, "unit": metric.unit})
-    return f', {known[1:-1]}, "value": ', f', "dims": {json.dumps(dict(dims.items_sorted))}'
+def _learn(metric: Metric, dims: Dimensions) -> tuple[Metric, str, str]:
+    """Encode the constant parts of a series, and remember them."""
+    if len(_known) >= SERIES:
+        _known.clear()
+    about = json.dumps({"name": metric.name, "kind": metric.kind, "unit": metric.unit})
+    series = metric, f', {about[1:-1]}, "value": ', f', "dims": {json.dumps(dict(dims.items_sorted))}'
+    _known[metric.name, dims] = series
+    return series

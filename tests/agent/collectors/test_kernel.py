@@ -51,6 +51,14 @@ def opened(path, proc, state=None, level=Level.BASIC):
     return collector
 
 
+def sparse(path, proc, state=None):
+    """Return a collector that no sink asks for counters at 0."""
+    collector = KernelCollector(KernelCollector.Config(path=path, proc=proc))
+    collector.level, collector.state, collector.zeros = Level.BASIC, state, False
+    collector.open()
+    return collector
+
+
 def counts(collector, at=AT):
     return {p.dims["kind"]: p.value for p in collector.collect(at) if p.metric.name == "kernel.events"}
 
@@ -90,6 +98,59 @@ def test_an_event_before_the_start_is_not_an_increase_and_the_first_of_its_kind_
     assert increases(AT + 1) == dict.fromkeys(KINDS)
     pipe.write(record(1, XID))
     assert increases(AT + 2) == dict.fromkeys(KINDS, 0) | {"xid_restart": 1}
+
+
+def test_where_no_sink_needs_zeros_a_log_without_trouble_has_no_points(pipe, proc):
+    pipe.write(record(0, "usb 1-1: new device"))
+    collector = sparse(pipe.path, proc)
+    assert [[p for p in collector.collect(AT + n) if p.metric.name in collector.events] for n in range(3)] == [[]] * 3
+
+
+def test_kinds_without_events_come_now_and_then_and_the_others_in_each_reading(pipe, proc):
+    pipe.write(record(0, OOM))
+    collector = opened(pipe.path, proc)
+    assert [len(counts(collector, AT + n)) for n in range(4)] == [len(KINDS), len(KINDS), 1, 1]
+    pipe.write(record(1, XID))
+    assert counts(collector, AT + 9) == {"oom_kill": 1, "xid_restart": 1}
+
+
+@pytest.mark.parametrize("length", [0, 60])
+@pytest.mark.parametrize("back", [0, 3600 * 10**9])
+def test_the_first_event_is_whole_without_a_zero_before_it(pipe, proc, length, back):
+    pipe.write(record(0, OOM, age=100))
+    collector, window = sparse(pipe.path, proc), Window(length, born=AT - 1)
+    done = window.add([*collector.collect(AT)], AT)
+    later = AT - back + 10**9  # the clock may be set back by an hour between two readings
+    done += window.add([*collector.collect(later)], later)
+    pipe.write(record(1, XID), record(2, XID))
+    done += window.add([*collector.collect(later + 10**9)], later + 10**9)
+    done += window.close()
+    first = next(p for p in done if p.dims.get("kind") == "xid_restart")
+    assert (first.value, first.increase, first.start_time) == (2, 2, later)
+    assert {p.increase for p in done if p.dims.get("kind") == "oom_kill"} <= {None, 0}
+
+
+def test_an_event_keeps_its_start_over_a_restart(pipe, proc, tmp_path):
+    pipe.write(record(0, OOM))
+    collector = sparse(pipe.path, proc, tmp_path)
+    list(collector.collect(AT))
+    pipe.write(record(1, XID))
+    before = {p.dims: (p.value, p.start_time) for p in collector.collect(AT + 5) if p.value}
+    collector.close()
+    assert {start - AT for _, start in before.values()} == {0, -5000 * 10**9}
+    for zeros in (False, True):
+        again = sparse(pipe.path, proc, tmp_path)
+        again.zeros = zeros
+        after = {p.dims: (p.value, p.start_time) for p in again.collect(AT + 60 * 10**9) if p.value}
+        assert after == before
+        again.close()
+
+
+def test_the_state_of_an_earlier_release_has_one_start_for_all(pipe, proc, tmp_path):
+    kept = {"boot": "boot-1", "next": 5, "lost": 0, "since": 77, "counts": {"xid": 2, "nvme": 0}, "evidence": {}}
+    (tmp_path / "kernel.json").write_text(json.dumps(kept))
+    points = [*sparse(pipe.path, proc, tmp_path).collect(AT)]
+    assert [(dict(p.dims), p.value, p.start_time) for p in points if p.dims] == [({"kind": "xid"}, 2, 77)]
 
 
 def test_the_counts_begin_at_the_boot_while_its_first_message_is_there_else_now(pipe, proc):

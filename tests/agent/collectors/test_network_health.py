@@ -10,6 +10,7 @@ import pytest
 
 from chipwatch.collectors.network import NetworkCollector, tcp
 from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
+from chipwatch.datapoint import Level
 from chipwatch.host.counters import Counters
 from chipwatch.testing import check_collector
 
@@ -59,7 +60,7 @@ def test_a_host_without_these_files_has_traffic_only(proc):
 def test_a_file_that_the_kernel_did_not_write_is_an_error_with_its_name(proc):
     (proc / "net/snmp").write_text("Tcp: RetransSegs\nTcp: many\n")
     with pytest.raises(OSError, match="net/snmp has an unknown format"):
-        list(tcp.Tcp(proc / "net").points(7, Counters()))
+        list(tcp.Tcp(proc / "net", Level.ALL).points(7, Counters()))
 
 
 class Card:
@@ -161,3 +162,26 @@ def test_the_real_kernel_answers_without_any_right():
         except OSError as error:
             assert error.errno in {95, 1}  # noqa: PT017  # the loopback has no such counters
     assert all(driver.decode().isprintable() for driver in found)
+
+
+def test_the_names_of_a_line_are_parsed_once(proc):
+    tcp._places.cache_clear()
+    collector = NetworkCollector(NetworkCollector.Config(proc=proc))
+    collector.open()
+    for at in range(5):
+        list(collector.collect(at))
+    (proc / "net/netstat").write_text(NETSTAT.replace("TCPTimeouts", "Else TCPTimeouts").replace(" 115", " 7 116"))
+    values = {point.metric.name: point.value for point in collector.collect(9)}
+    assert values["network.tcp.timeouts"] == 116
+    assert tcp._places.cache_info().misses == 3
+
+
+@pytest.mark.parametrize(("level", "names"), [(Level.BASIC, {"snmp"}), (Level.DETAILED, {"snmp", "netstat"})])
+def test_a_file_of_which_no_sink_wants_a_metric_is_not_read(proc, monkeypatch, level, names):
+    opened, keep = set(), tcp.open_kept
+    monkeypatch.setattr(tcp, "open_kept", lambda path: opened.add(path.name) or keep(path))
+    collector = NetworkCollector(NetworkCollector.Config(proc=proc))
+    collector.level = level
+    collector.open()
+    values = {point.metric.name: point.value for point in collector.collect(9)}
+    assert (opened, values["network.tcp.retransmits"]) == (names, 419)

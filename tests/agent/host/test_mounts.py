@@ -82,3 +82,16 @@ def test_the_table_is_read_again_after_a_minute(monkeypatch, tmp_path):
 def test_every_line_of_this_machines_table_is_parsed():
     data = Path("/proc/self/mountinfo").read_bytes()
     assert len(mounts(data)) == len(data.splitlines())
+
+
+def test_the_mount_of_a_path_is_looked_up_once_for_each_reading_of_the_table(tmp_path, monkeypatch):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_bytes((PROC / "self/mountinfo").read_bytes())
+    asked = []
+    monkeypatch.setattr(module, "mount_of", lambda path, table: asked.append(path) or mount_of(path, table))
+    table = MountTable(tmp_path)
+    assert [table.find(path) for path in ("/", "/mnt/nfs/test", "/", "/mnt/nfs/test")] == [ROOT, NFS, ROOT, NFS]
+    (tmp_path / "self/mountinfo").write_bytes(b"1 2 8:1 / / rw - xfs /dev/sdb rw\n")
+    table._due = 0.0
+    assert table.find("/") == Mount("/", "xfs", "/dev/sdb")
+    assert asked == ["/", "/mnt/nfs/test", "/"]

@@ -129,3 +129,19 @@ def test_a_boot_time_that_cannot_be_read_is_none(tmp_path, content):
 
 def test_without_a_stat_there_is_no_boot_time(tmp_path):
     assert boot_time(tmp_path) is None
+
+
+@pytest.mark.parametrize(("lines", "calls"), [(1, 1), (20, 1), (40, 3), (400, 15)])
+def test_a_small_file_takes_one_call_and_one_that_comes_page_by_page_is_whole(monkeypatch, tmp_path, lines, calls):
+    path, asked, pread = tmp_path / "file", [], os.pread
+    content = b"".join(b"%099d\n" % n for n in range(lines))
+    path.write_bytes(content)
+    kept = KeptFile(path)
+
+    def in_pages(fd, size, offset):
+        asked.append(offset)
+        return pread(fd, min(size, 3000), offset)  # a page of the kernel ends with the last record that fits
+
+    monkeypatch.setattr(os, "pread", in_pages)
+    assert kept.parse(bytes) == content
+    assert len(asked) == calls

@@ -6,13 +6,15 @@ import re
 
 import pytest
 
+from chipwatch.collector import Collector
 from chipwatch.config import plugins
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
 from chipwatch.config.load import load
 from chipwatch.config.options import Config, SinkOptions
-from chipwatch.datapoint import Dimensions, Level, gauge
+from chipwatch.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.naming import rename
+from chipwatch.pipeline import build
 from chipwatch.pipeline.build import (
     assemble,
     build_filter,
@@ -30,6 +32,7 @@ from chipwatch.sink import Limits, Sink
 from chipwatch.testing import MemorySink
 
 LONG = 30.0
+EVENTS = counter("x.events", "{event}", "Events.", dims=("kind",))
 
 SINKS = """
 from dataclasses import dataclass
@@ -57,6 +60,10 @@ class Kept(Sink):
 
 class Brief(Kept):
     limits = Limits(max_points=100, durable=False, window=0, flush=0)
+
+class Scraped(Brief):
+    def status(self):
+        return ""
 
 class Rare(Kept):
     limits = Limits(max_points=100, durable=False, window=0, flush=86400)
@@ -105,7 +112,8 @@ def installed(others):
     """Sinks and a collector of somebody else's."""
     others.add(
         "their_sinks", SINKS,
-        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("rare", "Rare"), ("placed", "Placed")],
+        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("rare", "Rare"), ("placed", "Placed"),
+               ("scraped", "Scraped")],
     )  # fmt: skip
     others.add("their_load", COLLECTOR, collectors=[("load", "Load")])
     others.add("needy", "import no_such_library\n", collectors=[("needy", "Needy")], sinks=[("needy", "Needy")])
@@ -323,6 +331,42 @@ def test_points_go_to_every_sink_as_it_wants_them(start, until, tmp_path):
     until(lambda: ran.sink("brief").points and len(ran.sink("kept").points) == 2)
     assert {p.metric.name for p in ran.sink("brief").points} == {"x.load"}
     assert {p.metric.name for p in ran.sink("kept").points} == {"x.load", "x.detail"}
+
+
+class Quiet(Collector):
+    """Events are counted, and there are none until `count` says so."""
+
+    metrics = (EVENTS,)
+    events = frozenset({EVENTS.name})
+    zeros = True
+    count = 0
+
+    def collect(self, at):
+        for kind in "ab":
+            if self.zeros or self.count:
+                yield EVENTS.point(at, self.count, Dimensions(kind=kind), start_time=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ({}, {"brief": 0}),
+        ({}, {"scraped": 2}),
+        ({}, {"scraped": 2, "brief": 0}),
+        ({"kept": {"zeros": True}}, {"brief": 0, "kept": 2}),
+        ({"scraped": {"zeros": False}}, {"scraped": 0}),
+    ],
+)
+def test_events_are_points_before_the_first_one_only_where_a_sink_needs_them(start, until, monkeypatch, options, sent):
+    quiet = Quiet()
+    monkeypatch.setattr(build, "build_collectors", lambda _: {"quiet": quiet})
+    ran = start(sink=[*sent], sinks=options, level="basic")
+    ran.pipeline.tick()
+    assert quiet.zeros == any(sent.values())
+    quiet.count = 1
+    ran.pipeline.tick()
+    until(lambda: all(len([p for p in ran.sink(name).points if p.value]) == 2 for name in sent))
+    assert {name: len([p for p in ran.sink(name).points if not p.value]) for name in sent} == sent
 
 
 def test_a_sinks_batches_obey_its_limits_and_its_spool_is_on_disk(start, until, tmp_path):

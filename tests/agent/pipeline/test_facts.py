@@ -9,6 +9,7 @@ import pytest
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Dimensions, Level, gauge
 from chipwatch.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.pipeline import sampler as sampler_module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import MOST_FACTS, Derivation, Sampler
 from chipwatch.processor import Processor
@@ -165,3 +166,17 @@ def test_facts_that_break_the_contract_cost_only_the_facts_of_their_collector(ga
     assert (10,) in wants.seen[0]
     assert [fact.source for fact in wants.seen[0] if isinstance(fact, DeviceFacts)] == ["c1", "c2"]
     assert "collector c0: cannot tell its facts: expected Device" in caplog.text
+
+
+def test_whether_a_collector_has_facts_is_asked_once(monkeypatch):
+    readings, asked = queue.SimpleQueue(), []
+    samplers = [Sampler(f"c{n}", one, Level.ALL, readings) for n, one in enumerate((Devices([1]), Plain(), Follower()))]
+
+    def counting(thing, kind):
+        asked.extend([kind] if getattr(kind, "_is_protocol", False) else [])
+        return isinstance(thing, kind)
+
+    monkeypatch.setattr(sampler_module, "isinstance", counting, raising=False)
+    for sampler in samplers:
+        assert len(sampler._ask_facts()) == int(not isinstance(sampler.collector, Plain))
+    assert asked == []

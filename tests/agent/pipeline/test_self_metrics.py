@@ -237,3 +237,21 @@ def test_a_point_has_just_the_dimensions_that_its_metric_declares(parts, until):
     for point in parts.own.collect(BORN):
         assert tuple(point.dims) == tuple(sorted(point.metric.dims)), point.metric.name
         assert point.metric in AgentCollector.metrics
+
+
+def test_what_fails_has_points_from_the_first_failure_on_unless_a_sink_needs_zeros(parts):
+    sampler = parts.sampler("plain", Plain())
+    parts.route("memory")
+    parts.watch()
+    window = Window(0, born=BORN)
+
+    def events(at):
+        points = window.add([*parts.own.collect(at)], at)
+        return {p.metric.name: (p.value, p.increase) for p in points if p.metric.name in parts.own.events}
+
+    parts.own.zeros = False
+    assert events(BORN + S) == {"agent.collector.not_finite": (1, 1)}
+    sampler.failed = 2
+    assert events(BORN + 2 * S) == {"agent.collector.not_finite": (1, 0), "agent.collector.failed": (2, 2)}
+    parts.own.zeros = True
+    assert [len(events(BORN + n * S)) for n in range(3, 7)] == [9, 2, 2, 2]  # all of them now and then

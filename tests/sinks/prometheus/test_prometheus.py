@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import json
 import re
 import socket
+import sys
 import threading
 
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
+from tests.doubles.kmsg.log import Pipe, record
 
-from chipwatch.config.load import ConfigError, convert
+from chipwatch.config.load import ConfigError, convert, load
 from chipwatch.datapoint import Dimensions, counter, gauge
 from chipwatch.errors import Refused
+from chipwatch.pipeline.build import assemble
 from chipwatch_sinks.prometheus import PrometheusSink
 from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, accepts_gzip, chosen
 from chipwatch_sinks.prometheus.page import Format
@@ -236,3 +240,30 @@ def test_the_real_command_serves_what_standard_output_prints(agent, until, tmp_p
 
     until(printed)
     assert running.stop()[0] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the log of Linux")
+def test_the_first_event_of_the_kernels_log_is_an_increase_on_the_page_and_in_lines(until, tmp_path):
+    log, lines = Pipe(), tmp_path / "lines"
+    log.write(record(0, "usb 1-1: new device"))
+    config = load(None, {
+        "interval": 3600.0, "sink": ["prometheus", "stdout"], "collector": ["kernel"],
+        "collectors": {"kernel": {"path": str(log.path)}},
+        "sinks": {"prometheus": {"listen": "127.0.0.1:0"}, "stdout": {"path": str(lines), "format": "json"}},
+    }, {})  # fmt: skip
+    pipeline = assemble(config, Dimensions)
+    pipeline.start()
+    sink = next(route.worker.sink for route in pipeline.routes if route.name == "prometheus")
+    shown = b'kernel_events_total{kind="xid_restart"} %d\n'
+    try:
+        pipeline.tick()
+        until(lambda: sink._server is not None and shown % 0 in get(sink)[2])
+        log.write(record(1, "NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off the bus."))
+        pipeline.tick()
+        until(lambda: shown % 1 in get(sink)[2])
+    finally:
+        pipeline.stop()
+        pipeline.close(LONG)
+        log.close()
+    (line,) = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert (line["name"], line["dims"], line["increase"]) == ("kernel.events", {"kind": "xid_restart"}, 1)

@@ -18,11 +18,19 @@ from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors, build_sinks
 from chipwatch.config.load import sink_options
 from chipwatch.config.options import Config, LevelName
-from chipwatch.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.extensions import IsSized
 from chipwatch.identity.names import PER_HOST
 from chipwatch.naming import rename
-from chipwatch.pipeline.build import build_filter, check_includes, declared, faults, profile_of, window_length
+from chipwatch.pipeline.build import (
+    build_filter,
+    check_includes,
+    declared,
+    faults,
+    needs_zeros,
+    profile_of,
+    window_length,
+)
 from chipwatch.pipeline.window import Window
 from chipwatch.sink import Sink
 
@@ -185,7 +193,20 @@ class _Planner:
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
         copies = rename.copier(profile_of(self._sink, self._config))
         wanted = [*wanted, *copies(wanted)] if copies else wanted
-        return wanted if moved or self._zeros else [point for point in wanted if not _is_zero(point)]
+        if moved or needs_zeros(self._name, self._sink, self._config):
+            return wanted
+        events = self._machine.events
+        return [
+            point for point in wanted if point.value or not (point.metric.name in events or self._is_held(point.metric))
+        ]
+
+    def _is_held(self, metric: Metric) -> bool:
+        """
+        Return whether a counter at 0 is taken not to move, and so is not sent: any unless it counts bytes.
+
+        Their sums over interfaces and disks are 0 at the first reading, and move on every machine.
+        """
+        return not self._zeros and metric.kind is Kind.COUNTER and metric.unit != "By"
 
     def _admitted(self, wanted: Sequence[Datapoint]) -> int:
         return min(len(wanted), self._max_series or len(wanted))
@@ -257,15 +278,6 @@ class _Planner:
             passed = window.add([_sample(point, start, n) for point in wanted], start + n)
         done = window.close() if c.window else passed
         return [point._replace(dims=self._dims | point.dims) for point in done]
-
-
-def _is_zero(point: Datapoint) -> bool:
-    """
-    Return whether a point is of a counter at 0 that counts as not moving.
-
-    Counters of bytes never do: as sums over interfaces and disks they begin at 0, and move on every machine.
-    """
-    return point.metric.kind is Kind.COUNTER and not point.value and point.metric.unit != "By"
 
 
 def _sample(point: Datapoint, start: int, n: int) -> Datapoint:

@@ -68,6 +68,13 @@ class JobsCollector(Collector):
         root: Path = Path("/")
         """Where the host's / is mounted; filled from --root."""
 
+    level: Level = Level.ALL
+
+    @property
+    def needs_devices(self) -> bool:
+        """True where no sink wants its points: then only the time of devices is charged to what it finds."""
+        return self.level < Level.DETAILED
+
     def __init__(self, config: Config) -> None:
         self._config, self._clock = config, time.monotonic_ns
         self._pids: tuple[int, ...] = ()

@@ -17,6 +17,7 @@ from chipwatch.collectors.kernel.log import KernelLog
 from chipwatch.collectors.kernel.patterns import KINDS, kind_of
 from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.errors import Unavailable
+from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import boot_time, text
 from chipwatch.host.state_file import read_state, write_state
 
@@ -32,6 +33,8 @@ STATE: Final = "kernel.json"
 """File in the state folder."""
 MAX_STATE: Final = 1 << 16
 """Bytes of that file."""
+ZEROS: Final = 15.0
+"""Seconds between two readings that have kinds without events, too."""
 SAVE: Final = 60.0
 """Most seconds until a reading without a new count is saved; a new count is saved at once."""
 MAX_MESSAGE: Final = 300
@@ -48,6 +51,8 @@ class KernelCollector(Collector):
     metrics = (EVENTS, LOST)
     never_waits = True
     state: Path | None = None
+    events = frozenset({EVENTS.name})
+    zeros: bool = True
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -64,6 +69,11 @@ class KernelCollector(Collector):
         self._boot = ""
         self._counts: Counter[str] = Counter()
         self._lost, self._since = 0, 0
+        self._starts: dict[str, int] = {}
+        """When the count of a kind was 0, for those with events."""
+        self._zeros_pace = Pace(ZEROS)
+        self._read_at: int | None = None
+        """Time of the last whole reading."""
         self._evidence: dict[Dimensions, tuple[int, str]] = {}
         self._saved = 0.0
         self._dims = {kind: Dimensions(kind=kind) for kind in KINDS}
@@ -78,11 +88,16 @@ class KernelCollector(Collector):
             raise Unavailable(form.format(path=path, why=problem.strerror)) from problem
         self._boot = text(self._config.proc / "sys/kernel/random/boot_id")
         self._log, self._counts, self._lost, self._since = log, Counter(), 0, 0
+        self._starts, self._read_at, self._zeros_pace = {}, None, Pace(ZEROS)
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no state, or none of this boot
             self._load(log)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield a counter for each kind, also at 0: an increase is known from the first event on."""
+        """
+        Yield a counter for each kind that had events, with `zeros` now and then for each kind.
+
+        Without `zeros`, one whose first event comes now starts at the last reading: so its increase is known.
+        """
         assert self._log is not None
         log, lost = self._log, self._log.lost
         born, changed = at - time.monotonic_ns(), False
@@ -98,8 +113,13 @@ class KernelCollector(Collector):
             # The boot if its first message is still there, else now.
             boot = boot_time(self._config.proc) if log.first == 0 else None
             self._since = min(at, boot or at)
-        for kind in KINDS:
-            yield EVENTS.point(at, self._counts[kind], self._dims[kind], start_time=self._since)
+        start = self._since if self.zeros or self._read_at is None else min(self._read_at, at - 1)
+        for kind in self._counts:
+            self._starts.setdefault(kind, start)
+        for kind in KINDS if self.zeros and self._zeros_pace.is_due() else self._counts:
+            start = self._starts.get(kind, self._since)
+            yield EVENTS.point(at, self._counts[kind], self._dims[kind], start_time=start)
+        self._read_at = at
         yield LOST.point(at, self._lost + log.lost, start_time=self._since)
         if changed or log.lost > lost or time.monotonic() - self._saved >= SAVE:
             self._save(log)
@@ -125,7 +145,9 @@ class KernelCollector(Collector):
             counts = Counter({kind: int(kept["counts"].get(kind, 0)) for kind in KINDS})
             next_, lost, since = int(kept["next"]), int(kept["lost"]), int(kept["since"])
             shown = {self._dims[kind]: (int(when), str(text)) for kind, (when, text) in kept["evidence"].items()}
-            self._counts, log.next, self._lost, self._since = counts, next_, lost, since
+            starts = kept.get("starts", {})
+            self._starts = {kind: int(starts.get(kind, since)) for kind, count in counts.items() if count}
+            self._counts, log.next, self._lost, self._since = +counts, next_, lost, since
             self._evidence = shown | self._evidence
 
     def _save(self, log: KernelLog) -> None:
@@ -136,5 +158,6 @@ class KernelCollector(Collector):
             return
         shown = {dims["kind"]: last for dims, last in self._evidence.items()}
         kept = {"boot": self._boot, "next": log.next, "lost": self._lost + log.lost, "since": self._since}
+        kept |= {"counts": self._counts, "starts": self._starts, "evidence": shown}
         with suppress(OSError):
-            write_state(folder / STATE, json.dumps({**kept, "counts": self._counts, "evidence": shown}).encode())
+            write_state(folder / STATE, json.dumps(kept).encode())

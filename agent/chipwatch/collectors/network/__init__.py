@@ -137,7 +137,7 @@ class NetworkCollector(Collector):
         try:
             if sys.platform == "linux":
                 self._source = _Proc(self._config.proc)
-                self._tcp = tcp.Tcp(self._source.folder)
+                self._tcp = tcp.Tcp(self._source.folder, self.level)
             else:
                 self._source = _Psutil()
         except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors.jobs import JobsCollector
+from chipwatch.datapoint import Level
 from chipwatch.errors import Unavailable
 
 MOUNT = "30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -312,3 +313,10 @@ def test_a_real_job_is_charged_and_is_gone_when_its_cgroup_is(tmp_path):
     _, facts = read(collector, child.pid)
     assert (facts.owners, [use for use in facts.uses if use.owner.job == number]) == ({}, [])
     collector.close()
+
+
+@pytest.mark.parametrize(("level", "sleeps"), [(Level.BASIC, True), (Level.DETAILED, False), (Level.ALL, False)])
+def test_below_the_level_of_its_points_it_serves_only_processors_of_devices(machine, level, sleeps):
+    collector = machine.collector()
+    collector.level = level
+    assert collector.needs_devices is sleeps
