@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -20,6 +23,8 @@ def is_loopback(host: str) -> bool:
 
 def listener(address: tuple[str, int], waiting: int) -> socket.socket:
     """Return a socket that listens without blocking, with room for `waiting` connections; raise OSError."""
+    import socket  # noqa: PLC0415  # 0.5 MB; an agent that prints needs none
+
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
         server = socket.create_server(address, family=family, backlog=waiting)
