@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, TextIO
 
 from chipwatch.commands.command_line import flags, parse
-from chipwatch.deferred import load_libraries
+from chipwatch.deferred import defer
 from chipwatch.errors import CommandError, text_of
 from chipwatch.redaction import one_line
 from chipwatch.verdict.callers import code_of_failure
@@ -140,7 +140,7 @@ def _answer(given: SimpleNamespace) -> int:
 
 
 def _verdict(given: SimpleNamespace) -> int:
-    load_libraries()
+    defer()
     from chipwatch.commands import verdict  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # the verdict says what is wrong
@@ -188,7 +188,7 @@ COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
 
 def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
     """Run a command that takes the options of the configuration."""
-    load_libraries()
+    defer()
     from chipwatch.config.load import load  # noqa: PLC0415
     from chipwatch.logs import formats  # noqa: PLC0415
 

@@ -21,6 +21,11 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+def plain(host: str) -> str | bytes:
+    """Return an ASCII name as bytes: for a text the system loads the tables of international names, 0.4 MB."""
+    return host.encode() if host.isascii() else host
+
+
 def listener(address: tuple[str, int], waiting: int) -> socket.socket:
     """Return a socket that listens without blocking, with room for `waiting` connections; raise OSError."""
     import socket  # noqa: PLC0415  # 0.5 MB; an agent that prints needs none
