@@ -34,6 +34,10 @@ Share of the timeout after which the agent has answered, collectors have, their 
 
 The process is left behind then: a call in a driver may not even end by a signal.
 """
+UNWATCHED: Final = frozenset(
+    {"container", "cpu", "disk", "ipu", "jobs", "memory", "network", "openmetrics", "pressure", "process", "textfile"}
+)
+"""Our collectors with no metric that a verdict is made of; they are not loaded."""
 MIN_WAIT: Final = 0.05
 MAX_ANSWER: Final = 8 << 20
 
@@ -70,7 +74,7 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
             return answer, "agent"
     collectors = {
         name: collector
-        for name, collector in build_collectors(config).items()
+        for name, collector in build_collectors(config, UNWATCHED).items()
         if WATCHED & {metric.name for metric in collector.metrics}
     }
     if hasattr(os, "fork") and sys.platform == "linux":
