@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from chipwatch.net.address import plain
 from chipwatch.net.timed_socket import TimedSocket, TooLarge
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class MetadataService:
 
         connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
         try:
-            with socket.create_connection((self._host, self._port), TIMEOUT) as sock:
+            with socket.create_connection((plain(self._host), self._port), TIMEOUT) as sock:  # type: ignore[arg-type]
                 limit = MAX_BYTES + 2 * max_bytes  # headers, and a body with its chunk sizes
                 connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, max_bytes=limit)
                 connection.response_class = FinalResponse
