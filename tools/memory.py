@@ -16,7 +16,7 @@ from statistics import median
 
 RUNS = 5
 LEAST = 100
-"""KB from which a module outside of this project has a row of its own."""
+"""KB from which a module outside of this project has a separate row."""
 WORDS = ("--format", "json", "--interval", "1", "--duration", "5")
 LIBRARIES = frozenset(
     {"botocore", "certifi", "cryptography", "dateutil", "google", "grpc", "msgspec", "psutil", "six", "urllib3"}
