@@ -42,7 +42,6 @@ def end():
     os.write(int(sys.argv.pop()), "\\n".join(f"{name} {grown}" for name, grown in rows).encode())
 importing._load_unlocked = loading
 atexit.register(end)
-from chipwatch.__main__ import main
 from chipwatch import cli
 cli.main(sys.argv[1:-1])
 """

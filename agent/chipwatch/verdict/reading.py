@@ -18,7 +18,6 @@ from chipwatch.collector import Collector
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.options import Config
 from chipwatch.datapoint import NO_DIMENSIONS, Level
-from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import CollectorReading, Sampler
 from chipwatch.status.heartbeat import state_folder
@@ -49,6 +48,8 @@ def _left(seconds: float) -> float:
 
 def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> list[Expected]:
     """Return what a machine of this type has; where type or contents are not known, add that to `unknown`."""
+    from chipwatch.identity.resolver import Identity, UnknownIdentity, sources  # noqa: PLC0415  # only if it is asked for
+
     identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
 
     def find_out() -> None:
