@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import logging
@@ -12,9 +11,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, TextIO
 
-from chipwatch.commands.parser import completion, flags, parse
+from chipwatch.commands.command_line import flags, parse
+from chipwatch.deferred import defer
 from chipwatch.errors import CommandError, text_of
 from chipwatch.redaction import one_line
 from chipwatch.verdict.callers import code_of_failure
@@ -118,7 +119,7 @@ def _tell(line: str) -> None:
 # -- commands; each loads what it needs, since `agent health` runs every few seconds ----------------------------------
 
 
-def _health(given: argparse.Namespace) -> int:
+def _health(given: SimpleNamespace) -> int:
     from chipwatch.commands import health  # noqa: PLC0415
 
     good, line = health.probe(given)
@@ -126,7 +127,7 @@ def _health(given: argparse.Namespace) -> int:
     return OK if good else FAILED
 
 
-def _answer(given: argparse.Namespace) -> int:
+def _answer(given: SimpleNamespace) -> int:
     """Print the running agent's answer to `agent status` or `agent jobs`."""
     import json  # noqa: PLC0415
 
@@ -138,7 +139,8 @@ def _answer(given: argparse.Namespace) -> int:
     return _print(answers.status_text(answer) if given.command == "status" else answers.jobs_text(answer))
 
 
-def _verdict(given: argparse.Namespace) -> int:
+def _verdict(given: SimpleNamespace) -> int:
+    defer()
     from chipwatch.commands import verdict  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # the verdict says what is wrong
@@ -147,7 +149,7 @@ def _verdict(given: argparse.Namespace) -> int:
     return code
 
 
-def _list(given: argparse.Namespace) -> int:
+def _list(given: SimpleNamespace) -> int:
     from shutil import get_terminal_size  # noqa: PLC0415
 
     from chipwatch.advisor import catalogue  # noqa: PLC0415
@@ -159,27 +161,34 @@ def _list(given: argparse.Namespace) -> int:
     return _print(catalogue.listing(**asked, width=width))
 
 
-def _sample_config(given: argparse.Namespace) -> int:
+def _sample_config(given: SimpleNamespace) -> int:
     from chipwatch.commands.sample import sample_config  # noqa: PLC0415
 
     return _print(sample_config(getattr(given, "name", None)))
 
 
-COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+def _completion(given: SimpleNamespace) -> int:
+    from chipwatch.commands.parser import completion  # noqa: PLC0415
+
+    return _print(completion(given.shell))
+
+
+COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
     "health": _health,
     "status": _answer,
     "verdict": _verdict,
     "jobs": _answer,
     "list": _list,
     "sample-config": _sample_config,
-    "completion": lambda given: _print(completion(given.shell)),
+    "completion": _completion,
     "version": lambda _: _print(f"chipwatch {__version__}"),
     "help": lambda given: _print(given.text),
 }
 
 
-def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
+def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
     """Run a command that takes the options of the configuration."""
+    defer()
     from chipwatch.config.load import load  # noqa: PLC0415
     from chipwatch.logs import formats  # noqa: PLC0415
 
@@ -205,7 +214,7 @@ def _ignore_timers() -> None:
             signal.signal(number, lambda *_: None)
 
 
-def _top(config: Config, given: argparse.Namespace) -> int:
+def _top(config: Config, given: SimpleNamespace) -> int:
     from chipwatch.top import program  # noqa: PLC0415
 
     asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
@@ -214,7 +223,7 @@ def _top(config: Config, given: argparse.Namespace) -> int:
     return program.run(config, program.TopOptions(**asked))
 
 
-def _plan(config: Config, given: argparse.Namespace) -> int:
+def _plan(config: Config, given: SimpleNamespace) -> int:
     from chipwatch.advice import Terms  # noqa: PLC0415
     from chipwatch.advisor.plan import estimate, text  # noqa: PLC0415
 
@@ -226,7 +235,7 @@ def _plan(config: Config, given: argparse.Namespace) -> int:
     return FAILED if plan.failed or any(sink.rejected for sink in plan.sinks) else OK
 
 
-def _dashboard(config: Config, given: argparse.Namespace) -> int:
+def _dashboard(config: Config, given: SimpleNamespace) -> int:
     from chipwatch.advisor.dashboard import make, options  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
@@ -236,7 +245,7 @@ def _dashboard(config: Config, given: argparse.Namespace) -> int:
     return _print(dashboard.text)
 
 
-def _check(config: Config, given: argparse.Namespace) -> int:
+def _check(config: Config, given: SimpleNamespace) -> int:
     from chipwatch.commands import bundle, check  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # each line of the report says what is wrong

@@ -1,8 +1,7 @@
-"""Converters of command-line arguments; each raises ArgumentTypeError with the given text and the expected form."""
+"""Converters of command-line arguments; each raises ValueError with the given text and the expected form."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable
 from typing import Final
@@ -13,8 +12,8 @@ MAX_SECONDS: Final = 1e9
 """Longest duration, 31 years: the system's clocks can wait as long."""
 
 
-def _wrong(text: str, expected: str) -> argparse.ArgumentTypeError:
-    return argparse.ArgumentTypeError(f"{text or repr(text)}: expected {expected}")
+def _wrong(text: str, expected: str) -> ValueError:
+    return ValueError(f"{text or repr(text)}: expected {expected}")
 
 
 def whole(most: int) -> Callable[[str], int]:

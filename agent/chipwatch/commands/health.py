@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 from chipwatch.errors import ConfigError, text_of
@@ -26,7 +26,7 @@ class NoHeartbeat(Exception):
     """No running agent holds the heartbeat file; the message names it."""
 
 
-def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:
+def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:
     """
     Return whether the agent is healthy, and a line with the result; raise ConfigError.
 
@@ -52,14 +52,14 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
     return _ask_server(*address, ready=ready)
 
 
-def question(given: argparse.Namespace, word: str, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def question(given: SimpleNamespace, word: str, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return the answer of the running agent; raise NoAnswer, ConfigError."""
     from chipwatch.status.socket import ask  # noqa: PLC0415  # `health` goes without
 
     return ask(_place(given, env)[0], word)
 
 
-def _place(given: argparse.Namespace, env: Mapping[str, str]) -> tuple[Path, Any]:
+def _place(given: SimpleNamespace, env: Mapping[str, str]) -> tuple[Path, Any]:
     """Return the state folder and the server's address from options, environment and configuration file."""
     for key in ("CONFIG", "SPOOL", "HEALTH"):
         if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):

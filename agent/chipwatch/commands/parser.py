@@ -1,16 +1,18 @@
-"""Parses the command line, explains a mistake in it, and makes the script that completes it in a shell."""
+"""Parses any command line, explains a mistake in it, and makes the script that completes it in a shell."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, RUN, Row
 from chipwatch.errors import ConfigError
 from chipwatch.identity.names import WORDS
-from chipwatch.logs.text import is_utf8, similar
+from chipwatch.logs.text import similar
 
 NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")
 """Wrong choice -> the right one's meaning."""
@@ -137,64 +139,31 @@ def _add(to: Any, rows: Iterable[Row]) -> None:
             options["action"] = "store_true"
         else:
             options |= {"metavar": value, "action": "append" if value.endswith(",...") else "store"}
-        to.add_argument(*flags.split(), **options | dict(*more))
+        options |= dict(*more)
+        if convert := options.get("type"):
+            options["type"] = partial(_converted, convert)
+        to.add_argument(*flags.split(), **options)
 
 
-def _check_values(given: Sequence[str]) -> None:
-    """Raise ConfigError for `--option=--`, which argparse would take for the end of the options."""
-    if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
-        raise ConfigError(f"{odd[:-3]}: -- is not a value of an option")
-
-
-def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the parsed arguments and the command after `--`; raise ConfigError."""
-    given, command = list(argv), []
-    if wrong := next((word for word in given if not is_utf8(word)), None):
-        raise ConfigError(f"argument {wrong!a}: expected UTF-8")
-    if "--" in given:
-        at = given.index("--")
-        given, command = given[:at], given[at + 1 :]
-        if not command:
-            raise ConfigError("--: no command follows; write agent [OPTION ...] -- COMMAND")
-    _check_values(given)
-    first = given[0] if given else "run"
-    if first in ("-V", "--version"):
-        given = ["version"]
-    elif first == "help":
-        given = [*given[1:], "--help"]
-    elif not given or (first.startswith("-") and first not in ("-h", "--help")):
-        given.insert(0, "run")
-    top = parser()
+def _converted(convert: Callable[[str], Any], text: str) -> Any:
+    """Return `text` as an option wants it; raise ArgumentTypeError, whose text argparse keeps."""
     try:
-        parsed, unknown = top.parse_known_args(given)
+        return convert(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
+
+
+def explain(given: Sequence[str]) -> SimpleNamespace:
+    """Return the parsed words, or the help that they ask for; raise ConfigError, which explains a mistake."""
+    top = parser()
+    parsed = SimpleNamespace()
+    try:
+        _, unknown = top.parse_known_args(given, parsed)
         if unknown:
             top.commands[parsed.command].error(f"unrecognized arguments: {unknown[0]}")
     except HelpAsked as asked:
-        return argparse.Namespace(command="help", text=str(asked)), []
-    if command and parsed.command != "run":
-        raise ConfigError(f"{parsed.command}: takes no command after --; only run does")
-    return parsed, command
-
-
-def flags(given: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the configuration that were given, as texts, lists and true; raise ConfigError."""
-    names = [max(row[0].split(), key=len)[2:].replace("-", "_") for row in OPTIONS]
-    layer = {name: getattr(given, name) for name in names if hasattr(given, name)}
-    layer.pop("config", None)
-    if given.command == "plan" and layer.get("format") != "emf":  # the others are the plan's own
-        layer.pop("format", None)
-    for name, value in layer.items():
-        if isinstance(value, list) and name != "dim":
-            layer[name] = [word.strip() for text in value for word in text.split(",") if word.strip()]
-    dims: dict[str, str] = {}
-    for text in layer.pop("dim", ()):
-        key, _, value = text.partition("=")
-        if not (key and value):
-            raise ConfigError(f"--dim {text}: expected KEY=VALUE")
-        if key in dims:
-            raise ConfigError(f"--dim {text}: {key} was given before as {dims[key]}; give it once")
-        dims[key] = value
-    return layer | ({"dims": dims} if dims else {})
+        return SimpleNamespace(command="help", text=str(asked))
+    return parsed
 
 
 def completion(shell: str) -> str:

@@ -28,7 +28,6 @@ from chipwatch.pipeline.build import assemble, validate
 from chipwatch.pipeline.clock import DEADLINE, Pipeline
 from chipwatch.runtime.announcements import Announcements
 from chipwatch.runtime.device_log import DeviceLog
-from chipwatch.runtime.life import serve_health, show_life
 from chipwatch.runtime.signals import Signals, end_in_time, handle
 from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched
 from chipwatch.status import heartbeat
@@ -56,7 +55,10 @@ class _Run:
 
     def serve_health(self) -> None:
         """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
-        self.health = serve_health(self.config, self.common, lambda: self.pipeline)
+        if self.config.health is not None:
+            from chipwatch.runtime.life import serve_health  # noqa: PLC0415  # 0.8 MB with sockets
+
+            self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
     def close(self) -> None:
         """Stop asking who this machine is, and serving its health."""
@@ -241,7 +243,11 @@ def _collect(
     on_start(pipeline)
     is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
     is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
-    alive = show_life(config, folder, pipeline, common) if is_shown else contextlib.ExitStack()
+    alive = contextlib.ExitStack()
+    if is_shown:
+        from chipwatch.runtime.life import show_life  # noqa: PLC0415  # 0.8 MB with sockets
+
+        alive = show_life(config, folder, pipeline, common)
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import textwrap
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Final
 
-from chipwatch.commands.parser import flags
+from chipwatch.commands.command_line import flags
 from chipwatch.config.load import load
 from chipwatch.errors import ConfigError
 from chipwatch.redaction import one_line
@@ -29,7 +29,7 @@ MAX_LINE: Final = 600
 """Characters of the one line; a drain reason of Slurm or a condition of Kubernetes is not longer."""
 
 
-def run(given: argparse.Namespace) -> tuple[str, int]:
+def run(given: SimpleNamespace) -> tuple[str, int]:
     """Return what to print, and the exit code; raise ConfigError."""
     caller, words = given.caller, getattr(given, "expect", None)
     by_type = hasattr(given, "expect_from")

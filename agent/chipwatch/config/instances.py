@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -56,14 +57,24 @@ def build_plugin(group: str, name: str, config: Config, known: Known = None) -> 
     )
 
 
-def build_collectors(config: Config) -> dict[str, Collector]:
+def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, Collector]:
     """
     Return the configured collectors, or all installed ones; raise as build_plugin.
 
-    A collector that reads standard input is always included.
+    A collector that reads standard input is always included. The `spared` ones are left out, unless they have options,
+    which may be wrong.
     """
     fed = (config.stdin,) if config.stdin else ()
-    return _build_all(plugins.COLLECTORS, dict.fromkeys((*configuration.chosen("collectors", config), *fed)), config)
+    names = dict.fromkeys((*configuration.chosen("collectors", config), *fed))
+    return _build_all(
+        plugins.COLLECTORS,
+        [
+            name
+            for name in names
+            if name not in spared or configuration.is_configured("collectors", name, config, os.environ)
+        ],
+        config,
+    )
 
 
 def build_processors(config: Config) -> dict[str, Processor]:

@@ -142,14 +142,18 @@ def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: M
             if f"{begin}{name}__TYPE" not in given:  # else it is a sink that --sink may name
                 known = sorted(prefix.removeprefix(begin)[:-2] for prefix in prefixes)
                 raise ConfigError(f"{variable}: no such {group[:-1]} {name}{nearest(name, known)}")
-        for prefix, name in prefixes.items():
-            if name not in (*used, config.stdin) and (
-                name in getattr(config, group) or any(one.startswith(prefix) for one in given)
-            ):
+        for name in prefixes.values():
+            if name not in (*used, config.stdin) and is_configured(group, name, config, env):
                 with contextlib.suppress(ImportError):
                     kind = sink_type(name, config, env) if group == "sinks" else name
                     plugins.check(f"chipwatch.{group}", kind, cls := plugins.load(f"chipwatch.{group}", kind))
                     plugin_config(cls, group, name, config, env)
+
+
+def is_configured(group: str, name: str, config: Config, env: Mapping[str, str]) -> bool:
+    """Return whether a plugin has options in the file or the environment."""
+    prefix = _variables(group, name)
+    return name in getattr(config, group) or any(text and key.startswith(prefix) for key, text in env.items())
 
 
 def chosen(group: str, config: Config) -> list[str]:

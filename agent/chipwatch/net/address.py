@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -23,8 +26,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def plain(host: str) -> str | bytes:
+    """Return an ASCII name as bytes: for a text the system loads the tables of international names, 0.4 MB."""
+    return host.encode() if host.isascii() else host
+
+
 def listener(address: tuple[str, int], waiting: int) -> socket.socket:
     """Return a socket that listens without blocking, with room for `waiting` connections; raise OSError."""
+    import socket  # noqa: PLC0415  # 0.5 MB; an agent that prints needs none
+
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
         server = socket.create_server(address, family=family, backlog=waiting)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from chipwatch.errors import Refused, Retryable
-from chipwatch.net.address import is_loopback
+from chipwatch.net.address import is_loopback, plain
 from chipwatch.net.final_response import FinalResponse
 from chipwatch.net.timed_socket import TimedSocket, TooLarge, left
 from chipwatch.redaction import one_line, without
@@ -186,6 +186,7 @@ class HttpClient:
         assert host is not None
         connection = HTTPConnection(host, port, timeout=min(CONNECT_TIMEOUT, left(deadline)))
         connection.response_class = FinalResponse
+        connection.host = plain(host)  # type: ignore[assignment]
         if proxy and self._secure:
             connection.set_tunnel(self._host, self._port, _login(proxy))
         try:
@@ -200,7 +201,7 @@ class HttpClient:
             return sock
         try:
             sock.settimeout(left(deadline))
-            return self._get_context().wrap_socket(sock, server_hostname=self._host)
+            return self._get_context().wrap_socket(sock, server_hostname=plain(self._host))
         except BaseException:
             sock.close()
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from chipwatch.net.address import plain
 from chipwatch.net.timed_socket import TimedSocket, TooLarge
 
 if TYPE_CHECKING:
@@ -74,13 +74,14 @@ class MetadataService:
         self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES
     ) -> tuple[int, bytes, HTTPMessage]:
         """Return status, body (at most `max_bytes`) and headers of the answer; raise NoAnswer."""
-        from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # 1 MB, loaded only if needed
+        import socket  # noqa: PLC0415  # 1.5 MB with the next, loaded only if needed
+        from http.client import HTTPConnection, HTTPException  # noqa: PLC0415
 
         from chipwatch.net.final_response import FinalResponse  # noqa: PLC0415
 
         connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
         try:
-            with socket.create_connection((self._host, self._port), TIMEOUT) as sock:
+            with socket.create_connection((plain(self._host), self._port), TIMEOUT) as sock:  # type: ignore[arg-type]
                 limit = MAX_BYTES + 2 * max_bytes  # headers, and a body with its chunk sizes
                 connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, max_bytes=limit)
                 connection.response_class = FinalResponse

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-import socket
 import time
 from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
+
     from _typeshed import WriteableBuffer
 
 

@@ -5,23 +5,30 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from chipwatch.datapoint import Datapoint, Dimensions
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.verdict.callers import NOT_FIT
-from chipwatch.verdict.rules import RECOVERY, Reason, Seen, reasons
+
+if TYPE_CHECKING:
+    from chipwatch.verdict.rules import Reason
 
 log = logging.getLogger(__name__)
 
 STATE: Final = "gpu.state"
 XID: Final = "gpu.xid"
+RECOVERY: Final = "gpu.recovery_action"
 METRICS: Final = frozenset({STATE, RECOVERY, XID})
 
 
 def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
     """Return which GPUs are lost or ask for a recovery, by the gauges among the points of a tick."""
-    gauges = (point for point in points if point.metric.name in {STATE, RECOVERY})
+    gauges = [point for point in points if point.metric.name in {STATE, RECOVERY}]
+    if not gauges:
+        return []
+    from chipwatch.verdict.rules import Seen, reasons  # noqa: PLC0415  # 0.1 MB, only where there are GPUs
+
     return reasons(Seen(point.metric.name, point.dims, point.value) for point in gauges)
 
 
@@ -60,6 +67,8 @@ class DeviceLog:
         self._xids[dims] = point.value
         if point.value == last:
             return
+        from chipwatch.verdict.rules import Seen, reasons  # noqa: PLC0415  # 0.1 MB, only where there are GPUs
+
         seen = Seen(XID, dims, point.value, rose=1)
         says = f"had Xid {dims['xid']}"
         self._say(_name(point), says, next(iter(reasons([seen])), None), f"NVIDIA's catalogue: {dims['action']}")

@@ -12,7 +12,6 @@ from typing import Final
 from chipwatch.config.load import asked_collectors, required_collectors
 from chipwatch.config.options import Config
 from chipwatch.errors import ConfigError
-from chipwatch.host.owners import Owners
 from chipwatch.owner import Owner
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Sampler
@@ -44,6 +43,8 @@ def owner_of_watched(config: Config, *, wrapped: bool = False) -> Owner | None:
     if sys.platform != "linux" or not (wrapped or config.pid):
         return None
     proc, pid = (Path("/proc"), os.getpid()) if wrapped or not config.pid else (config.proc, config.pid)
+    from chipwatch.host.owners import Owners  # noqa: PLC0415  # a verdict goes without
+
     process = Owners(proc, config.root, config.root / "var/log").process(pid)
     return process and process.owner
 

@@ -18,7 +18,6 @@ from chipwatch.collector import Collector
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.options import Config
 from chipwatch.datapoint import NO_DIMENSIONS, Level
-from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.reading_thread import CollectorReading
 from chipwatch.pipeline.sampler import Sampler
@@ -35,6 +34,10 @@ Shares of the timeout until which the agent, collectors, their process, and ever
 
 A later process is left behind: a call in a driver may not even end by a signal.
 """
+UNWATCHED: Final = frozenset(
+    {"container", "cpu", "disk", "ipu", "jobs", "memory", "network", "openmetrics", "pressure", "process", "textfile"}
+)
+"""Our collectors with no metric that a verdict is made of; they are not loaded."""
 MIN_WAIT: Final = 0.05
 MAX_ANSWER: Final = 8 << 20
 
@@ -46,6 +49,8 @@ def _left(seconds: float) -> float:
 
 def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> list[Expected]:
     """Return what a machine of this type has; where type or contents are not known, add that to `unknown`."""
+    from chipwatch.identity.resolver import Identity, UnknownIdentity, sources  # noqa: PLC0415  # only if it is asked for
+
     identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
 
     def find_out() -> None:
@@ -71,7 +76,7 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
             return answer, "agent"
     collectors = {
         name: collector
-        for name, collector in build_collectors(config).items()
+        for name, collector in build_collectors(config, UNWATCHED).items()
         if WATCHED & {metric.name for metric in collector.metrics}
     }
     if hasattr(os, "fork") and sys.platform == "linux":

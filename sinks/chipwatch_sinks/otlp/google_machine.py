@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -87,17 +87,26 @@ def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
     The order is that of cloud.google.com/docs/authentication/application-default-credentials: a file of the
     environment, a login of gcloud, the metadata server.
     """
-    gcloud = env.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")  # noqa: PTH111  # Path may raise
-    if sys.platform != "linux" or env.get(OFF) == "true" or any(env[name] for name in env if OTHERS.fullmatch(name)):
+    if sys.platform != "linux" or env.get(OFF) == "true" or not is_plain(env, FILES):
         return None
     try:
-        if any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in FILES))):
-            return None
         service = google_service(env)
         project = _get(service, PROJECT).decode()
     except (NoService, NoMetadata, OSError, UnicodeDecodeError):
         return None
     return MachineToken(service, env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT") or project)
+
+
+def is_plain(env: Mapping[str, str], files: Collection[str] = FILES[1:]) -> bool:
+    """Return whether no variable, none of gcloud's `files` and no certificate makes google-auth ask otherwise."""
+    gcloud = env.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")  # noqa: PTH111  # Path may raise
+    try:
+        return not (
+            any(env[name] for name in env if OTHERS.fullmatch(name))
+            or any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in files)))
+        )
+    except OSError:
+        return False
 
 
 def _get(service: MetadataService, path: str) -> bytes:

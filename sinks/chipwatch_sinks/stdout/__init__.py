@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, TextIO
 
 from chipwatch.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.errors import Refused, Retryable, SinkClosed
 from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch_sinks.common.cloudwatch_rules import namespace_fault
-from chipwatch_sinks.stdout.emf import events, series_fault
 from chipwatch_sinks.stdout.jsonl import lines
-from chipwatch_sinks.stdout.table import Table
+
+if TYPE_CHECKING:
+    from chipwatch_sinks.stdout.table import Table
 
 
 class StdoutSink(Sink):
@@ -69,7 +69,11 @@ class StdoutSink(Sink):
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why CloudWatch rejects every point of this series (emf), or None."""
-        return series_fault(metric, dims) if self._format == "emf" else None
+        if self._format != "emf":
+            return None
+        from chipwatch_sinks.stdout.emf import series_fault  # noqa: PLC0415
+
+        return series_fault(metric, dims)
 
     def open(self) -> None:
         """Find the stream; raise Refused if there is none, or if the namespace is not allowed."""
@@ -86,11 +90,16 @@ class StdoutSink(Sink):
             self._format = "table" if self._is_terminal else "json"
         self._render: Callable[[Sequence[Datapoint], list[Rejected]], str] = lines
         if self._format == "emf":
+            from chipwatch_sinks.common.cloudwatch_rules import namespace_fault  # noqa: PLC0415
+            from chipwatch_sinks.stdout.emf import events  # noqa: PLC0415
+
             if fault := namespace_fault(self._config.namespace):
                 raise Refused(f"CloudWatch does not allow the namespace {self._config.namespace!r}: {fault}")
             resolution = 1 if self._config.high_resolution else 60
             self._render = partial(events, self._config.namespace, resolution)
         elif self._format == "table":
+            from chipwatch_sinks.stdout.table import Table  # noqa: PLC0415  # each form is loaded where it is written
+
             table = self._table = Table(
                 stream, is_terminal=self._is_terminal, own=self._config.agent_metrics, machine=_machine()
             )

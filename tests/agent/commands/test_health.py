@@ -15,8 +15,8 @@ import pytest
 from tests.doubles.cloudwatch import environment
 
 from chipwatch.commands import health as module
+from chipwatch.commands.command_line import parse
 from chipwatch.commands.health import probe
-from chipwatch.commands.parser import parse
 from chipwatch.errors import ConfigError
 from chipwatch.status.heartbeat import NAME, Heartbeat
 from chipwatch.status.server import HealthServer

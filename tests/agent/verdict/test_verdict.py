@@ -13,6 +13,12 @@ from pathlib import Path
 import pytest
 from tests.doubles.kmsg.log import record
 
+from chipwatch.config.instances import build_collectors
+from chipwatch.config.load import load
+from chipwatch.errors import ConfigError
+from chipwatch.verdict.history import WATCHED
+from chipwatch.verdict.reading import UNWATCHED
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver needs Linux")
 CALLERS = {  # fit, degraded, not fit, unknown
     "person": (0, 0, 1, 2), "slurm": (0, 0, 1, 0), "npd": (0, 0, 1, 2), "nagios": (0, 1, 2, 3),
@@ -366,3 +372,21 @@ def test_an_answer_of_another_version_never_gives_not_fit(machine, until):
         server.close()
         assert done.returncode == 0
         assert "no verdict: " in done.stderr
+
+
+def test_the_collectors_that_a_verdict_leaves_out_have_nothing_that_it_is_made_of():
+    config = load(None, {}, {})
+    of_no_use = {
+        name
+        for name, collector in build_collectors(config).items()
+        if not WATCHED & {metric.name for metric in collector.metrics}
+    }
+    assert of_no_use == UNWATCHED
+    assert build_collectors(config, UNWATCHED).keys() == build_collectors(config).keys() - UNWATCHED
+
+
+def test_a_collector_that_is_left_out_is_built_where_it_has_options_that_may_be_wrong(tmp_path):
+    file = tmp_path / "chipwatch.toml"
+    file.write_text("[collectors.disk]\nno_such = 1\n")
+    with pytest.raises(ConfigError, match=r"collectors\.disk\.no_such: no such option"):
+        build_collectors(load(file, {}, {}), UNWATCHED)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
 
 from chipwatch.advice import Scope
 
@@ -27,7 +27,7 @@ class BoardOptions(Scope):
     """Alarm -> minutes that it waits, if not the default."""
 
 
-def options(given: argparse.Namespace) -> BoardOptions:
+def options(given: SimpleNamespace) -> BoardOptions:
     """Return the options of the command line."""
     flags = {key: getattr(given, key) for key in (field.name for field in fields(BoardOptions)) if hasattr(given, key)}
     flags |= {key: tuple(flags[key]) for key in ("notify", "groups", "resources") if key in flags}

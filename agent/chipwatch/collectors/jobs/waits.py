@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import struct
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -155,6 +154,10 @@ def _inode(target: str) -> int:
     return int(number) if number.isdecimal() and target.startswith("socket:[") else 0
 
 
+FAMILIES: Final = (2, 10)
+"""AF_INET and AF_INET6 of Linux: include/linux/socket.h."""
+
+
 def unanswered_sockets(seconds: float) -> set[int]:
     """
     Return the inodes of connected TCP sockets that sent data after they last received some, `seconds` ago or more.
@@ -164,13 +167,15 @@ def unanswered_sockets(seconds: float) -> set[int]:
     Asks the kernel (sock_diag(7)), for the network of this process; empty where it does not answer.
     """
     inodes: set[int] = set()
-    for family in (socket.AF_INET, socket.AF_INET6):
+    for family in FAMILIES:
         with suppress(OSError, AttributeError, struct.error):
             inodes |= {*_dump(family, 1000 * seconds)}
     return inodes
 
 
 def _dump(family: int, least: float) -> Iterator[int]:
+    import socket  # noqa: PLC0415  # 0.5 MB, only for processes that wait
+
     ask = REQUEST.pack(
         REQUEST.size, DIAG_BY_FAMILY, DUMP, 1, 0, family, socket.IPPROTO_TCP, 1 << INFO - 1, 0, 1 << ESTABLISHED
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -102,6 +101,8 @@ class RuntimeService:
         return self._channel is not None
 
     def _listens(self) -> bool:
+        import socket  # noqa: PLC0415  # 0.5 MB, only for a chip that is there
+
         with socket.socket() as probe:
             probe.settimeout(CONNECT_TIMEOUT)
             return probe.connect_ex((HOST, self._port)) == 0

@@ -1,0 +1,72 @@
+"""Modules that libraries import and a run hardly ever uses, 1.2 MB or more; decision 0060 has the figures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Final
+
+DEFERRED: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(
+        ("bz2", "calendar", "configparser", "csv", "inspect", "lzma", "mimetypes", "tempfile", "zipfile"), ()
+    ),
+    "importlib.metadata": ("version",),
+    "urllib.request": ("getproxies", "proxy_bypass"),
+}
+"""
+For dates, the files of a user, signatures, packages and proxies, in dataclasses, email, botocore and urllib3.
+
+With the functions that these take by name, which wait for the first call.
+"""
+SCHEMAS: Final = "msgspec.inspect"
+OPTIONAL: Final = "typing_extensions"
+"""msgspec takes the standard library's module where it is not installed."""
+
+
+class _Deferred(ModuleType):
+    """Stands in `sys.modules` for a module until an attribute of it is used; any thread may use it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__path__":  # each import of a name asks whether the module is a package
+            raise AttributeError(name)
+        return getattr(_load(self.__name__), name)
+
+
+def _load(name: str) -> ModuleType:
+    """Return the module itself, in `sys.modules` from now on."""
+    if isinstance(sys.modules.get(name), _Deferred):
+        sys.modules.pop(name, None)
+    return import_module(name)
+
+
+def _call(name: str, function: str, *args: Any, **options: Any) -> Any:
+    return getattr(_load(name), function)(*args, **options)
+
+
+def defer() -> None:
+    """Import msgspec, and let modules that are not needed wait for their first use."""
+    for name, functions in DEFERRED.items():
+        if name not in sys.modules:
+            module = _Deferred(name)
+            spec = module.__spec__ = find_spec(name)
+            if spec and spec.submodule_search_locations:
+                module.__path__ = spec.submodule_search_locations
+            vars(module).update({function: partial(_call, name, function) for function in functions})
+            sys.modules[name] = module
+            parent, _, child = name.rpartition(".")
+            if parent:
+                setattr(sys.modules[parent], child, module)
+    if "msgspec" in sys.modules:
+        return
+    sys.modules[SCHEMAS] = _Deferred(SCHEMAS)
+    hidden: dict[str, Any] = {} if OPTIONAL in sys.modules else {OPTIONAL: None}
+    sys.modules.update(hidden)
+    try:
+        import_module("msgspec")
+    finally:
+        for name in hidden:
+            del sys.modules[name]

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+BEGIN = """
+import sys, threading
+from types import ModuleType
+from chipwatch.deferred import DEFERRED, defer
+defer()
+waits = lambda name: type(sys.modules[name]).__name__ == "_Deferred"
+assert all(map(waits, DEFERRED)), [name for name in DEFERRED if not waits(name)]
+"""
+USES = {
+    "an attribute": "import calendar; assert calendar.timegm((1970, 1, 2, 0, 0, 0)) == 86400; assert not waits('calendar')",
+    "a name": "from inspect import signature; assert str(signature(lambda a: 0)) == '(a)'; assert not waits('inspect')",
+    "a function by name": "from urllib.request import getproxies; assert waits('urllib.request'); assert getproxies() == {}",
+    "a child of a package": "import urllib.request; assert urllib.request.Request('http://host').host == 'host'",
+    "a class to derive from": "import tempfile\nclass C(tempfile._TemporaryFileWrapper): pass",
+    "an import of all": "from csv import *; assert reader(['a,b']).__next__() == ['a', 'b']",
+    "the schema of msgspec": "import msgspec; assert msgspec.inspect.type_info(int); assert msgspec.json.schema(int)",
+    "a search": "from importlib.util import find_spec; assert find_spec('zipfile').origin",
+    "a version": "from importlib.metadata import version; import importlib.metadata._meta; assert waits('importlib.metadata'); assert version('msgspec')",
+    "the optional module": "import typing_extensions; assert typing_extensions.Self",
+    "a dataclass without a docstring": "import dataclasses\n@dataclasses.dataclass\nclass D:\n  a: int\nassert D.__doc__ == 'D(a: int)'",
+    "several threads at once": """
+import calendar as module
+found = []
+threads = [threading.Thread(target=lambda: found.append(module.timegm)) for _ in range(20)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert len(found) == 20 and len(set(found)) == 1
+""",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_module_that_waits_is_itself_once_it_is_used(use):
+    env = {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + USES[use]], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
