@@ -19,7 +19,7 @@ START = """\
 #!/usr/bin/python3
 import sys
 
-from chipwatch.cli import main
+from chipwatch.commands.cli import main
 
 sys.exit(main())
 """

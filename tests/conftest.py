@@ -22,7 +22,7 @@ from tests import slowest
 from tests.examples import examples
 from tests.load import seconds_since
 
-from chipwatch import cli
+from chipwatch.commands import cli
 
 settings.register_profile(  # how long an example takes says nothing on a machine that is busy
     "loaded",

@@ -54,7 +54,7 @@ def branch(tmp_path):
 @pytest.mark.parametrize("name", ["helm/chipwatch/values.yaml", "terraform/aws/main.tf", "tests/deploy/test_helm.py"])
 def test_a_file_that_is_deployed_counts_from_its_change_until_the_end_of_the_branch(branch, name):
     folder, commit = branch
-    commit("agent/chipwatch/cli.py")
+    commit("agent/chipwatch/commands/cli.py")
     assert not deploy_files_changed(folder)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text("2")

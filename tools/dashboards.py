@@ -12,7 +12,7 @@ from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.dashboard.sent import SentMetrics, find
 from chipwatch.config.load import load
 from chipwatch.config.options import Config
-from chipwatch.datapoint import Kind
+from chipwatch.contract.datapoint import Kind
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.rules import label_key, metric_type
 from tools.compact import compact

@@ -42,7 +42,7 @@ def end():
     os.write(int(sys.argv.pop()), "\\n".join(f"{name} {grown}" for name, grown in rows).encode())
 importing._load_unlocked = loading
 atexit.register(end)
-from chipwatch import cli
+from chipwatch.commands import cli
 cli.main(sys.argv[1:-1])
 """
 

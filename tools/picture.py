@@ -29,9 +29,9 @@ from chipwatch.collectors.memory import MemoryCollector
 from chipwatch.collectors.network import NetworkCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.commands.answers import jobs_text
-from chipwatch.datapoint import Datapoint, Level
-from chipwatch.extensions import DeviceFacts, DeviceProcess
-from chipwatch.owner import SLURM, GroupUse, JobFacts, Owner
+from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.extensions import DeviceFacts, DeviceProcess
+from chipwatch.contract.owner import SLURM, GroupUse, JobFacts, Owner
 from chipwatch.pipeline.window import Window
 from chipwatch.processors.jobs import JobsProcessor
 from chipwatch.report.devices import device_states, key_of

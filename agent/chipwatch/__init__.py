@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from chipwatch.advice import (
+    from chipwatch.contract.advice import (
         Advisor,
         Alarm,
         AlarmRule,
@@ -28,10 +28,18 @@ if TYPE_CHECKING:
         Tariff,
         Terms,
     )
-    from chipwatch.collector import Collector
-    from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
-    from chipwatch.errors import BadBatch, InputEnded, PartlyCollected, Refused, Retryable, SinkClosed, Unavailable
-    from chipwatch.extensions import (
+    from chipwatch.contract.collector import Collector
+    from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+    from chipwatch.contract.errors import (
+        BadBatch,
+        InputEnded,
+        PartlyCollected,
+        Refused,
+        Retryable,
+        SinkClosed,
+        Unavailable,
+    )
+    from chipwatch.contract.extensions import (
         Answers,
         ChecksStart,
         CountsEvents,
@@ -62,12 +70,12 @@ if TYPE_CHECKING:
         Refuses,
         YieldsOtherNames,
     )
+    from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner, ProcessUse
+    from chipwatch.contract.processor import Processor
+    from chipwatch.contract.sink import Limits, Rejected, Sink
+    from chipwatch.contract.testing import check_collector, check_sink
+    from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
     from chipwatch.host.counters import Counters
-    from chipwatch.net.trusted_clock import TRUSTED_CLOCK
-    from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner, ProcessUse
-    from chipwatch.processor import Processor
-    from chipwatch.sink import Limits, Rejected, Sink
-    from chipwatch.testing import check_collector, check_sink
 
 __all__ = [
     "TRUSTED_CLOCK", "Advisor", "Alarm", "AlarmRule", "Allocation", "Answers", "BadBatch", "Board", "Chart",
@@ -81,8 +89,9 @@ __all__ = [
     "check_collector", "check_sink", "counter", "gauge",
 ]  # fmt: skip
 MODULES: Final = (
-    "datapoint", "errors", "collector", "processor", "sink", "extensions", "owner", "host.counters",
-    "net.trusted_clock", "advice", "testing",
+    "contract.datapoint", "contract.errors", "contract.collector", "contract.processor", "contract.sink",
+    "contract.extensions", "contract.owner", "host.counters", "contract.trusted_clock", "contract.advice",
+    "contract.testing",
 )  # fmt: skip
 """The modules that define these names, in the order in which they are searched."""
 

@@ -12,7 +12,7 @@ INTERRUPTED: Final = 130
 def main() -> None:
     """Run the command line and exit."""
     try:
-        from chipwatch.cli import main as run  # noqa: PLC0415  # loading takes long enough to be interrupted
+        from chipwatch.commands.cli import main as run  # noqa: PLC0415  # loading takes long enough to be interrupted
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     run()

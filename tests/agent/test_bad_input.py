@@ -14,7 +14,7 @@ FULL = Path("/dev/full")
 FEW = ("--collector", "memory")
 PLUGINS = """
 from dataclasses import dataclass
-from chipwatch.collector import Collector
+from chipwatch.contract.collector import Collector
 
 class Raises(Collector):
     metrics = ()
@@ -75,7 +75,7 @@ class Odd(Raises):
 """
 SINKS = """
 from dataclasses import dataclass
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.sink import Limits, Sink
 
 class Mute(BaseException):
     def __str__(self):

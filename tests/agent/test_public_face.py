@@ -90,7 +90,7 @@ def test_ctrl_c_while_the_program_is_loaded_gives_no_traceback():
         from chipwatch.__main__ import main
         class Finder:
             def find_spec(self, name, path=None, target=None):
-                if name == "chipwatch.cli":
+                if name == "chipwatch.commands.cli":
                     signal.raise_signal(signal.SIGINT)
         sys.meta_path.insert(0, Finder())
         main()

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.bench.figure import Effort, Figure, cpu_ms
 
 from chipwatch.collectors.amd import AmdCollector
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 
 CARDS = 8
 TICKS = 40

@@ -27,8 +27,8 @@ from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble
 from tests.doubles.datums import datum
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import Admission, MetricFilter, Route

@@ -19,7 +19,7 @@ from tests.bench.cloudwatch import cpu, environ
 from tests.bench.command import WARM_UP, agent_command, running
 from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, peak_rss, rss
 
-from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 
 SERIES = 1000
 REQUEST = 200

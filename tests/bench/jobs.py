@@ -15,8 +15,8 @@ from tests.bench.figure import Effort, Figure, cpu_ms
 
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
-from chipwatch.datapoint import Level
-from chipwatch.extensions import DeviceFacts, names_of
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.extensions import DeviceFacts, names_of
 from chipwatch.processors.jobs import JobsProcessor
 
 GPUS, JOBS, PROCESSES = 8, 4, 50

@@ -20,7 +20,7 @@ from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, cpu_se
 from tests.certificates import Authority
 from tests.doubles.mlflow import MlflowDouble
 
-from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch_sinks.mlflow import MlflowSink
 
 METRICS, STEPS = 100, 10

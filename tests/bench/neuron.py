@@ -11,7 +11,7 @@ from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 from tests.doubles.fake_neuron_monitor import line
 
 from chipwatch.collectors.neuron import NeuronCollector
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 
 TICKS = 20
 CORES = 32

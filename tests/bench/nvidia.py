@@ -17,12 +17,12 @@ from tests.bench.child import ROOT, command, environment
 from tests.bench.figure import MB, Effort, Figure, cpu_ms, rss
 from tests.bench.figure import CannotMeasure as NotHere
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 
 GPUS = 8
 TICKS = 40

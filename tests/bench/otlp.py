@@ -18,7 +18,7 @@ from tests.bench.child import ROOT
 from tests.bench.command import WARM_UP, agent_command, running
 from tests.bench.figure import MB, MEMORY, CannotMeasure, Effort, Figure, cpu_ms, rss
 
-from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch_sinks.otlp.encoding import OtlpEncoder
 
 POINTS, METRICS = 1000, 10

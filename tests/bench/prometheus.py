@@ -16,7 +16,7 @@ from tests.bench.command import agent_command
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
 from tests.bench.nvidia import fake_driver
 
-from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch_sinks.prometheus.page import Format, Page
 
 SERIES = 5000
@@ -94,7 +94,7 @@ def further_scrapes(effort: Effort) -> list[Figure]:
     """Scrape a page of 5000 series again and again within one tick, over loopback with gzip; take the server's CPU."""
     program = """
 import sys, time
-from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch_sinks.prometheus import PrometheusSink
 sink = PrometheusSink(PrometheusSink.Config(listen=f"127.0.0.1:{sys.argv[1]}"))
 sink.open()

@@ -9,7 +9,7 @@ from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 from tests.doubles.sysfs import build, write
 
 from chipwatch.collectors.rdma import RdmaCollector
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 
 PORTS = 8
 FILES = 60

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.cpu import CpuCollector
 from chipwatch.collectors.process import ProcessCollector
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
 from chipwatch.config.plugins import COLLECTORS, installed
-from chipwatch.datapoint import Level
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Level
 from chipwatch.pipeline.build import build_sources
 
 HOST_SET = ("cpu", "memory", "disk", "network")

@@ -23,14 +23,14 @@ from tests.doubles.fake_neuron_monitor import line
 
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.process import ProcessCollector
-from chipwatch.datapoint import Dimensions, Level
-from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.processors.jobs import JobsProcessor
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import MemorySink
 
 STEEPEST = 1.45
 """

@@ -17,8 +17,8 @@ SHORT = Effort(rounds=1, tick_seconds=4, steady_seconds=1, growth_ticks=1, start
 BAD = """
     import threading, time
     from dataclasses import dataclass
-    from chipwatch.collector import Collector
-    from chipwatch.datapoint import gauge
+    from chipwatch.contract.collector import Collector
+    from chipwatch.contract.datapoint import gauge
 
     LOAD = gauge("bad.load", "%", "A load.")
 

@@ -10,8 +10,8 @@ from tests.bench import bench, kept, scale
 from tests.bench.figure import Effort, cpu_ms
 from tests.bench.scale import STEEPEST, Course, course, slope
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, gauge
 
 LEAST = Effort(rounds=1, tick_seconds=1, steady_seconds=1, growth_ticks=1, starts=1)
 LOAD = gauge("bench.load", "%", "A load.", dims=("n",))

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.figure import CannotMeasure, Effort, Figure, rss
 
-from chipwatch.cli import main
+from chipwatch.commands.cli import main
 from chipwatch.config.plugins import COLLECTORS, installed
 from chipwatch.pipeline.clock import Pipeline
 

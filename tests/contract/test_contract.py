@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from chipwatch.advisor.catalogue import catalogue
-from chipwatch.collector import Collector
 from chipwatch.commands.sample import field_docs
 from chipwatch.config import plugins
 from chipwatch.config.convert import convert
 from chipwatch.config.load import FRAME_KEYS, SHARED
-from chipwatch.datapoint import Level, counter, gauge
-from chipwatch.errors import Refused, Retryable, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Level, counter, gauge
+from chipwatch.contract.errors import Refused, Retryable, Unavailable
+from chipwatch.contract.sink import Limits, Sink
+from chipwatch.contract.testing import check_collector, check_sink
 from chipwatch.identity.names import WORDS
 from chipwatch.naming import rename as names
 from chipwatch.naming.profiles import PROFILES
 from chipwatch.pipeline.preflight import faults
-from chipwatch.sink import Limits, Sink
-from chipwatch.testing import check_collector, check_sink
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {plugins.COLLECTORS: Collector, plugins.SINKS: Sink}

@@ -10,7 +10,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from chipwatch.version import __version__
+from chipwatch.contract.version import __version__
 
 AWS = Path(__file__).parents[2] / "terraform/aws"
 TEMPLATE = AWS / "user-data.sh.tftpl"

@@ -26,7 +26,7 @@ from tests.deploy import tools
 from tests.doubles.cloudwatch import BROKEN, KEY, SECRET, CloudwatchDouble
 from tests.load import idle_seconds
 
-from chipwatch.version import __version__
+from chipwatch.contract.version import __version__
 
 pytestmark = pytest.mark.deploy
 ROOT = Path(__file__).parents[2]
@@ -223,7 +223,7 @@ def test_there_is_no_shell_and_no_pip(engine, image):
 
 def test_nothing_is_compiled_at_the_start(engine, image):
     """Else each start and each health check pays for it, since the file system is read-only."""
-    look = "import chipwatch.cli, chipwatch.commands.run, chipwatch_sinks.cloudwatch.client, sys, os; print([n for n, m in sys.modules.items() if getattr(m, '__cached__', None) and not os.path.exists(m.__cached__)])"
+    look = "import chipwatch.commands.cli, chipwatch.commands.run, chipwatch_sinks.cloudwatch.client, sys, os; print([n for n, m in sys.modules.items() if getattr(m, '__cached__', None) and not os.path.exists(m.__cached__)])"
     assert engine.run("--entrypoint", "/usr/bin/python3", image, "-c", look).stdout.strip() == "[]"
 
 

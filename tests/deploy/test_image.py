@@ -117,7 +117,7 @@ def slim():
 
 
 def test_what_nothing_imports_is_cut_and_the_rest_stays(slim, tmp_path):
-    stay = ["agent/chipwatch/testing.py", "agent/chipwatch/py.typed", "rich/table.py", "botocore/data/partitions.json", "botocore/docs/it.py",
+    stay = ["agent/chipwatch/contract/testing.py", "agent/chipwatch/py.typed", "rich/table.py", "botocore/data/partitions.json", "botocore/docs/it.py",
             "botocore/data/cloudwatch/2010-08-01/service-2.json.gz", "a.dist-info/METADATA", "a.dist-info/entry_points.txt"]  # fmt: skip
     go = ["bin/agent", "pygments/lexers/c_like.py", "example.py", "psutil/tests/test_it.py", "msgspec/_core.pyi", "botocore/data/ec2/service-2.json.gz",
           "a.dist-info/RECORD"]  # fmt: skip
@@ -138,7 +138,7 @@ for package in ("chipwatch", "chipwatch_sinks"):
             importlib.import_module(found.name)
         except ImportError as problem:
             assert problem.name.partition(".")[0] not in sys.argv, (found.name, problem.name)
-from chipwatch.cli import main
+from chipwatch.commands.cli import main
 main(["--once", "--collector", "cpu", "--format", "table"])
 """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.version import __version__
+from chipwatch.contract.version import __version__
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0

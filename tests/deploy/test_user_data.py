@@ -14,7 +14,7 @@ import pytest
 from tests.deploy import boot, tools
 
 from chipwatch.collectors.neuron import monitor
-from chipwatch.version import __version__
+from chipwatch.contract.version import __version__
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="user-data runs on Linux alone")
 LONG = 60.0

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from chipwatch.datapoint import Datapoint, Dimensions, Summary, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Summary, counter, gauge
 from chipwatch_sinks.stdout.jsonl import lines
 
 PAGE = (Path(__file__).parents[2] / "docs/json.md").read_text()

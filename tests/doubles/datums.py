@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from chipwatch.datapoint import Datapoint, Kind
+from chipwatch.contract.datapoint import Datapoint, Kind
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder
 
 

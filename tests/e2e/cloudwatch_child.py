@@ -16,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route

@@ -18,15 +18,15 @@ import threading
 import time
 from pathlib import Path
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, Level, gauge
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, Level, gauge
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
-from chipwatch.sink import Limits, Rejected, Sink
 from chipwatch.spool.queue import Spool
 
 NUMBER = gauge("test.number", "1", "A number of its own for every point.")

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from tests.e2e import conservation_child as child
 from tests.examples import examples
 
-from chipwatch.datapoint import gauge
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.sink import Limits
+from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.sink import Limits
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import MemorySink
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0

@@ -22,11 +22,11 @@ from chipwatch.collectors.disk import DiskCollector
 from chipwatch.collectors.hardware import HardwareCollector
 from chipwatch.collectors.network import NetworkCollector
 from chipwatch.collectors.rdma import RdmaCollector
-from chipwatch.datapoint import Kind, Level, counter
+from chipwatch.contract.datapoint import Kind, Level, counter
+from chipwatch.contract.testing import check_collector
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.pipeline.window import Window
-from chipwatch.testing import check_collector
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder
 from chipwatch_sinks.google.history import Last, SentHistory
 from chipwatch_sinks.otlp.encoding import OtlpEncoder

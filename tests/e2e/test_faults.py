@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 COLLECTORS = """
 import threading
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, gauge
 
 VALUE = gauge("stub.value", "1", "A value.")
 
@@ -123,7 +123,7 @@ os.statvfs = statvfs
 SINK = """
 import threading
 from dataclasses import dataclass
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.sink import Limits, Sink
 
 class Stub(Sink):
     limits = Limits(max_points=1000, durable=False, window=0, flush=0)

@@ -21,11 +21,11 @@ from tests.doubles.gce import VM, Gce
 from tests.doubles.monitoring import MonitoringDouble
 from tests.e2e import google_child as child
 
-from chipwatch.datapoint import Dimensions, Level
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.sink import SLACK
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window
-from chipwatch.sink import SLACK
 from chipwatch.spool.queue import Spool
 from chipwatch_sinks.google import GoogleSink
 

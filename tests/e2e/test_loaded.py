@@ -21,12 +21,12 @@ BIG = {
 if sys.version_info < (3, 12):  # later ones load it where a protocol is asked for
     BIG |= {"ast", "dis", "inspect"}
 OWN = {
-    "chipwatch.advice",
+    "chipwatch.contract.advice",
     "chipwatch.commands.parser",
     "chipwatch.report.summary",
     "chipwatch.runtime.wrapped",
     "chipwatch.spool.sqlite",
-    "chipwatch.testing",
+    "chipwatch.contract.testing",
     "chipwatch_sinks.stdout.emf",
     "chipwatch_sinks.stdout.table",
 }

@@ -12,7 +12,7 @@ import pytest
 from tests.doubles import otlp as service
 from tests.doubles.otlp import OtlpDouble
 
-from chipwatch.datapoint import Kind
+from chipwatch.contract.datapoint import Kind
 from chipwatch.spool.chunk import decode
 
 LONG = 20.0

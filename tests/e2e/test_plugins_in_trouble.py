@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and for
 PROCESSORS = """
 import os, signal, threading
 from dataclasses import dataclass
-from chipwatch.datapoint import gauge
-from chipwatch.processor import Processor
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.processor import Processor
 
 VALUE = gauge("stub.derived", "1", "A value.")
 
@@ -88,9 +88,9 @@ class Alarming(Stub):
 OTHERS = """
 import os, threading
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.sink import Limits, Sink
 
 class Lost(Sink):
     limits = Limits(max_points=100, window=0, flush=0)
@@ -140,8 +140,8 @@ class Left(Collector):
 FILES = """
 import os, signal, threading, time
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.datapoint import gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import gauge
 
 class Stub(Collector):
     metrics = (gauge("stub.files", "1", "A value."),)

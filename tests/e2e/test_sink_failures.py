@@ -12,7 +12,7 @@ import pytest
 from tests.doubles.cloudwatch import isolate
 from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
-from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.spool.queue import Spool
 
 LONG = 60.0
@@ -85,7 +85,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from chipwatch.pipeline import delivery
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.sink import Limits, Sink
 
 delivery.HANG = 0.5
 

@@ -25,7 +25,7 @@ from tests.faults.corruptions import AT, window
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.collectors.openmetrics.fetch import Failed, Scraper
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.identity.dmi import DmiTables
 from chipwatch.identity.platforms import Ec2, Ecs, Gce
 from chipwatch_sinks.cloudwatch import CloudwatchSink

@@ -21,9 +21,9 @@ from chipwatch.commands import parser
 from chipwatch.commands.sample import sample_config
 from chipwatch.config import instances, plugins
 from chipwatch.config import load as config
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.redaction import one_line
 from chipwatch.pipeline import build
-from chipwatch.redaction import one_line
 
 FLAGS = {
     "--sink": ("stdout", "cloudwatch", "google"),

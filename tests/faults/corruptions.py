@@ -14,8 +14,8 @@ from random import Random
 from tests.faults.figures import Figures
 from tests.faults.kills import books
 
-from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.errors import Retryable
+from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.contract.errors import Retryable
 from chipwatch.spool.queue import Spool
 
 LEVEL = gauge("test.level", "%", "A level.", dims=("n",))

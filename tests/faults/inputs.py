@@ -19,7 +19,7 @@ from tests.faults import clouds, parsers, trees
 from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator
 
-from chipwatch.datapoint import Datapoint, Metric
+from chipwatch.contract.datapoint import Datapoint, Metric
 
 SLOWEST = 2.0
 """Seconds of work that any input may cost."""

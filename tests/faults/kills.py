@@ -20,7 +20,7 @@ from tests.e2e.test_cloudwatch_outage import shown
 from tests.faults import answers, lives
 from tests.faults.figures import Figures
 
-from chipwatch.sink import SLACK
+from chipwatch.contract.sink import SLACK
 
 KILLS = 10
 """In one trial, over one spool."""

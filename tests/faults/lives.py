@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.doubles.cloudwatch import environment
 from tests.e2e import cloudwatch_child, google_child
 
-from chipwatch.datapoint import Dimensions, Kind, Level
+from chipwatch.contract.datapoint import Dimensions, Kind, Level
 from chipwatch.logs.formats import to_stderr
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker

@@ -27,7 +27,7 @@ from chipwatch.commands import health
 from chipwatch.commands.sample import sample_config
 from chipwatch.config import load as config
 from chipwatch.config.convert import ConfigError
-from chipwatch.datapoint import Dimensions, Level
+from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.host import allocations as kubelet
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.host.gpu_metrics import GpuPoints, plausible

@@ -23,8 +23,8 @@ from chipwatch.collectors.neuron import sysfs
 from chipwatch.collectors.pressure import PressureCollector
 from chipwatch.collectors.rdma import RdmaCollector
 from chipwatch.collectors.storage import StorageCollector
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.last_values import LastValues
 from chipwatch.identity.dmi import DmiTables
 

@@ -14,7 +14,7 @@ from tools.pages import DOCUMENT, OPERATIONS, OTEL_NAMES, ROOT, document, names,
 
 from chipwatch.advisor.catalogue import catalogue as declared
 from chipwatch.collectors.cpu import CpuCollector
-from chipwatch.datapoint import Level, gauge
+from chipwatch.contract.datapoint import Level, gauge
 
 STALE = "if this change is meant, `make golden` renews it"
 

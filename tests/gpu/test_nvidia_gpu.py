@@ -34,8 +34,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(WHY_NOT is not None, reason=st
 COLLECT = """
     import json, sys, time
     from chipwatch.collectors.nvidia import NvidiaCollector
-    from chipwatch.datapoint import Level
-    from chipwatch.errors import PartlyCollected
+    from chipwatch.contract.datapoint import Level
+    from chipwatch.contract.errors import PartlyCollected
 
     pid, ticks, interval = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     collector = NvidiaCollector(NvidiaCollector.Config(pid=pid or None))

@@ -14,7 +14,7 @@ from tests.proof.scraping import LONG, Prometheus, free_port, start
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options
 from chipwatch.config.load import load
-from chipwatch.datapoint import Kind, Metric
+from chipwatch.contract.datapoint import Kind, Metric
 from chipwatch_sinks.prometheus.names import family_of
 
 pytestmark = pytest.mark.proof

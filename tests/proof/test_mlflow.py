@@ -19,7 +19,7 @@ from tests.conftest import Agent
 from tests.proof import parts
 from tests.proof.chromium import Page
 
-from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch_sinks.mlflow.keys import key_of
 
 pytestmark = [pytest.mark.proof, pytest.mark.xdist_group("mlflow")]

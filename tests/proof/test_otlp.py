@@ -14,9 +14,9 @@ import pytest
 from tests.doubles.otlp import OtlpDouble, parse
 from tests.proof.parts import python
 
-from chipwatch.datapoint import Dimensions, Kind, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Kind, counter, gauge
+from chipwatch.contract.version import __version__
 from chipwatch.pipeline.window import summarise
-from chipwatch.version import __version__
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.encoding import OtlpEncoder
 from chipwatch_sinks.otlp.histogram import histogram_of

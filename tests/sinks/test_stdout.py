@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 import chipwatch.collectors
-from chipwatch.collector import Collector
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
-from chipwatch.errors import Refused, Retryable, SinkClosed
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
+from chipwatch.contract.errors import Refused, Retryable, SinkClosed
 from chipwatch_sinks.stdout import StdoutSink, emf, jsonl, table
 
 AT = 1_795_168_805 * 10**9  # 2026-11-20T10:00:05Z
@@ -356,8 +356,8 @@ def test_only_a_terminal_that_hung_up_or_a_pipe_without_a_reader_has_gone(termin
 
 PROGRAM = """
 import sys
-from chipwatch.datapoint import gauge
-from chipwatch.errors import SinkClosed
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.errors import SinkClosed
 from chipwatch_sinks.stdout import StdoutSink
 
 sink = StdoutSink(StdoutSink.Config(format=sys.argv[1]))
@@ -391,7 +391,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word_from_the_interpreter(format
 @pytest.mark.parametrize(("format_", "wanted"), [("json", "False"), ("emf", "False"), ("table", "True")])
 def test_only_the_table_loads_rich(format_, wanted):
     program = (
-        "import sys; from chipwatch.datapoint import gauge; from chipwatch_sinks.stdout import StdoutSink;"
+        "import sys; from chipwatch.contract.datapoint import gauge; from chipwatch_sinks.stdout import StdoutSink;"
         f"s = StdoutSink(StdoutSink.Config(format={format_!r})); s.open(); s.write([gauge('a.b', '%', 'A.').point(1, 1.0)]);"
         "sys.stderr.write(str(any(m.split('.')[0] == 'rich' for m in sys.modules)))"
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from chipwatch.advice import Advisor, Tariff, Terms
 from chipwatch.config import plugins
 from chipwatch.config.load import plugin_config, sink_type
 from chipwatch.config.options import Config
-from chipwatch.errors import ConfigError, Refused
+from chipwatch.contract.advice import Advisor, Tariff, Terms
+from chipwatch.contract.errors import ConfigError, Refused
 
 
 def advisor_of(name: str, config: Config, terms: Terms = Terms()) -> Advisor | None:  # noqa: B008  # a constant

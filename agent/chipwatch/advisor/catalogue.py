@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from chipwatch.config import plugins
-from chipwatch.datapoint import Level, Metric
-from chipwatch.errors import ConfigError
+from chipwatch.contract.datapoint import Level, Metric
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.redaction import one_line
 from chipwatch.pipeline.self_metrics import AgentCollector
-from chipwatch.redaction import one_line
 from chipwatch.report.table import TableColumn
 from chipwatch.report.table import table as aligned
 

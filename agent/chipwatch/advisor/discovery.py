@@ -14,16 +14,16 @@ from chipwatch.config.convert import nearest
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors
 from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
-from chipwatch.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric
-from chipwatch.errors import ConfigError
-from chipwatch.extensions import CountsEvents
+from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.extensions import CountsEvents
+from chipwatch.contract.sink import Sink
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import FIRST_READING, Pipeline
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
-from chipwatch.sink import Sink
 from chipwatch.spool.queue import Spool
 
 PAUSE: Final = 0.3

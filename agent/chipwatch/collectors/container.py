@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Level, counter, gauge
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, CgroupLimits, Usage
 from chipwatch.host.counters import Counters

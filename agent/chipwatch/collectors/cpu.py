@@ -11,9 +11,9 @@ from operator import sub
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
-from chipwatch.errors import Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Life
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import FileSource, PsutilSource, open_kept

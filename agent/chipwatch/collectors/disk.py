@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host import gpu_metrics
 from chipwatch.host.procfs import text
 from chipwatch.host.records import MAX_AGE, RecordSource

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.process_tree import ProcTree, tree_of
 from chipwatch.host.supervised_process import quoted

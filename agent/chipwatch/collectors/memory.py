@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Level, gauge
-from chipwatch.errors import Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Level, gauge
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.procfs import FileSource, PsutilSource
 
 UTILIZATION: Final = gauge("memory.utilization", "%", "Share of memory that programs could not get without swapping.")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
-from chipwatch.errors import Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.procfs import RECORD, KeptFile
 
 MIN_ELAPSED: Final = 50_000_000

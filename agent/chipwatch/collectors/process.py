@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Level, Metric, counter, gauge
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Level, Metric, counter, gauge
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree, tree_of

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, gauge
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 
 AGE: Final = gauge("textfile.age", "s", "Time since the oldest of these files was written.", dims=("file",))

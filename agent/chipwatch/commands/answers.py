@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from chipwatch.logs.text import count, duration
-from chipwatch.redaction import one_line
+from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import count, duration
 from chipwatch.report import amounts
 from chipwatch.report.devices import DeviceState, device_states, label
 from chipwatch.report.table import TableColumn, table

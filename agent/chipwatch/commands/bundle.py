@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from chipwatch.config.layers import PREFIX
 from chipwatch.config.options import TABLES, Config
-from chipwatch.errors import CommandError, ConfigError
+from chipwatch.contract.errors import CommandError, ConfigError
+from chipwatch.contract.redaction import without_secrets
+from chipwatch.contract.version import __version__
 from chipwatch.logs.file import LOG_NAME
-from chipwatch.redaction import without_secrets
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAgent, ask
-from chipwatch.version import __version__
 
 MOST_LOG: Final = 64 << 10
 """Bytes of the end of each log file that are packed."""

@@ -17,11 +17,12 @@ from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
 from chipwatch.config.load import asked_collectors
 from chipwatch.config.options import Config
-from chipwatch.datapoint import Datapoint, Dimensions, gauge
-from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable
-from chipwatch.extensions import destination_of
+from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
+from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch.contract.extensions import destination_of
+from chipwatch.contract.sink import Sink
+from chipwatch.contract.text import count
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
-from chipwatch.logs.text import count
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
 from chipwatch.pipeline.clock import Pipeline
@@ -29,7 +30,6 @@ from chipwatch.pipeline.sampler import Derivation, Sampler
 from chipwatch.report.table import row
 from chipwatch.runtime.device_log import gpu_troubles
 from chipwatch.runtime.wanted import absent, check_places, owner_of_watched
-from chipwatch.sink import Sink
 from chipwatch.spool.chunk import fits, shown
 from chipwatch.spool.ledger import Ledger
 from chipwatch.spool.sqlite import refuse_links, verified

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, OPTIONS, OWN
-from chipwatch.errors import ConfigError
-from chipwatch.logs.text import is_utf8
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.text import is_utf8
 
 
 def _check_values(given: Sequence[str]) -> None:

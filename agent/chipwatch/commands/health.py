@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from chipwatch.errors import ConfigError, text_of
-from chipwatch.logs.text import is_utf8
+from chipwatch.contract.errors import ConfigError, text_of
+from chipwatch.contract.text import is_utf8
 from chipwatch.net.address import parse_address
 from chipwatch.status.heartbeat import NAME, is_held, state_folder
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, RUN, Row
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.text import similar
 from chipwatch.identity.names import WORDS
-from chipwatch.logs.text import similar
 
 NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")
 """Wrong choice -> the right one's meaning."""

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
-from chipwatch.datapoint import Level
-from chipwatch.errors import ConfigError, text_of
-from chipwatch.extensions import ChecksStart, IsScraped
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import ConfigError, text_of
+from chipwatch.contract.extensions import ChecksStart, IsScraped
+from chipwatch.contract.text import count
 from chipwatch.identity.local import RecordsSource
 from chipwatch.identity.resolver import Identity, sources
 from chipwatch.logs.file import LOG_NAME, to_file
 from chipwatch.logs.formats import to_stderr
-from chipwatch.logs.text import count
 from chipwatch.pipeline.build import assemble, validate
 from chipwatch.pipeline.clock import DEADLINE, Pipeline
 from chipwatch.runtime.announcements import Announcements

@@ -18,7 +18,7 @@ from chipwatch.config import plugins
 from chipwatch.config.convert import nearest, options_of
 from chipwatch.config.load import FRAME_OPTIONS, SHARED
 from chipwatch.config.options import TABLES, Config
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
 
 
 def sample_config(only: str | None = None) -> str:

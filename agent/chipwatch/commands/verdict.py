@@ -12,8 +12,8 @@ from typing import Final
 
 from chipwatch.commands.command_line import flags
 from chipwatch.config.load import load
-from chipwatch.errors import ConfigError
-from chipwatch.redaction import one_line
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.redaction import one_line
 from chipwatch.runtime.wanted import check_places
 from chipwatch.verdict import expect
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from chipwatch.config import duration
-from chipwatch.errors import ConfigError
-from chipwatch.logs.text import similar
-from chipwatch.redaction import without_secrets
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.redaction import without_secrets
+from chipwatch.contract.text import similar
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
 
 MAX_BYTES: Final = 1 << 20
 

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from chipwatch.collector import Collector
 from chipwatch.config import load as configuration
 from chipwatch.config import plugins
 from chipwatch.config.entry_points import EntryPoint
 from chipwatch.config.options import Config
-from chipwatch.errors import CommandError
-from chipwatch.processor import Processor
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.errors import CommandError
+from chipwatch.contract.processor import Processor
+from chipwatch.contract.sink import Limits, Sink
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from chipwatch.config.convert import convert, nearest, options_of, path_of, refu
 from chipwatch.config.file import read_file
 from chipwatch.config.layers import PREFIX, from_environment, merge
 from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, SinkOptions
-from chipwatch.datapoint import Level
-from chipwatch.errors import ConfigError
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.text import is_address, is_utf8
 from chipwatch.identity.names import WORDS
-from chipwatch.logs.text import is_address, is_utf8
 from chipwatch.naming.profiles import PROFILES
 from chipwatch.net.address import parse_address
 

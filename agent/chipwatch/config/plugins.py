@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.collector import Collector
 from chipwatch.config.entry_points import EntryPoint, entry_points
-from chipwatch.datapoint import Metric
-from chipwatch.errors import ConfigError, text_of
-from chipwatch.processor import Processor
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Metric
+from chipwatch.contract.errors import ConfigError, text_of
+from chipwatch.contract.processor import Processor
+from chipwatch.contract.sink import Limits, Sink
 
 COLLECTORS: Final = "chipwatch.collectors"
 PROCESSORS: Final = "chipwatch.processors"

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
 from chipwatch.host.owners import read
 from chipwatch.net.protobuf import messages, text_of
-from chipwatch.owner import KUBERNETES, SLURM, Allocation, Owner
 
 MAX_FILES: Final = 1024
 """Mapping files that are read, and devices of the kubelet that are taken."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric, start_after
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric, start_after
 from chipwatch.host.procfs import boot_time
 
 if TYPE_CHECKING:

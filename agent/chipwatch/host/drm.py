@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Level
-from chipwatch.errors import PartlyCollected
-from chipwatch.extensions import Device
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.contract.errors import PartlyCollected
+from chipwatch.contract.extensions import Device
 from chipwatch.host.gpu_metrics import GpuPoints, Readings, plausible
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.pace import SLOW, Pace

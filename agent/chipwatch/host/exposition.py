@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, start_after
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, start_after
 
 QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
 SERIES_TEXT: Final = re.compile(r'\s*+([^\s{}"#]*+)[ \t]*+(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?')

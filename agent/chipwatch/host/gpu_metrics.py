@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.host.counters import Life
 
 DETAILED, KEYS = Level.DETAILED, ("gpu",)

@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time
-from chipwatch.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
 
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from chipwatch.errors import Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.supervised_process import STARTUP, StartupWait, SupervisedProcess, quoted
 
 MAX_AGE: Final = 3

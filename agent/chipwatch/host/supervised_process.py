@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.errors import Unavailable
+from chipwatch.contract.errors import Unavailable
 
 CHUNK: Final = 1 << 16
 """Bytes of one read."""

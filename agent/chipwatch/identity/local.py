@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from chipwatch.contract.owner import ECS, Owner
+from chipwatch.contract.owner import KUBERNETES as KUBERNETES_KIND
+from chipwatch.contract.owner import SLURM as SLURM_KIND
 from chipwatch.identity.names import NAMES, places
 from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
-from chipwatch.owner import ECS, Owner
-from chipwatch.owner import KUBERNETES as KUBERNETES_KIND
-from chipwatch.owner import SLURM as SLURM_KIND
 
 SLURM: Final = places("Slurm")
 KUBERNETES: Final = places("Kubernetes")

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import Dimensions
-from chipwatch.errors import CommandError
+from chipwatch.contract.datapoint import Dimensions
+from chipwatch.contract.errors import CommandError
+from chipwatch.contract.owner import Owner
 from chipwatch.identity.autoscaling import AutoScaling
 from chipwatch.identity.dmi import Dmi, DmiTables
 from chipwatch.identity.local import Kubernetes, Slurm, Static, WatchedProcess
@@ -18,7 +19,6 @@ from chipwatch.identity.names import LATE, OF_POINTS
 from chipwatch.identity.platforms import Ec2, Ecs, Gce
 from chipwatch.identity.source import IdentityAnswer, IdentitySource, Word, fit
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.owner import Owner
 
 log = logging.getLogger(__name__)
 

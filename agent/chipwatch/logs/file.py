@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from chipwatch.contract.redaction import one_line
 from chipwatch.logs import formats
-from chipwatch.redaction import one_line
 
 LOG_NAME: Final = "command.log"
 """Name of the file in the state folder."""

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, TextIO
 
-from chipwatch.redaction import one_line, without_secrets
+from chipwatch.contract.redaction import one_line, without_secrets
 
 log = logging.getLogger(__name__)
 

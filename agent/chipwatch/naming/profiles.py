@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from chipwatch.datapoint import Dimensions
+from chipwatch.contract.datapoint import Dimensions
 
 PROFILES: Final = (
     "native", "wandb", "wandb-docs", "mlflow", "cwagent", "neuron-prometheus", "dcgm", "dcgm4.6", "node", "otel",

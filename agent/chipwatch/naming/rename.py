@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import fsum
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
 from chipwatch.naming.profiles import NONE, Copy, ToolName, profile
 
 CACHED_SERIES: Final = 100_000

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.contract.redaction import one_line, without
 from chipwatch.net.address import is_loopback, plain
 from chipwatch.net.final_response import FinalResponse
 from chipwatch.net.timed_socket import TimedSocket, TooLarge, left
-from chipwatch.redaction import one_line, without
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection."""

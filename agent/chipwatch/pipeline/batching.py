@@ -10,14 +10,14 @@ from functools import partial
 from itertools import islice
 from typing import Final, NoReturn
 
-from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
-from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
-from chipwatch.extensions import IsSized
-from chipwatch.logs.text import count
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
+from chipwatch.contract.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
+from chipwatch.contract.extensions import IsSized
+from chipwatch.contract.redaction import without_secrets
+from chipwatch.contract.sink import Limits, Sink
+from chipwatch.contract.text import count
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.validation import ForkGuard
-from chipwatch.redaction import without_secrets
-from chipwatch.sink import Limits, Sink
 from chipwatch.spool.queue import Spool
 
 MAX_REASONS: Final = 50

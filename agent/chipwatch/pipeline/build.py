@@ -13,14 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.collector import Collector
 from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
 from chipwatch.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
 from chipwatch.config.options import Config, SinkOptions
-from chipwatch.datapoint import HIDDEN, Dimensions, Level, Metric
-from chipwatch.errors import ConfigError
-from chipwatch.extensions import CountsEvents, IsScraped, KeepsFiles, YieldsOtherNames, destination_of
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import HIDDEN, Dimensions, Level, Metric
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.extensions import CountsEvents, IsScraped, KeepsFiles, YieldsOtherNames, destination_of
+from chipwatch.contract.processor import Processor
+from chipwatch.contract.sink import Limits, Sink
 from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
@@ -30,8 +32,6 @@ from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import RETRY, Derivation, Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
-from chipwatch.processor import Processor
-from chipwatch.sink import Limits, Sink
 from chipwatch.spool.queue import Spool
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from chipwatch.datapoint import Datapoint
-from chipwatch.errors import text_of
-from chipwatch.extensions import DeviceFacts, Follows
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.errors import text_of
+from chipwatch.contract.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
 from chipwatch.pipeline.sampler import Derivation, Sampler

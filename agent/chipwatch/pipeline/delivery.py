@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
-from chipwatch.errors import Refused, Retryable, SinkClosed, text_of
-from chipwatch.extensions import HasConsole, IsScraped, KeepsState, Prepares, destination_of, state_of
-from chipwatch.logs.text import count, duration
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
+from chipwatch.contract.errors import Refused, Retryable, SinkClosed, text_of
+from chipwatch.contract.extensions import HasConsole, IsScraped, KeepsState, Prepares, destination_of, state_of
+from chipwatch.contract.sink import Sink
+from chipwatch.contract.text import count, duration
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
-from chipwatch.sink import Sink
 from chipwatch.spool.ledger import Ledger
 from chipwatch.spool.queue import Spool
 

@@ -8,11 +8,11 @@ from fnmatch import filter as fitting
 from typing import Final, NamedTuple
 
 from chipwatch.config import plugins
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
-from chipwatch.errors import ConfigError
-from chipwatch.extensions import Refuses
-from chipwatch.logs.text import similar
-from chipwatch.sink import Sink
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.extensions import Refuses
+from chipwatch.contract.sink import Sink
+from chipwatch.contract.text import similar
 
 SAMPLE: Final = gauge("sample", "1", "Stands for any metric.")
 MAX_NAMES: Final = 3

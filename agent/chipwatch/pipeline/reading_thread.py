@@ -10,7 +10,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-from chipwatch.datapoint import Datapoint
+from chipwatch.contract.datapoint import Datapoint
 from chipwatch.logs.throttled import ThrottledLogger
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.window import Window

@@ -11,10 +11,10 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Level
-from chipwatch.errors import InputEnded, PartlyCollected, Unavailable, text_of
-from chipwatch.extensions import (
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable, text_of
+from chipwatch.contract.extensions import (
     Device,
     DeviceActivity,
     DeviceFacts,
@@ -35,11 +35,11 @@ from chipwatch.extensions import (
     names_of,
     state_of,
 )
+from chipwatch.contract.processor import Processor
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
 from chipwatch.pipeline.validation import ForkGuard, Validation
-from chipwatch.processor import Processor
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -380,5 +380,5 @@ def _checked(facts: Iterable[F], kind: type[F]) -> list[F]:
             number = getattr(fact, name)
             is_sound &= isinstance(number, int | float) or number is kind._field_defaults.get(name, 0)
         if not is_sound:
-            raise TypeError(f"expected {kind.__name__} as in chipwatch.extensions, got {fact!r:.100}")
+            raise TypeError(f"expected {kind.__name__} as in chipwatch.contract.extensions, got {fact!r:.100}")
     return checked

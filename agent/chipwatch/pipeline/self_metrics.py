@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Level, Metric, counter, gauge
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.clock import Pipeline

@@ -12,8 +12,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final, TypeVar
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric
-from chipwatch.errors import PartlyCollected
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.contract.errors import PartlyCollected
 from chipwatch.logs.throttled import ThrottledLogger
 
 T = TypeVar("T")

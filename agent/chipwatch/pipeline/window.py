@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, start_after
-from chipwatch.sink import SLACK
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, start_after
+from chipwatch.contract.sink import SLACK
 
 MOST_VALUES: Final = 150
 """Distinct values of a summary; CloudWatch takes no more in one datum."""

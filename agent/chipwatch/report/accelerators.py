@@ -8,9 +8,9 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.logs.text import duration
-from chipwatch.redaction import one_line
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import duration
 from chipwatch.report import amounts
 from chipwatch.report.devices import FAMILIES, FIGURES, Key, key_of, label, order
 from chipwatch.report.table import TableColumn, table

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from chipwatch.datapoint import Dimensions
+from chipwatch.contract.datapoint import Dimensions
 
 FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron", "tpu": "TPU", "ipu": "IPU"}
 """Dimension that numbers a family's devices -> the family's title."""

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Metric
-from chipwatch.extensions import Answers
-from chipwatch.logs.text import duration
+from chipwatch.contract.datapoint import Datapoint, Metric
+from chipwatch.contract.extensions import Answers
+from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import duration
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.window import Window
-from chipwatch.redaction import one_line
 from chipwatch.report import amounts
 from chipwatch.report.accelerators import ROLES, Accelerators
 from chipwatch.report.devices import device_states

@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 
 from chipwatch.config.options import Config
-from chipwatch.extensions import IsScraped
-from chipwatch.logs.text import duration
+from chipwatch.contract.extensions import IsScraped
+from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import duration
+from chipwatch.contract.version import __version__
 from chipwatch.pipeline.build import window_length
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.sampler import Sampler
-from chipwatch.redaction import one_line
-from chipwatch.version import __version__
 
 log = logging.getLogger(__name__)
 

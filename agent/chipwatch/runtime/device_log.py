@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.verdict.callers import NOT_FIT
 

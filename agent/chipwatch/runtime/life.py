@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.config.options import Config
-from chipwatch.errors import ConfigError
-from chipwatch.extensions import Answers, KeepsState
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.extensions import Answers, KeepsState
+from chipwatch.contract.redaction import one_line
 from chipwatch.host.state_file import read_state, write_state
 from chipwatch.identity.resolver import Identity
 from chipwatch.logs.formats import Recent
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Derivation
-from chipwatch.redaction import one_line
 from chipwatch.runtime.snapshot import CpuUsage, snapshot
 from chipwatch.status import heartbeat, socket
 from chipwatch.verdict.history import EventHistory

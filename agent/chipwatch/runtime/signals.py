@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final, Generic, TypeVar
 
-from chipwatch.errors import CommandError
+from chipwatch.contract.errors import CommandError
 from chipwatch.pipeline.clock import Pipeline
 
 log = logging.getLogger(__name__)

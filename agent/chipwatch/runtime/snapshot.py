@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 from chipwatch.config import plugins
-from chipwatch.errors import ConfigError
-from chipwatch.extensions import IsScraped
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.extensions import IsScraped
+from chipwatch.contract.redaction import one_line
+from chipwatch.contract.sink import Sink
+from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.sampler import PluginRunner
-from chipwatch.redaction import one_line
-from chipwatch.sink import Sink
-from chipwatch.version import __version__
 
 SETTLED: Final = 10.0
 """Seconds after the second tick from which the CPU usage is known."""

@@ -11,8 +11,8 @@ from typing import Final
 
 from chipwatch.config.load import asked_collectors, required_collectors
 from chipwatch.config.options import Config
-from chipwatch.errors import ConfigError
-from chipwatch.owner import Owner
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.owner import Owner
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Sampler
 

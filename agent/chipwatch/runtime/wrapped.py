@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from chipwatch.errors import CommandError, text_of
+from chipwatch.contract.errors import CommandError, text_of
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary
 
 NEWEST: Final = "newest"
 """Memo of when the newest point of all was measured (ns since the epoch, 8 bytes)."""

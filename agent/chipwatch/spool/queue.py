@@ -11,11 +11,11 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
-from chipwatch.errors import Retryable
-from chipwatch.logs.text import count
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
+from chipwatch.contract.errors import Retryable
+from chipwatch.contract.text import count
+from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.net.trusted_clock import TRUSTED_CLOCK
 from chipwatch.spool.chunk import (
     NEWEST,
     STATE,

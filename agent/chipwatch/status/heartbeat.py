@@ -16,7 +16,7 @@ try:
 except ImportError:  # on Windows only the age of the last tick shows that the process has died
     fcntl = None  # type: ignore[assignment]
 
-from chipwatch.redaction import without_secrets
+from chipwatch.contract.redaction import without_secrets
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from chipwatch.contract.redaction import redacted
 from chipwatch.net.address import parse_address
 from chipwatch.net.page_server import PageServer, Request, Response
-from chipwatch.redaction import redacted
 
 Probe = Callable[[], tuple[bool, dict[str, Any]]]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.errors import CommandError
-from chipwatch.redaction import redacted
+from chipwatch.contract.errors import CommandError
+from chipwatch.contract.redaction import redacted
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.config.instances import build_collectors, build_processors
 from chipwatch.config.options import Config
-from chipwatch.datapoint import Datapoint, Dimensions, Level
-from chipwatch.extensions import Answers, DeviceFacts, DeviceProcess
-from chipwatch.owner import JobFacts
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.contract.extensions import Answers, DeviceFacts, DeviceProcess
+from chipwatch.contract.owner import JobFacts
+from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.window import Window
-from chipwatch.processor import Processor
 from chipwatch.report.devices import DeviceState, Key, device_states, key_of
 from chipwatch.top.machine import ListedProcess
 

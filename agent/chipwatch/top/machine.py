@@ -9,8 +9,8 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind
-from chipwatch.logs.text import duration
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.contract.text import duration
 from chipwatch.report.devices import FIGURES, DeviceState, Key, key_of, label, order
 
 HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "direction", "mode")

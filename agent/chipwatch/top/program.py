@@ -17,9 +17,8 @@ from traceback import format_exception_only
 from typing import Any, Final
 
 from chipwatch.config.options import Config
-from chipwatch.errors import ConfigError
-from chipwatch.recording.reader import Recording
-from chipwatch.redaction import one_line
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.redaction import one_line
 from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.top import palette
@@ -27,6 +26,7 @@ from chipwatch.top.delivery import Delivery
 from chipwatch.top.draw import Glyphs, Line
 from chipwatch.top.live import Frame, Live
 from chipwatch.top.machine import MachineState
+from chipwatch.top.recording import Recording
 from chipwatch.top.replay import Player, jobs
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.terminal import Ended, Terminal, is_utf8, refused

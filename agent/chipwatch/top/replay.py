@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from chipwatch.datapoint import Datapoint
-from chipwatch.recording.reader import Recording
-from chipwatch.redaction import one_line
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.redaction import one_line
 from chipwatch.top.live import Frame
+from chipwatch.top.recording import Recording
 
 SEEKS: Final = {"left": -10.0, "right": 10.0, "[": -60.0, "]": 60.0}
 """Keys that wind, in seconds of the recording."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
-from chipwatch.logs.text import similar
+from chipwatch.contract.text import similar
 
 STARTED: Final = time.monotonic()
 """Start of this program (monotonic seconds): this module is one of the first that it loads."""

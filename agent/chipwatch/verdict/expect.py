@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chipwatch.config.convert import nearest
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT
 from chipwatch.verdict.rules import Reason, Seen
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.extensions import HasEvidence
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.extensions import HasEvidence
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.verdict.expect import COUNTS

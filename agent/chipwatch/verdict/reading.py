@@ -14,10 +14,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from chipwatch.collector import Collector
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.options import Config
-from chipwatch.datapoint import NO_DIMENSIONS, Level
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.reading_thread import CollectorReading
 from chipwatch.pipeline.sampler import Sampler

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.errors import BadBatch
-from chipwatch.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
-from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.errors import BadBatch
+from chipwatch.contract.sink import Limits, Rejected, Sink
+from chipwatch.contract.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder, body
 from chipwatch_sinks.common.aws_regions import region_fault
 from chipwatch_sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault

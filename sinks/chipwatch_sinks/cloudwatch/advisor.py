@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from chipwatch.advice import MONTH, Alarm, Board, Chart, Load, Quota, Scope, SentMetric, Statistic
-from chipwatch.errors import Refused
+from chipwatch.contract.advice import MONTH, Alarm, Board, Chart, Load, Quota, Scope, SentMetric, Statistic
+from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import document, placed
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 

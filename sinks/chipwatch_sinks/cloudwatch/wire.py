@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.sink import Rejected
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.common.cloudwatch_rules import COUNTER, point_fault, series_fault, unit_of
 
 CACHED_SERIES: Final = 20_000

@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from chipwatch.advice import Chart, Cost
-from chipwatch.errors import Refused
+from chipwatch.contract.advice import Chart, Cost
+from chipwatch.contract.errors import Refused
 
 Tier = tuple[int | None, float]
 """Size (None: unlimited), and dollars for each unit in it."""

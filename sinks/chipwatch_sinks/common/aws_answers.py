@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.http_client import HttpAnswer, retry_after
 
 MAX_MESSAGE: Final = 100_000

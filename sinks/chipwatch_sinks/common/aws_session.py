@@ -20,7 +20,7 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.parsers import ResponseParserError
 from botocore.utils import IMDSRegionProvider, validate_region_name
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import region_fault
 

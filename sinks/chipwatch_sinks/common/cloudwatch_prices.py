@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from chipwatch.advice import Advisor, Cost, Load, Tariff, Terms
+from chipwatch.contract.advice import Advisor, Cost, Load, Tariff, Terms
 from chipwatch_sinks.common.advice import dated, read_prices, tiers
 
 

@@ -8,7 +8,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 
 UNITS: Final[dict[str, str]] = json.loads(Path(__file__).with_name("cloudwatch_units.json").read_bytes())
 """UCUM unit -> CloudWatch's unit; it has none for power, energy, temperature or frequency. Any `{thing}` is a Count."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import google.auth
 from google.auth import exceptions as auth
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
 
 UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
 """Exceptions of the libraries for malformed files and answers."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Metric
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Metric
+from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.contract.sink import Limits, Rejected, Sink
+from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
 from chipwatch.net import address
-from chipwatch.net.trusted_clock import TRUSTED_CLOCK
-from chipwatch.sink import Limits, Rejected, Sink
 from chipwatch_sinks.google.history import SPACING, SentHistory
 from chipwatch_sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.advice import (
+from chipwatch.contract.advice import (
     MONTH,
     Advisor,
     Alarm,
@@ -23,7 +23,7 @@ from chipwatch.advice import (
     Tariff,
     Terms,
 )
-from chipwatch.errors import Refused
+from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import dated, document, placed, read_prices, tiers
 from chipwatch_sinks.google.rules import label_key, metric_type
 

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from grpc import StatusCode
 
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.google import metric_service
 
 PLACES: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]")

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from chipwatch.datapoint import Datapoint, Kind
-from chipwatch.sink import SLACK
+from chipwatch.contract.datapoint import Datapoint, Kind
+from chipwatch.contract.sink import SLACK
 
 SPACING: Final = 10 * 10**9
 """Nanoseconds between two points of a series: Google documents 5 s, but has refused 5.5 s."""

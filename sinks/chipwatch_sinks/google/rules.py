@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from chipwatch.datapoint import HIDDEN, Dimensions
-from chipwatch.errors import Refused
+from chipwatch.contract.datapoint import HIDDEN, Dimensions
+from chipwatch.contract.errors import Refused
 
 MOST_LABELS: Final = 30
 LONGEST_KEY: Final = 100

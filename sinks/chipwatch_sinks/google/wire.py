@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.api.metric_pb2 import MetricDescriptor
 
-from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.sink import Rejected
 from chipwatch.net import protobuf
-from chipwatch.sink import Rejected
 from chipwatch_sinks.google import metric_service
 from chipwatch_sinks.google.history import Last, SentHistory
 from chipwatch_sinks.google.rules import AHEAD, PAST, choose_resource, labels_of, metric_type, series_fault

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch import datapoint
-from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.errors import ConfigError, Refused, Retryable, SinkClosed
-from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch.contract import datapoint
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.errors import ConfigError, Refused, Retryable, SinkClosed
+from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch_sinks.mlflow.api import Api, LoggedMetric, Run
 from chipwatch_sinks.mlflow.keys import FORBIDDEN, PREFIX, fault_of, key_of, prefix_of
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server, how_to_serve, server_of, store_fault, url_of

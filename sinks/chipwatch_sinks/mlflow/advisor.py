@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chipwatch.advice import Advisor, Cost, Load
+from chipwatch.contract.advice import Advisor, Cost, Load
 
 
 class MlflowAdvisor(Advisor):

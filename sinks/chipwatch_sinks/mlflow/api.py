@@ -10,9 +10,9 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.version import USER_AGENT
 from chipwatch.net.http_client import HttpAnswer, HttpClient, retry_after
-from chipwatch.version import USER_AGENT
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server
 
 API: Final = "/api/2.0/mlflow"

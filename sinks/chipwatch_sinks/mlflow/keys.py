@@ -6,7 +6,7 @@ import re
 import zlib
 from typing import Final
 
-from chipwatch.datapoint import Dimensions, Metric
+from chipwatch.contract.datapoint import Dimensions, Metric
 
 PREFIX: Final = "system/"
 """Prefix of the keys of MLflow's page of system metrics."""

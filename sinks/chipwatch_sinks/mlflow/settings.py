@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from chipwatch.errors import Refused
+from chipwatch.contract.errors import Refused
 from chipwatch.net.http_client import ClientTls
 
 URI: Final = "MLFLOW_TRACKING_URI"

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from chipwatch.datapoint import Datapoint, gauge
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.datapoint import Datapoint, gauge
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.sink import Limits, Rejected, Sink
+from chipwatch.contract.version import USER_AGENT
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch.version import USER_AGENT
 from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
 from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder
 from chipwatch_sinks.otlp.environment import Environment, full_url, headers_fault

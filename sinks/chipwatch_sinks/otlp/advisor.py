@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from chipwatch.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
-from chipwatch.datapoint import Datapoint
+from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
+from chipwatch.contract.datapoint import Datapoint
 from chipwatch_sinks.common.advice import dated, read_prices, tiers
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 from chipwatch_sinks.otlp.encoding import point_attributes

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.http_client import HttpAnswer, retry_after
 from chipwatch.net.protobuf import BadMessage, fields
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
 from chipwatch.net.faults import header_fault, url_fault
 
 EXPORTER: Final = "OTEL_EXPORTER_OTLP_"

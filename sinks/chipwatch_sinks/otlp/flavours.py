@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
-from chipwatch.datapoint import HIDDEN
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.datapoint import HIDDEN
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.faults import is_printable
 from chipwatch_sinks.otlp.answers import ADVICE
 from chipwatch_sinks.otlp.environment import full_url

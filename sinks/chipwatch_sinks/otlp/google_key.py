@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch_sinks.otlp.google_machine import MARGIN, is_plain

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net.metadata_service import (
     FLAVOR,
     OFF,

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from google.auth.exceptions import GoogleAuthError, TransportError
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import Datapoint, Summary
+from chipwatch.contract.datapoint import Datapoint, Summary
 
 MAX_SCALE: Final = 20
 """The finest scale of OpenTelemetry's own SDKs: its indexes of all doubles fit 32 bits."""

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chipwatch.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.errors import Refused
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.errors import Refused
+from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.net.address import is_loopback, parse_address
 from chipwatch.net.page_server import PageServer, Request, Response
-from chipwatch.sink import Limits, Rejected, Sink
 from chipwatch_sinks.prometheus.answer import PageAnswers
 from chipwatch_sinks.prometheus.page import Page
 from chipwatch_sinks.prometheus.web import Web, WebError

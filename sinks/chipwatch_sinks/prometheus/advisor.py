@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from chipwatch.advice import Advisor, Alarm, Board, Chart, Cost, Load, Scope, Terms
-from chipwatch.datapoint import Datapoint
+from chipwatch.contract.advice import Advisor, Alarm, Board, Chart, Cost, Load, Scope, Terms
+from chipwatch.contract.datapoint import Datapoint
 from chipwatch_sinks.common.advice import document
 from chipwatch_sinks.prometheus import grafana
 from chipwatch_sinks.prometheus.page import Format, Page

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.advice import Alarm, Chart, Scope, SentMetric, Statistic
-from chipwatch.errors import Refused
+from chipwatch.contract.advice import Alarm, Chart, Scope, SentMetric, Statistic
+from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import placed
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
 

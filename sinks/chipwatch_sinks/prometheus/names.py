@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import Kind, Metric
+from chipwatch.contract.datapoint import Kind, Metric
 
 VALID: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
 UNITS: Final[Mapping[str, tuple[str, float, float]]] = json.loads(Path(__file__).with_name("units.json").read_bytes())

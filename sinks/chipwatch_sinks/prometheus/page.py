@@ -11,8 +11,8 @@ from itertools import chain, repeat
 from math import ceil
 from typing import Final
 
-from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
-from chipwatch.sink import Rejected
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.prometheus.names import Family, family_of, flat_name, labels
 
 KNOWN: Final = 10_000

@@ -15,9 +15,9 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, TextIO
 
-from chipwatch.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.errors import Refused, Retryable, SinkClosed
-from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.errors import Refused, Retryable, SinkClosed
+from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch_sinks.stdout.jsonl import lines
 
 if TYPE_CHECKING:

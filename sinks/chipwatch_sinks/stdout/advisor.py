@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from chipwatch.advice import Cost, Load
-from chipwatch.datapoint import Datapoint
+from chipwatch.contract.advice import Cost, Load
+from chipwatch.contract.datapoint import Datapoint
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 from chipwatch_sinks.stdout.emf import events
 

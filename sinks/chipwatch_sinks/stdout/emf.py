@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import chain, repeat
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.sink import Rejected
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.common import cloudwatch_rules
 from chipwatch_sinks.common.cloudwatch_rules import LARGEST, unit_of
 from chipwatch_sinks.stdout.jsonl import SERIES

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.sink import Rejected
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.sink import Rejected
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SERIES: Final = 20_000

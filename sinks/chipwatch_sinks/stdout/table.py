@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import accumulate, chain, groupby
 from typing import Any, Final, NamedTuple
 
-from chipwatch.datapoint import DEVICES, Datapoint, Dimensions, Kind
-from chipwatch.sink import Rejected
+from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Kind
+from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.stdout.jsonl import SERIES, utc
 
 Pairs = tuple[tuple[str, str], ...]

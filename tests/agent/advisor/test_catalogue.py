@@ -8,8 +8,8 @@ from tests.load import seconds_since
 
 from chipwatch.advisor.catalogue import catalogue, columns, listing, rows
 from chipwatch.commands.sample import sample_config
-from chipwatch.datapoint import Kind, Level, gauge
-from chipwatch.errors import ConfigError
+from chipwatch.contract.datapoint import Kind, Level, gauge
+from chipwatch.contract.errors import ConfigError
 from chipwatch.pipeline.self_metrics import AgentCollector
 
 

@@ -17,8 +17,8 @@ from chipwatch.collectors.container import (
     REFRESH,
     ContainerCollector,
 )
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/cgroup"
 LINUX = pytest.mark.skipif(not Path("/proc/self/cgroup").exists(), reason="no cgroups here")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.doubles import sysfs
 
 from chipwatch.collectors.cpu import CORE, CORE_TIME, LOAD, MIN_TICKS, MODE, MODES, UTILIZATION, CpuCollector
-from chipwatch.datapoint import Dimensions, Level
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.errors import Unavailable
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 LINUX = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")

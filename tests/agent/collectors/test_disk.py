@@ -26,8 +26,8 @@ from chipwatch.collectors.disk import (
     DiskCollector,
     whole_disks,
 )
-from chipwatch.datapoint import Dimensions, Level
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 PROC = HOST / "node_exporter/proc"

@@ -9,10 +9,10 @@ import pytest
 
 from chipwatch.collectors import gaudi
 from chipwatch.collectors.gaudi import GaudiCollector, HlSmi, header, number
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 from chipwatch.host import supervised_process
 from chipwatch.host.gpu_metrics import FAMILY, plausible
-from chipwatch.testing import check_collector
 
 CAPTURE = Path(__file__).parents[2] / "fixtures/gaudi/hl_smi_query_gaudi3.csv"
 ROWS = CAPTURE.read_text().splitlines()

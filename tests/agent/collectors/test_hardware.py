@@ -6,9 +6,9 @@ import pytest
 from tests.doubles import sysfs
 
 from chipwatch.collectors.hardware import HardwareCollector
-from chipwatch.datapoint import Level
-from chipwatch.errors import Unavailable
-from chipwatch.testing import check_collector
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.testing import check_collector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files of Linux")
 GPU, SWITCH = "0000:05:00.0", "devices/pci0000:00/0000:00:01.0"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors.ipu import ATTRIBUTES, IpuCollector, values
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.testing import check_collector
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/ipu"
 DEVICES = json.loads((FIXTURES / "get_devices.json").read_text())

@@ -16,11 +16,11 @@ from tests.doubles.kmsg.log import CannotBuild, Pipe, Ring, build, messages, rec
 from chipwatch.collectors.kernel import KernelCollector
 from chipwatch.collectors.kernel.log import KernelLog
 from chipwatch.collectors.kernel.patterns import KINDS, kind_of
-from chipwatch.datapoint import Level
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.testing import check_collector
 from chipwatch.host.xid import ACTIONS, RESOLUTIONS, action_of
 from chipwatch.pipeline.window import Window
-from chipwatch.testing import check_collector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the log of Linux")
 AT = 1_800_000_000 * 10**9
@@ -216,7 +216,7 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 from chipwatch.collectors.kernel import KernelCollector
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 path, proc, state = map(Path, sys.argv[1:])
 collector = KernelCollector(KernelCollector.Config(path=path, proc=proc))
 collector.state, collector.level = state, Level.DETAILED

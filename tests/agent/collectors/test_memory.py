@@ -15,8 +15,8 @@ from chipwatch.collectors.memory import (
     UTILIZATION,
     MemoryCollector,
 )
-from chipwatch.datapoint import Level
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import Unavailable
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 LINUX = pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="no /proc here")

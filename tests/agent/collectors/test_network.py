@@ -17,8 +17,8 @@ from chipwatch.collectors.network import (
     SENT,
     NetworkCollector,
 )
-from chipwatch.datapoint import Dimensions, Kind, Level
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Dimensions, Kind, Level
+from chipwatch.contract.errors import Unavailable
 from chipwatch.pipeline.window import Window
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"

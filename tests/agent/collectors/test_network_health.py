@@ -10,9 +10,9 @@ import pytest
 
 from chipwatch.collectors.network import NetworkCollector, tcp
 from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.testing import check_collector
 from chipwatch.host.counters import Counters
-from chipwatch.testing import check_collector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files and ioctl of Linux")
 SNMP = """Ip: Forwarding DefaultTTL

@@ -10,8 +10,8 @@ import pytest
 
 from chipwatch.collectors import pressure
 from chipwatch.collectors.pressure import CPU, IO, MEMORY, MIN_ELAPSED, PressureCollector
-from chipwatch.datapoint import Dimensions, Level
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.errors import Unavailable
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 SOME, FULL = Dimensions(kind="some"), Dimensions(kind="full")

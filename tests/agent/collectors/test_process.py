@@ -29,8 +29,8 @@ from chipwatch.collectors.process import (
     WRITTEN,
     ProcessCollector,
 )
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.process_tree import MAX_READINGS, ProcTree, PsutilTree, Stat, parse_stat
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"

@@ -6,9 +6,9 @@ import pytest
 from tests.doubles import sysfs
 
 from chipwatch.collectors.rdma import RdmaCollector
-from chipwatch.datapoint import Dimensions, Level
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.testing import check_collector
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 
 CAPTURES = ("rdma_mlx5", "rdma_efa", "rdma_irdma", "rdma_bnxt_re", "rdma_hfi1", "rdma_i40iw_mlx4")
 

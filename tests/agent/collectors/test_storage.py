@@ -11,9 +11,9 @@ import pytest
 from tests.doubles.sysfs import write
 
 from chipwatch.collectors.storage import StorageCollector, nfs
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 from chipwatch.host.mounts import parsed
-from chipwatch.testing import check_collector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files of Linux")
 MOUNTSTATS = Path(__file__).parents[2] / "fixtures/host/mountstats"

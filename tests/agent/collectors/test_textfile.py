@@ -11,9 +11,9 @@ import pytest
 
 from chipwatch.collectors.textfile import TextfileCollector
 from chipwatch.config.load import ConfigError, convert
-from chipwatch.datapoint import Kind
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.testing import check_collector
+from chipwatch.contract.datapoint import Kind
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
 S = 10**9

@@ -10,7 +10,7 @@ from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 from chipwatch.commands.check import check
 from chipwatch.config.load import load
-from chipwatch.datapoint import gauge
+from chipwatch.contract.datapoint import gauge
 from chipwatch.spool.queue import Spool
 
 LOAD = gauge("x.load", "1", "The load.")
@@ -18,10 +18,10 @@ LOAD = gauge("x.load", "1", "The load.")
 SOURCE = """
 import threading, time
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.datapoint import gauge
-from chipwatch.errors import PartlyCollected, Refused, Retryable, Unavailable
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.errors import PartlyCollected, Refused, Retryable, Unavailable
+from chipwatch.contract.sink import Limits, Sink
 
 LOAD = gauge("x.load", "1", "The load.")
 

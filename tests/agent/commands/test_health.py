@@ -17,7 +17,7 @@ from tests.doubles.cloudwatch import environment
 from chipwatch.commands import health as module
 from chipwatch.commands.command_line import parse
 from chipwatch.commands.health import probe
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
 from chipwatch.status.heartbeat import NAME, Heartbeat
 from chipwatch.status.server import HealthServer
 
@@ -286,7 +286,7 @@ def test_wrong_usage_ends_with_2(agent):
 def test_it_loads_little_and_takes_little(tmp_path):
     program = """
 import sys
-from chipwatch import cli
+from chipwatch.commands import cli
 try:
     cli.main(["health", "--spool", sys.argv[1]])
 except SystemExit as end:

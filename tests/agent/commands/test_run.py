@@ -132,7 +132,7 @@ def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folde
 HUNG_SINK = """
 import threading
 from dataclasses import dataclass
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.sink import Limits, Sink
 
 class Slow(Sink):
     limits = Limits(max_points=100, window=0, flush=0, durable=False)
@@ -278,7 +278,7 @@ def test_whatever_libraries_print_on_standard_error_does_not_reach_the_command_s
         "noisy",
         """
         import os
-        from chipwatch.collector import Collector
+        from chipwatch.contract.collector import Collector
         from chipwatch.collectors.memory import MemoryCollector
 
         class Noisy(MemoryCollector):
@@ -470,6 +470,6 @@ def test_a_sink_that_is_refused_makes_it_not_ready_but_it_is_healthy(agent, unti
 
 REFUSED = """
     def write(self, batch):
-        from chipwatch.errors import Refused
+        from chipwatch.contract.errors import Refused
         raise Refused("no such role")
 """

@@ -17,8 +17,8 @@ from chipwatch.config.file import read_file
 from chipwatch.config.layers import from_environment, merge
 from chipwatch.config.load import FRAME_KEYS, SHARED, chosen, level_of, load, plugin_config, sink_options, sink_type
 from chipwatch.config.options import Config
-from chipwatch.datapoint import Level
-from chipwatch.errors import ConfigError
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import ConfigError
 
 NOTHING: Mapping[str, str] = {}
 
@@ -390,7 +390,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.sink import Limits, Sink
 
 class Mine(Sink):
     limits = Limits(max_points=10, durable=False)

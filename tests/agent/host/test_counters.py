@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.datapoint import Dimensions, counter
+from chipwatch.contract.datapoint import Dimensions, counter
 from chipwatch.host.counters import Counters, MemberSum, counting_since
 from chipwatch.pipeline.window import Window
 

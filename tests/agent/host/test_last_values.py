@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.doubles import sysfs
 
-from chipwatch.datapoint import Dimensions, counter
+from chipwatch.contract.datapoint import Dimensions, counter
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import EVERY, MAX_COUNTERS, LastValues
 

@@ -11,7 +11,7 @@ from chipwatch.collectors.cpu import CpuCollector
 from chipwatch.collectors.disk import DiskCollector
 from chipwatch.collectors.memory import MemoryCollector
 from chipwatch.collectors.network import NetworkCollector
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 from chipwatch.host import procfs
 from chipwatch.host.procfs import KeptFile, boot_time
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.errors import Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host import supervised_process as module
 from chipwatch.host.supervised_process import CHUNK, MAX_LINE, LineSplitter, SupervisedProcess, find_program, quoted
 

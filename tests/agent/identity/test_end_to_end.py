@@ -23,7 +23,7 @@ QUICK = ("--collector", "memory", "--interval", "0.2", "--format", "json")
 FILE_SINK = """
 import json
 from dataclasses import dataclass
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.sink import Limits, Sink
 
 class FileSink(Sink):
     limits = Limits(max_points=100, window=0, flush=0)

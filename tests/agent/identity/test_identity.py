@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.load import seconds_since
 
 from chipwatch.config.load import load
-from chipwatch.datapoint import NO_DIMENSIONS, Dimensions
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Dimensions
 from chipwatch.identity import resolver
 from chipwatch.identity.names import OF_POINTS, WORDS
 from chipwatch.identity.platforms import DISABLED, ENDPOINT

@@ -2,9 +2,9 @@ import os
 
 import pytest
 
+from chipwatch.contract.owner import Owner
 from chipwatch.identity.local import KUBERNETES, Kubernetes, Slurm, Static, WatchedProcess
 from chipwatch.identity.resolver import Identity, sources
-from chipwatch.owner import Owner
 
 INSIDE = {"KUBERNETES_SERVICE_HOST": "10.100.0.1", "HOSTNAME": "chipwatch-x7k2p"}
 ALL = list(KUBERNETES)

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import pytest
 
+from chipwatch.contract.redaction import MAX_LENGTH
 from chipwatch.logs.formats import (
     BURST,
     HEAD,
@@ -26,7 +27,6 @@ from chipwatch.logs.formats import (
     to_stderr,
 )
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.redaction import MAX_LENGTH
 
 
 class Hands:
@@ -295,8 +295,8 @@ def test_an_agent_whose_standard_error_nobody_reads_reads_on_and_stops(agent, fu
 
 NOISY = """
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.datapoint import gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import gauge
 
 LOAD = gauge("x.load", "1", "The load.")
 

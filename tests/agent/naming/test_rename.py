@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chipwatch.advisor.catalogue import catalogue as installed
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.naming import rename as names
 from chipwatch.naming.profiles import PROFILES, profile

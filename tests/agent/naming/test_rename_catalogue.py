@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.advisor.catalogue import catalogue as installed
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import OF_TREE, copier, renamer
 

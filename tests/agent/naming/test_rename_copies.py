@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter, gauge
-from chipwatch.errors import BadBatch, Retryable
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter, gauge
+from chipwatch.contract.errors import BadBatch, Retryable
+from chipwatch.contract.sink import Limits
+from chipwatch.contract.testing import MemorySink
 from chipwatch.naming.profiles import PROFILES, profile
 from chipwatch.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window
-from chipwatch.sink import Limits
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import MemorySink
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "names.md"
@@ -32,7 +32,7 @@ WANDB_DOCS, WANDB_COPIES, WANDB_DOCS_COPIES = (
 )  # fmt: skip
 S = 10**9
 LONG = 30.0
-MAIN = "from chipwatch.cli import main; raise SystemExit(main())"
+MAIN = "from chipwatch.commands.cli import main; raise SystemExit(main())"
 MEMORY = gauge("memory.utilization", "%", "Memory in use.")
 DUTY = gauge("tpu.duty_cycle", "%", "Duty.", dims=("tpu",))
 TEMP = gauge("gpu.temperature", "Cel", "Temperature.", dims=("gpu",))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chipwatch.advisor.catalogue import catalogue as installed
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.identity.names import WORDS
 from chipwatch.naming.profiles import PLACEHOLDER, PROFILES, profile
 from chipwatch.naming.rename import Renamer, renamer

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from chipwatch.advisor.catalogue import catalogue
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
 from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import copier, renamer
 from chipwatch_sinks.prometheus.page import Format, Page

@@ -9,7 +9,7 @@ import pytest
 from tests.doubles.otlp import read
 
 from chipwatch.advisor.catalogue import catalogue
-from chipwatch.datapoint import Dimensions, Kind
+from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import renamer
 from chipwatch_sinks.otlp.encoding import OtlpEncoder

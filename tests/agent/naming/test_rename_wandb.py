@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.advisor.catalogue import catalogue as installed
-from chipwatch.datapoint import Dimensions
+from chipwatch.contract.datapoint import Dimensions
 from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import Copier, Renamer
 

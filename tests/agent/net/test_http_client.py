@@ -9,7 +9,7 @@ import time
 import pytest
 from tests.doubles.raw import RawServer, http
 
-from chipwatch.errors import Retryable
+from chipwatch.contract.errors import Retryable
 from chipwatch.net.http_client import HttpClient, proxy_of
 
 

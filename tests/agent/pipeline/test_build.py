@@ -6,13 +6,15 @@ import re
 
 import pytest
 
-from chipwatch.collector import Collector
 from chipwatch.config import plugins
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
 from chipwatch.config.load import load
 from chipwatch.config.options import Config, SinkOptions
-from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.sink import Limits, Sink
+from chipwatch.contract.testing import MemorySink
 from chipwatch.naming import rename
 from chipwatch.pipeline import build
 from chipwatch.pipeline.build import (
@@ -28,16 +30,14 @@ from chipwatch.pipeline.build import (
     window_length,
 )
 from chipwatch.pipeline.self_metrics import SPOOL_BYTES
-from chipwatch.sink import Limits, Sink
-from chipwatch.testing import MemorySink
 
 LONG = 30.0
 EVENTS = counter("x.events", "{event}", "Events.", dims=("kind",))
 
 SINKS = """
 from dataclasses import dataclass
-from chipwatch.errors import SinkClosed
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.errors import SinkClosed
+from chipwatch.contract.sink import Limits, Sink
 
 class Kept(Sink):
     limits = Limits(max_points=3, max_age=60, window=0, flush=0)
@@ -84,8 +84,8 @@ class Leaving(Brief):
 """
 COLLECTOR = """
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.datapoint import gauge, Level
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import gauge, Level
 
 LOAD = gauge("x.load", "1", "The load.")
 DETAIL = gauge("x.detail", "1", "A detail.", Level.DETAILED)

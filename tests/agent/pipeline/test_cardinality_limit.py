@@ -3,7 +3,7 @@ import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.contract.datapoint import Dimensions, gauge
 from chipwatch.pipeline.route import FORGET, Admission
 
 A, B = gauge("a.thing", "1", "A.", dims=("pod",)), gauge("b.thing", "1", "B.")

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.testing import Clock, MemorySink
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
@@ -17,7 +18,6 @@ from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import Clock, MemorySink
 
 LOAD = gauge("x.load", "1", "The load.")
 COUNT = counter("x.count", "1", "Readings.")

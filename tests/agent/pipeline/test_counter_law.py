@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.advisor.catalogue import catalogue
-from chipwatch.datapoint import Dimensions, Kind
+from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.pipeline.window import Window
 
 S = 10**9

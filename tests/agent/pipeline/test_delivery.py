@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.datapoint import Dimensions, counter, gauge
-from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.errors import BadBatch, Refused, Retryable, SinkClosed
+from chipwatch.contract.sink import Limits, Rejected
+from chipwatch.contract.testing import MemorySink
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, BatchWriter, first_batch
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.sink import Limits, Rejected
 from chipwatch.spool.chunk import decode
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import MemorySink
 
 LONG = 30.0
 LOAD = gauge("cpu.load", "1", "The load.")

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from chipwatch.datapoint import gauge
-from chipwatch.errors import Refused, Retryable, SinkClosed
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.errors import Refused, Retryable, SinkClosed
+from chipwatch.contract.sink import Limits
+from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.sink import Limits
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import MemorySink
 
 LONG = 30.0
 LOAD = gauge("cpu.load", "1", "The load.")

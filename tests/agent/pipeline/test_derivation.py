@@ -8,10 +8,10 @@ import queue
 
 import pytest
 
-from chipwatch.datapoint import Dimensions, Level, gauge
+from chipwatch.contract.datapoint import Dimensions, Level, gauge
+from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Derivation, Sampler
-from chipwatch.processor import Processor
 
 READ = gauge("test.read", "1", "A reading.")
 DERIVED = gauge("test.derived", "1", "Derived.", dims=("of",))

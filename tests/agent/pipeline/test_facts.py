@@ -6,13 +6,13 @@ import queue
 
 import pytest
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, Level, gauge
-from chipwatch.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, Level, gauge
+from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.processor import Processor
 from chipwatch.pipeline import sampler as sampler_module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import MOST_FACTS, Derivation, Sampler
-from chipwatch.processor import Processor
 
 METRIC = gauge("test.value", "1", "A value.")
 GPU = Dimensions(gpu="0")

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import FORGET, Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import MemorySink
 from chipwatch_sinks.google.history import Last, SentHistory
 
 S = 10**9

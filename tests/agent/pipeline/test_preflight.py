@@ -9,13 +9,13 @@ import urllib.request
 
 import pytest
 
-from chipwatch.datapoint import Level, gauge
+from chipwatch.contract.datapoint import Level, gauge
+from chipwatch.contract.sink import Limits, Sink
 from chipwatch.pipeline.preflight import dimension_faults, faults
-from chipwatch.sink import Limits, Sink
 
 PICKY = """
 from dataclasses import dataclass
-from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch.contract.sink import Limits, Rejected, Sink
 
 class Picky(Sink):
     limits = Limits(max_points=100, window=0, flush=0, durable=False)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import MemorySink
 
 S = 10**9
 LOAD = gauge("cpu.load", "1", "The load.")

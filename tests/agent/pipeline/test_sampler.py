@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Level, gauge
-from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Level, gauge
+from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.validation import MOST_POINTS
 

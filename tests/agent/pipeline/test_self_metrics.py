@@ -7,9 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, Kind, Level, gauge
-from chipwatch.errors import PartlyCollected, Retryable, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, Kind, Level, gauge
+from chipwatch.contract.errors import PartlyCollected, Retryable, Unavailable
+from chipwatch.contract.testing import MemorySink, check_collector
 from chipwatch.pipeline import self_metrics
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
@@ -18,7 +19,6 @@ from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
-from chipwatch.testing import MemorySink, check_collector
 
 LOAD = gauge("x.load", "1", "The load.")
 BORN = 1_800_000_000_000_000_000

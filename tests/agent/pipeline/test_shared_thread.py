@@ -13,16 +13,16 @@ from collections import Counter
 
 import pytest
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.cpu import UTILIZATION, CpuCollector
-from chipwatch.datapoint import Dimensions, Level, gauge
-from chipwatch.errors import Unavailable
-from chipwatch.extensions import Device, DeviceActivity
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, Level, gauge
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.extensions import Device, DeviceActivity
+from chipwatch.contract.processor import Processor
+from chipwatch.contract.testing import Clock
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import PROBATION, Derivation, Sampler
-from chipwatch.processor import Processor
-from chipwatch.testing import Clock
 
 NUMBER = gauge("x.number", "1", "The number of the reading.")
 LONG = 30.0

@@ -13,7 +13,7 @@ import pytest
 
 import chipwatch
 import chipwatch_sinks
-from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import Admission, MetricFilter, Route

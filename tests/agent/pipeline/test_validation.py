@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
-from chipwatch.errors import PartlyCollected
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+from chipwatch.contract.errors import PartlyCollected
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
 from chipwatch.spool.chunk import decode, encode

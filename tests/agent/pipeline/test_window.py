@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.sink import SLACK
 from chipwatch.pipeline.window import FORGET, MOST_VALUES, Window, summarise
-from chipwatch.sink import SLACK
 
 S = 10**9
 HOUR = 3600 * S

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.pipeline.window import MOST_VALUES, Window, summarise
 
 S = 10**9

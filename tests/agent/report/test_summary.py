@@ -11,7 +11,7 @@ from chipwatch.advisor.catalogue import catalogue
 from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
-from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.host import gpu_metrics
 from chipwatch.processors.jobs.metrics import BUSY as WORK
 from chipwatch.processors.jobs.metrics import IDLE

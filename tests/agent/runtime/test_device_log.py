@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chipwatch.collectors.nvidia.metrics import of_gpu
-from chipwatch.datapoint import Dimensions
+from chipwatch.contract.datapoint import Dimensions
 from chipwatch.runtime.device_log import DeviceLog
 
 M = of_gpu()

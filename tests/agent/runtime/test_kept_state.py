@@ -7,9 +7,9 @@ import stat
 
 import pytest
 
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.sampler import Derivation
-from chipwatch.processor import Processor
 from chipwatch.runtime import life
 from chipwatch.runtime.life import KeptState
 

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.chunk import VERSION, UnreadableChunk, decode, encode
 

@@ -20,12 +20,12 @@ from tests.examples import examples
 
 import chipwatch.spool.queue
 import chipwatch.spool.sqlite
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.errors import Retryable
-from chipwatch.net.trusted_clock import TrustedClock
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.errors import Retryable
+from chipwatch.contract.testing import Clock
+from chipwatch.contract.trusted_clock import TrustedClock
 from chipwatch.spool.queue import CHUNK_POINTS, MAX_READS, POINT_BYTES, Spool
 from chipwatch.spool.sqlite import Store
-from chipwatch.testing import Clock
 
 LOAD = gauge("cpu.load", "1", "The load.")
 HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
@@ -205,7 +205,7 @@ def test_a_worker_that_returns_after_the_close_loses_and_logs_nothing(spooled, c
 CHILD = """
 import os, sys
 from pathlib import Path
-from chipwatch.datapoint import gauge
+from chipwatch.contract.datapoint import gauge
 from chipwatch.spool.queue import Spool
 load, spool = gauge("cpu.load", "1", "The load."), Spool("sink", Path(sys.argv[1]))
 n = 0
@@ -392,7 +392,7 @@ def test_points_are_delivered_while_the_disk_has_no_room(path):
     program = """
 import resource, sys
 from pathlib import Path
-from chipwatch.datapoint import gauge
+from chipwatch.contract.datapoint import gauge
 from chipwatch.spool.queue import Spool
 load, spool = gauge("cpu.load", "1", "The load."), Spool("sink", Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

@@ -11,8 +11,8 @@ from tests.agent.spool.draining import drain, take
 
 import chipwatch.spool.queue
 import chipwatch.spool.sqlite
-from chipwatch.datapoint import gauge
-from chipwatch.errors import Retryable
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.errors import Retryable
 from chipwatch.spool.queue import POINT_BYTES, Spool
 from chipwatch.spool.sqlite import Store
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.extensions import DeviceProcess
+from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.report.devices import DeviceState
 from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
 from chipwatch.top.live import Users

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.processors.jobs.metrics import GPU_TIME, GPUS
 from chipwatch.top.replay import jobs
 from chipwatch_sinks.stdout.jsonl import lines

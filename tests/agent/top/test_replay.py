@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.recording.reader import Recording
+from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.top.recording import Recording
 from chipwatch.top.replay import Player
 from chipwatch_sinks.stdout.jsonl import lines
 

@@ -24,9 +24,9 @@ COLORED = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[
 HANGING = """
 import threading
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.extensions import Device
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.extensions import Device
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 class Hanging(Collector):
     @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Hanging(Collector):
 
 WRONG = """
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.extensions import Device
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.extensions import Device
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 class Wrong(Collector):
     @dataclass(frozen=True)
@@ -328,9 +328,9 @@ def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_s
 
 WRONG = """
 from dataclasses import dataclass
-from chipwatch.collector import Collector
-from chipwatch.extensions import DeviceProcess
-from chipwatch.datapoint import Dimensions
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.datapoint import Dimensions
 
 class Wrong(Collector):
     metrics = ()
@@ -352,7 +352,7 @@ class Wrong(Collector):
 
 ODD = """
 from dataclasses import dataclass
-from chipwatch.processor import Processor
+from chipwatch.contract.processor import Processor
 
 class Odd(Processor):
     metrics = ()

@@ -11,7 +11,7 @@ import pytest
 
 from chipwatch.commands import verdict as report
 from chipwatch.config import plugins
-from chipwatch.datapoint import Dimensions, Kind, Level, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Kind, Level, counter, gauge
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.verdict import expect, rules
 from chipwatch.verdict.callers import (

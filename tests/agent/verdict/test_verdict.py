@@ -15,7 +15,7 @@ from tests.doubles.kmsg.log import record
 
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
 from chipwatch.verdict.history import WATCHED
 from chipwatch.verdict.reading import UNWATCHED
 
@@ -125,7 +125,7 @@ def test_the_wrapper_of_the_docs_drains_only_by_a_verdict(tmp_path, answer, code
 @callers
 def test_a_bug_never_reads_as_not_fit(machine, plugins_folder, caller):
     plugins_folder.add(
-        "breaks", "from chipwatch.collector import Collector\nclass Breaks(Collector):\n"
+        "breaks", "from chipwatch.contract.collector import Collector\nclass Breaks(Collector):\n"
         "    class Config: pass\n    metrics = 5\n    def __init__(self, config): raise SystemExit(1)\n",
         collectors=[("breaks", "Breaks")],
     )  # fmt: skip

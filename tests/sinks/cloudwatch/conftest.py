@@ -5,8 +5,8 @@ import time
 import pytest
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
-from chipwatch.net.trusted_clock import TrustedClock
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
+from chipwatch.contract.trusted_clock import TrustedClock
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 GAUGE = gauge("cpu.utilization", "%", "Busy share of all cores.")

@@ -9,10 +9,10 @@ from tests.doubles.cloudwatch import refusing
 from tests.load import seconds_since
 from tests.sinks.cloudwatch.conftest import GAUGE, windowed
 
-from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.testing import check_sink
-from chipwatch.version import __version__
+from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.testing import check_sink
+from chipwatch.contract.version import __version__
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 MINUTE = 60 * 10**9
@@ -305,7 +305,7 @@ def test_neither_boto3_nor_a_second_service_is_loaded(double):
     program = f"""
 import json, sys, time
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from chipwatch.datapoint import gauge
+from chipwatch.contract.datapoint import gauge
 sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url={double.url!r}))
 sink.open()
 sink.write([gauge("a.b", "%", "A.").point(time.time_ns(), 1.0)])
@@ -316,11 +316,11 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
 
     contract = [
         "chipwatch",
-        "chipwatch.datapoint",
-        "chipwatch.errors",
-        "chipwatch.redaction",
-        "chipwatch.sink",
-        "chipwatch.version",
+        "chipwatch.contract.datapoint",
+        "chipwatch.contract.errors",
+        "chipwatch.contract.redaction",
+        "chipwatch.contract.sink",
+        "chipwatch.contract.version",
     ]
     net = [
         "chipwatch.net",
@@ -328,7 +328,7 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
         "chipwatch.net.final_response",
         "chipwatch.net.http_client",
         "chipwatch.net.timed_socket",
-        "chipwatch.net.trusted_clock",
+        "chipwatch.contract.trusted_clock",
     ]
     assert sorted(json.loads(done.stdout)) == sorted([*contract, *net])
     assert len(double.datums) == 1

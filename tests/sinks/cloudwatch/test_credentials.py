@@ -8,7 +8,7 @@ import pytest
 from tests.doubles.cloudwatch import KEY, SECRET
 from tests.doubles.raw import RawServer, http
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
 
 ODD: dict[str, bytes | dict[str, object]] = {
     # what is printed instead of credentials, or what in them is wrong

@@ -6,7 +6,7 @@ import logging
 import pytest
 from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 
 
 @pytest.fixture

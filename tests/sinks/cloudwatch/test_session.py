@@ -4,7 +4,7 @@ from botocore import exceptions as failures
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.cloudwatch.client import endpoint_of
 from chipwatch_sinks.common.aws_client import SmallLoader

@@ -12,7 +12,7 @@ from tests.doubles.cloudwatch import CloudwatchDouble
 from tests.doubles.datums import datum
 from tests.examples import examples
 
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
 from chipwatch_sinks.cloudwatch import wire
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder, body
 

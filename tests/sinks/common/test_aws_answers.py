@@ -1,7 +1,7 @@
 import pytest
 from tests.doubles.cloudwatch import DENIED
 
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.http_client import HttpAnswer
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.advice import Cost, Load, Terms
+from chipwatch.contract.advice import Cost, Load, Terms
 from chipwatch_sinks.common import cloudwatch_prices
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices, read_book
 

@@ -5,7 +5,7 @@ import time
 import pytest
 from tests.doubles.monitoring import MonitoringDouble
 
-from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Summary, counter, gauge
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Summary, counter, gauge
 from chipwatch_sinks.google import GoogleSink
 
 S = 10**9

@@ -5,7 +5,7 @@ from google.api_core import exceptions as failures
 from google.cloud.monitoring_v3 import CreateTimeSeriesSummary
 from tests.sinks.google.conftest import HEAT
 
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.answers import MonitoringError, reason_of
 from chipwatch_sinks.google.history import SentHistory

@@ -15,9 +15,9 @@ from tests.doubles import monitoring as service
 from tests.doubles.monitoring.store import SUMMARY
 from tests.sinks.google.conftest import HEAT, MINUTE, PREFIX, SENT, S, windowed
 
-from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.errors import BadBatch, Refused, Retryable
-from chipwatch.testing import check_sink
+from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.testing import check_sink
 from chipwatch_sinks.google import GoogleSink, is_loopback
 
 VM = Dimensions({"@instance_id": "4520031799277581759", "@gcp_zone": "us-central1-a", "@hostname": "vm"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.advice import MONTH, Load, Terms
+from chipwatch.contract.advice import MONTH, Load, Terms
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.advisor import GoogleAdvisor
 

@@ -1,6 +1,6 @@
 import pytest
 
-from chipwatch.datapoint import counter, gauge
+from chipwatch.contract.datapoint import counter, gauge
 from chipwatch.host.counters import Life
 from chipwatch.pipeline.window import Window
 from chipwatch_sinks.google.history import MOMENT, NOT_NEWER, TOO_SOON, Last, SentHistory

@@ -10,8 +10,8 @@ from tests.doubles.monitoring.answers import Answer
 from tests.doubles.raw import BODIES, WRECKS, RawServer, http
 from tests.sinks.google.conftest import HEAT, windowed
 
-from chipwatch.datapoint import Dimensions
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.datapoint import Dimensions
+from chipwatch.contract.errors import Refused, Retryable
 
 DETAILS = "grpc-status-details-bin"
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.errors import Refused
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.errors import Refused
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.rules import AUTO, RESOURCES, WORDS, choose_resource, label_key, metric_type, series_fault
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.doubles.mlflow import MlflowDouble
 
-from chipwatch.datapoint import NO_DIMENSIONS, gauge
+from chipwatch.contract.datapoint import NO_DIMENSIONS, gauge
 from chipwatch_sinks.mlflow import MlflowSink
 
 LOAD = gauge("cpu.load", "1", "The load.")

@@ -9,7 +9,7 @@ import pytest
 from tests.doubles.raw import RawServer, http
 from tests.sinks.mlflow.conftest import LOAD
 
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 
 STATUSES = (301, 400, 401, 403, 404, 405, 409, 413, 429, 500, 503)
 TOKEN = {"MLFLOW_TRACKING_TOKEN": "s3cr3t-t0ken-of-ours"}

@@ -12,9 +12,9 @@ from tests.certificates import Authority
 from tests.doubles.mlflow import MlflowDouble, say
 from tests.sinks.mlflow.conftest import GPU, LOAD
 
-from chipwatch.datapoint import Dimensions, Summary, counter, gauge
-from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
-from chipwatch.version import __version__
+from chipwatch.contract.datapoint import Dimensions, Summary, counter, gauge
+from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
+from chipwatch.contract.version import __version__
 from chipwatch_sinks.mlflow import MlflowSink
 from chipwatch_sinks.mlflow.keys import key_of
 

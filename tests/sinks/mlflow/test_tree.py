@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.errors import ConfigError, Refused, Retryable
+from chipwatch.contract.errors import ConfigError, Refused, Retryable
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.spool.queue import Spool
 from chipwatch_sinks.mlflow.tree import processes, run_in, started, started_at, store_in

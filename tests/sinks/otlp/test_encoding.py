@@ -11,7 +11,7 @@ import pytest
 from tests.doubles.otlp import JSON, parse, read
 from tests.examples import examples
 
-from chipwatch.datapoint import Dimensions, Kind, Metric, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Kind, Metric, counter, gauge
 from chipwatch.pipeline.window import summarise
 from chipwatch_sinks.otlp.encoding import CACHED_SERIES, FIRST_GAP, OtlpEncoder
 from chipwatch_sinks.otlp.json_form import as_json

@@ -16,8 +16,8 @@ from tests.doubles import cloudwatch
 from tests.doubles import otlp as double
 from tests.doubles.otlp import OtlpDouble, Reply
 
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import JSON
 

@@ -11,8 +11,8 @@ from tests.doubles import otlp as double
 from tests.doubles.gce import Gce
 from tests.doubles.otlp import OtlpDouble
 
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.otlp import OtlpSink, google_machine
 
 AT = "/computeMetadata/v1"

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 from tests.doubles.raw import BODIES, STATUSES, WRECKS, RawServer, http
 
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.http_client import HttpAnswer
 from chipwatch.net.protobuf import BadMessage, fields
 from chipwatch_sinks.otlp import OtlpSink

@@ -12,9 +12,9 @@ from tests.certificates import Authority
 from tests.doubles import otlp as double
 from tests.doubles.otlp import OtlpDouble, Reply
 
-from chipwatch.datapoint import Dimensions, counter, gauge
-from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable
-from chipwatch.version import __version__
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch.contract.version import __version__
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import JSON
 

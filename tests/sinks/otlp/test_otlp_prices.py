@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.advice import MONTH, Load, Terms
-from chipwatch.datapoint import Dimensions, Summary, gauge
+from chipwatch.contract.advice import MONTH, Load, Terms
+from chipwatch.contract.datapoint import Dimensions, Summary, gauge
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.advisor import OtlpAdvisor

@@ -12,7 +12,7 @@ from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from chipwatch.advisor.catalogue import catalogue
-from chipwatch.datapoint import Dimensions, Kind, Metric, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Kind, Metric, counter, gauge
 from chipwatch_sinks.prometheus.names import UNITS, family_of
 from chipwatch_sinks.prometheus.page import Format, Page
 

@@ -15,8 +15,8 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from tests.doubles.kmsg.log import Pipe, record
 
 from chipwatch.config.load import ConfigError, convert, load
-from chipwatch.datapoint import Dimensions, counter, gauge
-from chipwatch.errors import Refused
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
+from chipwatch.contract.errors import Refused
 from chipwatch.pipeline.build import assemble
 from chipwatch_sinks.prometheus import PrometheusSink
 from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, accepts_gzip, chosen

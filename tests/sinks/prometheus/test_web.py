@@ -17,8 +17,8 @@ import pytest
 import yaml
 from tests.certificates import Authority
 
-from chipwatch.datapoint import gauge
-from chipwatch.errors import Refused
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.errors import Refused
 from chipwatch_sinks.prometheus import PrometheusSink
 
 LONG = 20.0

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from chipwatch.advice import Alarm, AlarmRule, Chart, SentMetric
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.charts import LISTS
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.config.convert import nearest
-from chipwatch.datapoint import Kind
-from chipwatch.errors import ConfigError
+from chipwatch.contract.advice import Alarm, AlarmRule, Chart, SentMetric
+from chipwatch.contract.datapoint import Kind
+from chipwatch.contract.errors import ConfigError
 
 
 def _rule(key: str, row: Mapping[str, Any]) -> AlarmRule:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.advice import Chart, Drawn, SentMetric
-from chipwatch.datapoint import Kind, Metric
+from chipwatch.contract.advice import Chart, Drawn, SentMetric
+from chipwatch.contract.datapoint import Kind, Metric
 
 TABLES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 LISTS: Final[Mapping[str, list[str]]] = TABLES["lists"]

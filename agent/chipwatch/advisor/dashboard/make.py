@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from chipwatch.advice import Board, DrawsBoards
 from chipwatch.advisor.advisors import advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import alarms, with_limits
 from chipwatch.advisor.dashboard.charts import charts
@@ -15,7 +14,8 @@ from chipwatch.advisor.dashboard.sent import find
 from chipwatch.config import plugins
 from chipwatch.config.load import sink_type
 from chipwatch.config.options import Config
-from chipwatch.errors import ConfigError
+from chipwatch.contract.advice import Board, DrawsBoards
+from chipwatch.contract.errors import ConfigError
 
 
 class Documents(NamedTuple):

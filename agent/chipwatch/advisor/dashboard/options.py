@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 
-from chipwatch.advice import Scope
+from chipwatch.contract.advice import Scope
 
 
 @dataclass(frozen=True, kw_only=True)

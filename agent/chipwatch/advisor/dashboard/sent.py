@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from chipwatch.advice import SentMetric
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.discovery import SOME_TIME, UNKNOWN, assumed, discover, of_machines
 from chipwatch.config import plugins
 from chipwatch.config.load import chosen, plugin_config, sink_options, sink_type
 from chipwatch.config.options import Config
-from chipwatch.datapoint import Datapoint, Dimensions, Kind
-from chipwatch.errors import ConfigError
+from chipwatch.contract.advice import SentMetric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.contract.errors import ConfigError
 from chipwatch.identity.names import OF_POINTS
 from chipwatch.naming.profiles import profile
 from chipwatch.naming.rename import renamer

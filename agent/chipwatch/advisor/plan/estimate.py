@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final, NamedTuple, get_args
 
-from chipwatch.advice import MONTH, Advisor, Cost, Load, MeasuresBytes, Quota, Tariff, Terms
 from chipwatch.advisor.advisors import advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import RULES
 from chipwatch.advisor.discovery import SOME_TIME, Discovery, assumed, discover, of_machines
@@ -18,8 +17,10 @@ from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors, build_sinks
 from chipwatch.config.load import sink_options
 from chipwatch.config.options import Config, LevelName
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.extensions import IsSized
+from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, MeasuresBytes, Quota, Tariff, Terms
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.extensions import IsSized
+from chipwatch.contract.sink import Sink
 from chipwatch.identity.names import PER_HOST
 from chipwatch.naming import rename
 from chipwatch.pipeline.build import (
@@ -32,7 +33,6 @@ from chipwatch.pipeline.build import (
     window_length,
 )
 from chipwatch.pipeline.window import Window
-from chipwatch.sink import Sink
 
 WINDOWS: Final = (10.0, 60.0, 300.0)
 """Windows (s) that a plan compares with the configured one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chipwatch.advice import Cost, Quota
+from chipwatch.contract.advice import Cost, Quota
 
 
 @dataclass(frozen=True, slots=True)

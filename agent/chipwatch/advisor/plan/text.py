@@ -8,10 +8,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from chipwatch.advice import MONTH, Cost
 from chipwatch.advisor.plan.result import Plan, SinkPlan
+from chipwatch.contract.advice import MONTH, Cost
+from chipwatch.contract.redaction import one_line, without_secrets
 from chipwatch.identity.names import PASSING
-from chipwatch.redaction import one_line, without_secrets
 from chipwatch.report.table import TableColumn, table
 
 WIDTH: Final = 100

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chipwatch.collectors.amd.card import METRICS, AmdCard, find
-from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import DeviceProcess
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host.drm import SECOND, CardCollector, CardReadings, Cards, CardTool
 from chipwatch.host.gpu_metrics import GpuPoints, Readings
 from chipwatch.host.supervised_process import QueryFailed

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from chipwatch.datapoint import Level, Metric, gauge
+from chipwatch.contract.datapoint import Level, Metric, gauge
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import CardFiles, cards
 from chipwatch.host.gpu_metrics import COUNTERS, Readings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collectors.amd.card import AmdCard
-from chipwatch.datapoint import Datapoint
+from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import DrmClient, Engine, TreeClients, size
 from chipwatch.host.process_tree import Where

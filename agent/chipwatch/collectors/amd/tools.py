@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.collectors.amd.card import HOTSPOT
-from chipwatch.datapoint import Metric
+from chipwatch.contract.datapoint import Metric
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import CardReadings, CardTool
 from chipwatch.host.gpu_metrics import Readings

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.apple.source import METRICS, READER, HardwareReader, Macmon
-from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.supervised_process import find_program
 
 GPU: Final = Dimensions(gpu="0")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-from chipwatch.errors import Unavailable
+from chipwatch.contract.errors import Unavailable
 
 REF: Final = ctypes.c_void_p
 INDEX: Final = ctypes.c_long

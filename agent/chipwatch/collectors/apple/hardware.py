@@ -19,7 +19,7 @@ from chipwatch.collectors.apple.foundation import Foundation, Libraries
 from chipwatch.collectors.apple.registry import Registry, Smc
 from chipwatch.collectors.apple.report import STATES, Report
 from chipwatch.collectors.apple.source import FIRST_PERIOD, Values, valid
-from chipwatch.errors import Unavailable
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.gpu_metrics import MEMORY_USED, TEMPERATURE, UTILIZATION
 from chipwatch.host.records import print_records
 

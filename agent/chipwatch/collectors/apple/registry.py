@@ -10,7 +10,7 @@ from itertools import islice, pairwise, takewhile
 from typing import Final, NamedTuple, TypeVar
 
 from chipwatch.collectors.apple.foundation import REF, Foundation, Functions, Libraries, bind
-from chipwatch.errors import Unavailable
+from chipwatch.contract.errors import Unavailable
 
 T = TypeVar("T")
 PORT: Final = ctypes.c_uint32

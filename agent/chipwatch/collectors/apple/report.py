@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from chipwatch.collectors.apple.foundation import REF, Foundation, Functions, Libraries, bind
-from chipwatch.datapoint import Metric
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Metric
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, POWER, UTILIZATION
 
 WORD, INT32, INT64 = ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from chipwatch.datapoint import Metric
+from chipwatch.contract.datapoint import Metric
 from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
 from chipwatch.host.records import ChildReader, RecordSource, decode, own_program
 from chipwatch.host.supervised_process import STARTUP, OneShot, QueryFailed

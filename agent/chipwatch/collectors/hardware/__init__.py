@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.hardware import pcie, processor
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
-from chipwatch.errors import Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Clock, Pace

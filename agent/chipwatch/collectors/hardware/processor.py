@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import number, text

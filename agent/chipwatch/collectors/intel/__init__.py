@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, parse_client
-from chipwatch.errors import Unavailable
-from chipwatch.extensions import DeviceProcess
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import CardCollector, Cards, CardTool, cards, clients
 from chipwatch.host.open_devices import OpenDevices

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from chipwatch.datapoint import Datapoint
+from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, TreeClients, size
 from chipwatch.host.gpu_metrics import Readings

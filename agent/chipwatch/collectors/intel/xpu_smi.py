@@ -8,7 +8,7 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from chipwatch.datapoint import Metric
+from chipwatch.contract.datapoint import Metric
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import CardTool
 from chipwatch.host.gpu_metrics import Readings

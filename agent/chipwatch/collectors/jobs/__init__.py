@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.jobs.group import JobGroup
 from chipwatch.collectors.jobs.slurm import SlurmJobs
 from chipwatch.collectors.jobs.waits import Waits
-from chipwatch.datapoint import Datapoint, Level, counter, gauge
-from chipwatch.errors import Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.host import cgroup
 from chipwatch.host.allocations import Allocations
 from chipwatch.host.owners import OwnedProcess, Owners, read
 from chipwatch.host.process_tree import ProcTree, parse_stat
-from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
 
 CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
 MEMORY_MAX: Final = gauge(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from chipwatch.contract.owner import GroupUse, Owner
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, Usage
 from chipwatch.host.procfs import KeptFile, count
-from chipwatch.owner import GroupUse, Owner
 
 REFRESH: Final = 60 * 10**9
 """Interval (ns) between readings of the limits, which rarely change."""

@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from chipwatch.contract.owner import SLURM, Owner
 from chipwatch.host import cgroup
 from chipwatch.host.owners import Owners, read
-from chipwatch.owner import SLURM, Owner
 
 REFRESH: Final = 60 * 10**9
 """Interval (ns) between searches for the folders of slurmd, and between readings of known jobs."""

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from chipwatch.contract.owner import ProcessUse
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import read
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
-from chipwatch.owner import ProcessUse
 
 MAX_PROCESSES: Final = 64
 """Processes on accelerators that are read in a tick."""

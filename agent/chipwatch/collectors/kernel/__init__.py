@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.kernel.log import KernelLog
 from chipwatch.collectors.kernel.patterns import KINDS, kind_of
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
-from chipwatch.errors import Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import boot_time, text
 from chipwatch.host.state_file import read_state, write_state

@@ -10,10 +10,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.network import allowance, tcp
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
-from chipwatch.errors import Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
+from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace

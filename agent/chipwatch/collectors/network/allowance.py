@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.host.counters import Counters
 
 EXCEEDED: Final = counter(

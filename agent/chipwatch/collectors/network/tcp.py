@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from chipwatch.datapoint import Datapoint, Level, Metric, counter
+from chipwatch.contract.datapoint import Datapoint, Level, Metric, counter
 from chipwatch.host.counters import Counters
 from chipwatch.host.procfs import open_kept
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.neuron import metrics
-from chipwatch.datapoint import Datapoint, Level
-from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
-from chipwatch.extensions import Device, DeviceProcess
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.supervised_process import find_program
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from chipwatch.collectors.neuron import metrics
 from chipwatch.collectors.neuron.schema import INDEX, Core, RecordGroup, RecordReader
 from chipwatch.collectors.neuron.series import NeuronSeries, Row, Values
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 
 PERCENTILE: Final = re.compile(r"p\d{1,3}")
 BASIC_PERCENTILES: Final = ("p50", "p99")

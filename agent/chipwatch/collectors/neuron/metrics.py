@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from chipwatch.datapoint import Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Level, Metric, counter, gauge
 
 BASIC, DETAILED, ALL = Level.BASIC, Level.DETAILED, Level.ALL
 TAG: Final = "neuron_runtime_tag"

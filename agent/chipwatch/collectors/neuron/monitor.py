@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.errors import InputEnded, Unavailable
+from chipwatch.contract.errors import InputEnded, Unavailable
 from chipwatch.host.supervised_process import CLOSED, LineSplitter, Pipe, SupervisedProcess
 
 MEMORY: Final = "320MiB"

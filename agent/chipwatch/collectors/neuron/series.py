@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from chipwatch.collectors.neuron.metrics import CORE, TAG, shaped
 from chipwatch.collectors.neuron.schema import INDEX, RecordReader
-from chipwatch.datapoint import Dimensions, Level, Metric
+from chipwatch.contract.datapoint import Dimensions, Level, Metric
 
 MAX_CACHED: Final = 20_000
 """Series whose dimensions are cached."""

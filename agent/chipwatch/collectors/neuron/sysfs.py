@@ -16,7 +16,7 @@ from typing import Final
 
 from chipwatch.collectors.neuron import metrics
 from chipwatch.collectors.neuron.schema import INDEX, LARGEST
-from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import open_kept, text

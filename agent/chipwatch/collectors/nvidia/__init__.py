@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
-from chipwatch.datapoint import Datapoint, Level
-from chipwatch.errors import Unavailable
-from chipwatch.extensions import Device, DeviceActivity, DeviceProcess
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
 
 if TYPE_CHECKING:
     from chipwatch.collectors.nvidia.gpus import Gpus

@@ -12,7 +12,7 @@ import pynvml
 from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.query import MEMBERS, SECOND
-from chipwatch.extensions import DeviceActivity
+from chipwatch.contract.extensions import DeviceActivity
 
 THERMAL: Final = 75
 """NVML_FI_DEV_PERF_POLICY_THERMAL, in ns. POWER (74) is left out: it also counts the software power cap."""

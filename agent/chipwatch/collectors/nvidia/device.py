@@ -14,7 +14,7 @@ from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
 from chipwatch.collectors.nvidia.query import SECOND, Lost, NvmlQuery
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host.counters import Life
 from chipwatch.host.gpu_metrics import MOST, OVERSHOOT, possible
 

@@ -11,7 +11,7 @@ import pynvml
 
 from chipwatch.collectors.nvidia.device import Gpu
 from chipwatch.collectors.nvidia.query import Lost, NvmlQuery
-from chipwatch.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.host.xid import action_of
 
 XID: Final = pynvml.nvmlEventTypeXidCriticalError

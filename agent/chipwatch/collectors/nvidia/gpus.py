@@ -19,9 +19,9 @@ from chipwatch.collectors.nvidia.health import Peers
 from chipwatch.collectors.nvidia.metrics import DRIVER, MIG, MODEL, UUID, of_gpu, of_instance
 from chipwatch.collectors.nvidia.processes import Tree, processes
 from chipwatch.collectors.nvidia.query import SECOND, Lost
-from chipwatch.datapoint import Datapoint, Dimensions, Level
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import Device, DeviceActivity, DeviceProcess
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
 from chipwatch.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:

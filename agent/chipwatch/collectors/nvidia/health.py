@@ -10,7 +10,7 @@ import pynvml
 
 from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
 from chipwatch.collectors.nvidia.query import HOUR, MEMBERS, SECOND, UNSUPPORTED, NvmlQuery
-from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.host.counters import Counters
 
 ABSENT: Final = UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from chipwatch.datapoint import Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Level, Metric, counter, gauge
 from chipwatch.host import gpu_metrics
 
 BASIC, DETAILED = Level.BASIC, Level.DETAILED

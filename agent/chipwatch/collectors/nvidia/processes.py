@@ -10,8 +10,8 @@ from typing import Any, Final
 import pynvml
 
 from chipwatch.collectors.nvidia.device import Part
-from chipwatch.datapoint import Datapoint
-from chipwatch.extensions import DeviceProcess
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of

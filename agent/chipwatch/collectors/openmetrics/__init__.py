@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
-from chipwatch.datapoint import Datapoint
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.exposition import ScrapeResponse
 

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
-from chipwatch.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.host.exposition import ScrapeResponse
 from chipwatch.net.faults import is_printable
 from chipwatch.net.http_client import ClientTls, HttpClient

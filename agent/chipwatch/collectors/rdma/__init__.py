@@ -16,10 +16,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.rdma.counters import ACTIVE, ERRORS, METRICS, RATE, STATE, CounterSeries, plan
-from chipwatch.datapoint import Datapoint, Dimensions, Level
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Backoff, Clock, Pace

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Dimensions, Level, Metric, counter, gauge
 
 PORT: Final = ("device", "port")
 # fmt: off

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.storage import nfs
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
 from chipwatch.host.mounts import MountLine, parsed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.host.counters import Counters
 
 SOURCE: Final = ("source",)

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.collector import Collector
 from chipwatch.collectors.tpu import runtime
 from chipwatch.collectors.tpu.message import Distribution, is_number, merged
 from chipwatch.collectors.tpu.runtime import DELIVERY, PROGRAMS, ROUND_TRIP, RuntimeService, RuntimeValues
 from chipwatch.collectors.tpu.sdk import Sdk
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import Device, DeviceProcess
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.counters import Counters
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.procfs import text

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from chipwatch.collectors.tpu.message import ORDINAL, Distribution, decode, distributions, encode, queued
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 
 USED, TOTAL, DUTY = "usage", "total", "duty"
 NAMES: Final = {

@@ -9,10 +9,10 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, Literal
 
-from chipwatch.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
-from chipwatch.owner import Allocation, JobFacts, Owner
-from chipwatch.processor import Processor
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.owner import Allocation, JobFacts, Owner
+from chipwatch.contract.processor import Processor
 from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, STATES, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.device import PROCESS, Held, JobDevice, Place, UnnamedDevices, Use, place_of, plausible
 from chipwatch.processors.jobs.evidence import DevicePoints, Evidences, Values, from_points

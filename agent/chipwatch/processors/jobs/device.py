@@ -10,9 +10,9 @@ from functools import lru_cache
 from math import isfinite, isnan
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import DEVICES, Dimensions
-from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
-from chipwatch.owner import SLURM, Allocation, JobFacts, Owner
+from chipwatch.contract.datapoint import DEVICES, Dimensions
+from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.owner import SLURM, Allocation, JobFacts, Owner
 from chipwatch.processors.jobs import accounting, causes
 from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.causes import Evidence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import Datapoint, Dimensions
-from chipwatch.extensions import DeviceActivity, DeviceFacts
-from chipwatch.owner import GroupUse, JobFacts, ProcessUse
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.extensions import DeviceActivity, DeviceFacts
+from chipwatch.contract.owner import GroupUse, JobFacts, ProcessUse
 from chipwatch.processors.jobs.accounting import SECOND, Key
 from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, SLEEPS, Evidence
 from chipwatch.processors.jobs.device import Place, place_of

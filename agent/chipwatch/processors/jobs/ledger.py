@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from chipwatch.owner import Owner
+from chipwatch.contract.owner import Owner
 from chipwatch.processors.jobs.accounting import Key
 
 OTHER: Final = Owner("", "other")

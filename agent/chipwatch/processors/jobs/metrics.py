@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chipwatch.datapoint import Level, counter, gauge
+from chipwatch.contract.datapoint import Level, counter, gauge
 
 DETAILED: Final = Level.DETAILED
 # fmt: off

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from tests.agent.advisor.dashboard.strict import check_cloudwatch
 
-from chipwatch.advice import SentMetric
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.charts import LISTS, SECTIONS, TABLES, charts, title_of
-from chipwatch.datapoint import Kind, gauge
+from chipwatch.contract.advice import SentMetric
+from chipwatch.contract.datapoint import Kind, gauge
 
 METRICS = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
 

@@ -8,7 +8,7 @@ from tests.agent.advisor.dashboard.strict import check_google
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.alarms import KEYS
 from chipwatch.config.convert import ConfigError
-from chipwatch.datapoint import Kind
+from chipwatch.contract.datapoint import Kind
 
 ALL = {"level": "all", "common_dims": ["instance_id"]}
 FILTER = re.compile(r'metric\.type = "([\w./]+)" AND resource\.type = "(\w+)"((?: AND metric\.labels\.\w+ != "\w+")*)')

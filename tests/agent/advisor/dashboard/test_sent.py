@@ -13,16 +13,16 @@ from tests.doubles.cloudwatch import CloudwatchDouble, environment, isolate
 
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.config.plugins import FAMILIES
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 from chipwatch.naming import profiles
 
 WORDS = ("host", "gpu", "neuron", "tpu", "ipu", "process")
 NAMES = [name for word in WORDS for name in FAMILIES.get(word, (word,))]
 SOURCE = """
 from dataclasses import dataclass
-from chipwatch.collector import Collector
+from chipwatch.contract.collector import Collector
 from chipwatch.advisor.discovery import UNKNOWN, _stand_ins
-from chipwatch.datapoint import Dimensions, Kind
+from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.config.plugins import COLLECTORS, PROCESSORS, load
 
 class All(Collector):
@@ -207,7 +207,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(here, monkeypatch, words, line)
 def test_no_cloud_library_is_loaded(cloud):
     program = """
 import sys
-from chipwatch import cli
+from chipwatch.commands import cli
 try:
     cli.main(["dashboard", "--cloud", sys.argv[1], "--region", "us-east-1", "--for", "all"])
 except SystemExit as end:
@@ -226,7 +226,7 @@ def test_a_laptop_without_the_clouds_library_makes_the_same(agent, made, cloud, 
 import sys
 for name in ("botocore", "google", "google.cloud"):
     sys.modules[name] = None
-from chipwatch import cli
+from chipwatch.commands import cli
 cli.main(sys.argv[1:])
 """
     file = tmp_path / "a.toml"

@@ -10,21 +10,21 @@ import socket
 
 import pytest
 
-from chipwatch import cli
-from chipwatch.advice import MONTH, Terms
 from chipwatch.advisor import discovery
 from chipwatch.advisor.discovery import PAUSE
 from chipwatch.advisor.plan import text as plan_text
 from chipwatch.advisor.plan.estimate import make
+from chipwatch.commands import cli
 from chipwatch.config.convert import ConfigError
 from chipwatch.config.load import load
+from chipwatch.contract.advice import MONTH, Terms
 
 SOURCE = """
     from dataclasses import dataclass
-    from chipwatch.collector import Collector
-    from chipwatch.datapoint import Dimensions, Level, counter, gauge
-    from chipwatch.errors import Unavailable
-    from chipwatch.sink import Limits, Sink
+    from chipwatch.contract.collector import Collector
+    from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
+    from chipwatch.contract.errors import Unavailable
+    from chipwatch.contract.sink import Limits, Sink
 
     BASIC = gauge("fake.basic", "%", "A.", dims=("n",))
     DETAILED = counter("fake.detailed", "By", "B.", Level.DETAILED, ("n",))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors.amd import AmdCollector
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 SECOND = 1_000_000_000

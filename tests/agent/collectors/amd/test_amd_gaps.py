@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors.amd.tools import pci_addresses
-from chipwatch.datapoint import Level
-from chipwatch.testing import check_collector
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.testing import check_collector
 
 ROW = {
     "usage": {"gfx_activity": {"value": 1, "unit": "%"}, "umc_activity": "N/A"},

@@ -10,9 +10,9 @@ import pytest
 
 from chipwatch.collectors.amd import AmdCollector
 from chipwatch.collectors.amd.card import find
-from chipwatch.datapoint import Level
-from chipwatch.errors import Unavailable
-from chipwatch.testing import check_collector
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.testing import check_collector
 
 FDINFO = (
     "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{client}\ndrm-pdev:\t0000:01:00.0\n"

@@ -14,10 +14,10 @@ from tests.examples import examples
 from tests.load import seconds_since
 
 from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, number, rocm_smi
-from chipwatch.datapoint import Dimensions
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Dimensions
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.testing import check_collector
 from chipwatch.host.gpu_metrics import GpuPoints
-from chipwatch.testing import check_collector
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 

@@ -14,7 +14,7 @@ from chipwatch.collectors.apple.foundation import Libraries, bind
 from chipwatch.collectors.apple.hardware import AppleHardware
 from chipwatch.collectors.apple.registry import frequencies
 from chipwatch.collectors.apple.report import shares
-from chipwatch.errors import Unavailable
+from chipwatch.contract.errors import Unavailable
 
 MHZ = 1_000_000
 

@@ -10,10 +10,10 @@ import pytest
 from chipwatch.collectors import apple
 from chipwatch.collectors.apple import GPU, AppleCollector
 from chipwatch.collectors.apple.source import parse
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 from chipwatch.host import supervised_process
 from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
-from chipwatch.testing import check_collector
 
 RECORD = json.loads((Path(__file__).parents[3] / "fixtures/apple/macmon_pipe_v08.json").read_text())
 LINE = json.dumps(RECORD).encode()

@@ -13,8 +13,8 @@ from tests.doubles.apple.mac import CannotBuild, build
 
 from chipwatch.collectors.apple import AppleCollector
 from chipwatch.collectors.apple.source import READER
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.testing import check_collector
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
 ROOT = Path(__file__).parents[4]

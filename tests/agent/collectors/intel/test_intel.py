@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from chipwatch.collectors.intel import IntelCollector
 from chipwatch.collectors.intel.card import IntelCard
 from chipwatch.collectors.intel.xpu_smi import parse_discovery, parse_dump
-from chipwatch.datapoint import Dimensions, Level
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import Device
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.extensions import Device
+from chipwatch.contract.testing import check_collector
 from chipwatch.host import gpu_metrics
-from chipwatch.testing import check_collector
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/intel"
 SECOND = 1_000_000_000

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors.jobs import JobsCollector
-from chipwatch.datapoint import Level
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import Unavailable
 
 MOUNT = "30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 STAT = "{pid} (python) {state} 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 4 0 {began} 1000 25 0\n"

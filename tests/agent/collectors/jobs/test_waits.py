@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors.jobs.waits import Waits, unanswered_sockets
-from chipwatch.owner import JobFacts
+from chipwatch.contract.owner import JobFacts
 from chipwatch.processors.jobs.causes import cause
 from chipwatch.processors.jobs.evidence import Evidences
 

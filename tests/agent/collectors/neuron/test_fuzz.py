@@ -17,7 +17,7 @@ from tests.examples import examples
 from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import NeuronRecords
-from chipwatch.datapoint import Kind, Level
+from chipwatch.contract.datapoint import Kind, Level
 from chipwatch.host.last_values import LastValues
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"

@@ -13,10 +13,10 @@ import pytest
 
 from chipwatch.collectors import neuron
 from chipwatch.collectors.neuron import NeuronCollector, monitor
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 from chipwatch.host import supervised_process
-from chipwatch.testing import check_collector
 
 FAKE = Path(__file__).parents[3] / "doubles/fake_neuron_monitor.py"
 AT = 1_800_000_000_000_000_000

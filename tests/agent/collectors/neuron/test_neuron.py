@@ -12,10 +12,10 @@ import pytest
 from tests.doubles.fake_neuron_monitor import line, record
 
 from chipwatch.collectors.neuron import MOMENT, NeuronCollector
-from chipwatch.datapoint import Level
-from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.contract.testing import check_collector
 from chipwatch.pipeline.window import Window
-from chipwatch.testing import check_collector
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"
 AT = 1_800_000_000_000_000_000
@@ -259,7 +259,7 @@ def test_the_real_standard_input_in_a_pipe_of_a_shell(tmp_path):
     (tmp_path / "records").write_bytes(line() * 5)
     code = (
         "from chipwatch.collectors.neuron import NeuronCollector\n"
-        "from chipwatch.errors import InputEnded\n"
+        "from chipwatch.contract.errors import InputEnded\n"
         "c = NeuronCollector(NeuronCollector.Config(stdin=True)); c.open(); n = 0; found = []\n"
         "while True:\n"
         "    try:\n"

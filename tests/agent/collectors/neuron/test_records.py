@@ -12,7 +12,7 @@ from tests.doubles.fake_neuron_monitor import record
 from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import PERIODS, NeuronRecords
-from chipwatch.datapoint import Dimensions, Kind, Level
+from chipwatch.contract.datapoint import Dimensions, Kind, Level
 from chipwatch.host.last_values import LastValues
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"

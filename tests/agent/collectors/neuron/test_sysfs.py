@@ -6,7 +6,7 @@ import pytest
 
 from chipwatch.collectors.neuron.metrics import ECC_REPAIRABLE, POWER
 from chipwatch.collectors.neuron.sysfs import Devices
-from chipwatch.datapoint import Dimensions
+from chipwatch.contract.datapoint import Dimensions
 from chipwatch.host.last_values import LastValues
 
 EPOCH = 1781370720

@@ -6,8 +6,8 @@ import pytest
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 from chipwatch.collectors.nvidia import NvidiaCollector
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected
 
 START = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.agent.collectors.nvidia.conftest import START
 
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 from chipwatch.pipeline.window import Window
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT
 from chipwatch.verdict.history import EventHistory

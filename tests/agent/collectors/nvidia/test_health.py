@@ -10,8 +10,8 @@ import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.collectors.nvidia.health import EVERY, HELD
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.verdict import judge as verdict
 from chipwatch.verdict.callers import DEGRADED, FIT, NOT_FIT

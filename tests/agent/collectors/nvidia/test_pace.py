@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 
 LIMIT, FAN, UTILIZATION = "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetFanSpeed", "nvmlDeviceGetUtilizationRates"
 

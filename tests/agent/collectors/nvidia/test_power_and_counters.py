@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.agent.collectors.nvidia.conftest import START, key
 
 from chipwatch.collectors.nvidia.metrics import THROTTLES
-from chipwatch.datapoint import Level
+from chipwatch.contract.datapoint import Level
 from chipwatch.pipeline.window import Window
 
 POWER = "gpu.power{gpu=0}"
@@ -195,7 +195,7 @@ def test_remapped_rows_are_counted_by_cause(gpu):
     st.sets(st.integers(0, 29)),
 )
 def test_single_zeros_do_not_change_the_increases_of_a_window(values, faults):
-    from chipwatch.datapoint import counter
+    from chipwatch.contract.datapoint import counter
     from chipwatch.host.counters import Life
 
     metric = counter("x", "By", "X.")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.datapoint import Dimensions, Level
-from chipwatch.extensions import names_of
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.extensions import names_of
 
 MIB = 1 << 20
 TOTAL = 81559 * MIB

@@ -185,7 +185,7 @@ def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, p
         import json, sys
         from pathlib import Path
         from chipwatch.collectors.nvidia import NvidiaCollector
-        from chipwatch.errors import Unavailable
+        from chipwatch.contract.errors import Unavailable
 
         nowhere = Path(sys.argv[1])
         collector = NvidiaCollector(NvidiaCollector.Config(proc=nowhere, root=nowhere))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector
-from chipwatch.datapoint import Kind, Level
-from chipwatch.testing import check_collector
+from chipwatch.contract.datapoint import Kind, Level
+from chipwatch.contract.testing import check_collector
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 MIB = 1 << 20

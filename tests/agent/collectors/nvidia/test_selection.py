@@ -7,8 +7,8 @@ import pytest
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.config.load import plugin_config
 from chipwatch.config.options import Config
-from chipwatch.datapoint import Level
-from chipwatch.errors import Unavailable
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import Unavailable
 
 
 def indexes(watched):

@@ -6,9 +6,9 @@ import pytest
 from tests.doubles.nvml.driver import together
 
 from chipwatch.collectors.nvidia import NvidiaCollector
-from chipwatch.datapoint import Level
-from chipwatch.errors import Unavailable
-from chipwatch.extensions import names_of
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.extensions import names_of
 
 CODES = [*range(1, 31), 999]
 PLACES = {

@@ -14,8 +14,8 @@ from tests.load import seconds_since
 from chipwatch.collectors.openmetrics import OpenmetricsCollector
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.config.load import ConfigError, convert
-from chipwatch.datapoint import Kind
-from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.contract.datapoint import Kind
+from chipwatch.contract.errors import PartlyCollected, Unavailable
 
 LONG = 20.0
 T4 = Path(__file__).parents[3] / "fixtures/openmetrics/dcgm_exporter_t4_gke.prom"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader, ScrapeFilter
-from chipwatch.datapoint import Kind
+from chipwatch.contract.datapoint import Kind
 from chipwatch.host.exposition import ScrapeResponse
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/openmetrics"

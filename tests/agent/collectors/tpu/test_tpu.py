@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
 from chipwatch.collectors.tpu.message import decode, distributions, encode, queued
 from chipwatch.collectors.tpu.sdk import KEYS, LIMIT
-from chipwatch.datapoint import Dimensions, Level
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import Device
-from chipwatch.testing import check_collector
+from chipwatch.contract.datapoint import Dimensions, Level
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.extensions import Device
+from chipwatch.contract.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
 GIB = 2**30

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
-from chipwatch.owner import GroupUse, JobFacts, Owner, ProcessUse
+from chipwatch.contract.datapoint import Dimensions, gauge
+from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.owner import GroupUse, JobFacts, Owner, ProcessUse
 from chipwatch.processors.jobs import JobsProcessor
 
 SECOND = 1_000_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.agent.processors.jobs.machine import TICK, Machine, job
 
-from chipwatch.owner import Allocation
+from chipwatch.contract.owner import Allocation
 
 SITUATIONS = tomllib.loads((Path(__file__).parent / "situations.toml").read_text())["situation"]
 

@@ -15,10 +15,10 @@ import pytest
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build, profile
 
 from chipwatch.collectors.nvidia import NvidiaCollector
-from chipwatch.datapoint import Level
-from chipwatch.errors import PartlyCollected
-from chipwatch.extensions import DeviceFacts, names_of
-from chipwatch.owner import Allocation, JobFacts, Owner
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import PartlyCollected
+from chipwatch.contract.extensions import DeviceFacts, names_of
+from chipwatch.contract.owner import Allocation, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 
 SECOND = 1_000_000_000

@@ -10,10 +10,10 @@ from rich.cells import cell_len
 from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of, job
 
 from chipwatch.commands.answers import jobs_text as as_text
-from chipwatch.datapoint import Dimensions, counter
-from chipwatch.extensions import Device, DeviceFacts
+from chipwatch.contract.datapoint import Dimensions, counter
+from chipwatch.contract.extensions import Device, DeviceFacts
+from chipwatch.contract.owner import Allocation, Owner
 from chipwatch.host.gpu_metrics import UTILIZATION
-from chipwatch.owner import Allocation, Owner
 from chipwatch.processors.jobs import JobsProcessor
 
 ADA, BOB = job(41337, user="ada", partition="long"), job(41340, user="bob")

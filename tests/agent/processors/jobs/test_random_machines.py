@@ -9,8 +9,8 @@ from hypothesis import Phase, given, settings
 from tests.agent.processors.jobs.machine import SECOND, START, dims_of
 from tests.examples import examples
 
-from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
-from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
+from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 
 JOBS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.agent.processors.jobs.machine import SECOND, START, Machine, job
 
-from chipwatch.owner import Allocation, GroupUse
+from chipwatch.contract.owner import Allocation, GroupUse
 from chipwatch.processors.jobs import JobsProcessor
 
 ADA, BOB = job(41337, user="ada", since=START - 100 * SECOND), job(41340, user="bob")

@@ -8,9 +8,9 @@ import pytest
 from tests.agent.processors.jobs.machine import SECOND, Machine, dims_of, job
 
 from chipwatch.commands.answers import jobs_text as as_text
-from chipwatch.datapoint import gauge
-from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
-from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
+from chipwatch.contract.datapoint import gauge
+from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 from chipwatch.processors.jobs.ledger import MOST_BYTES
 

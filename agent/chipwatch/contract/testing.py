@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.errors import PartlyCollected, Unavailable
-from chipwatch.extensions import IsSized, YieldsOtherNames, destination_of
-from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.extensions import IsSized, YieldsOtherNames, destination_of
+from chipwatch.contract.sink import Limits, Rejected, Sink
 
 
 class Clock:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from chipwatch.datapoint import Datapoint
+from chipwatch.contract.datapoint import Datapoint
 
 SLACK: Final = 1.0
 """Seconds by which a late tick may shorten `Limits.spacing`; the sink shifts the end time equally."""
@@ -69,7 +69,7 @@ class Sink(Protocol):
     the members below; it may derive from this one, and need not. Register it in the entry point group
     `chipwatch.sinks`: the entry point's name is the `type` of [sinks.NAME], and the NAME where none is given. A
     configuration may ask for several sinks of one class: share no state in the class or the module. What only some
-    sinks do is in `chipwatch.extensions`.
+    sinks do is in `chipwatch.contract.extensions`.
 
     Every method runs on the same thread. The frame never calls `write` before `open` succeeded, never with an empty
     batch, never above `limits`, oldest points first. So: no thread, timer, retry, buffer or sleep. Delivery is at

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from chipwatch.datapoint import Datapoint, Metric
+from chipwatch.contract.datapoint import Datapoint, Metric
 
 
 class Processor(Protocol):
@@ -16,7 +16,7 @@ class Processor(Protocol):
     Write a class with a nested frozen dataclass `Config`, `__init__(self, config)` that touches nothing outside, and
     the members below; it may derive from this one, and need not. Register it in the entry point group
     `chipwatch.processors`: the entry point's name is the configuration key. What only some processors do is in
-    `chipwatch.extensions`.
+    `chipwatch.contract.extensions`.
 
     The frame calls `derive` once for each tick with the datapoints of the collectors and of the processors before it,
     always on this processor's own thread. Processors run in the order of their names. An exception ends only this

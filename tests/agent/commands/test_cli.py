@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from chipwatch import cli
+from chipwatch.commands import cli
 from chipwatch.commands.cli_options import COMMANDS
 from chipwatch.commands.command_line import flags, parse
 from chipwatch.commands.parser import explain, parser
@@ -22,9 +22,9 @@ from chipwatch.config import plugins
 from chipwatch.config.convert import options_of, values_of
 from chipwatch.config.load import load, plugin_config, sink_options
 from chipwatch.config.options import CollectorOptions, Config, SinkOptions
-from chipwatch.errors import ConfigError
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.version import __version__
 from chipwatch.naming.profiles import PROFILES
-from chipwatch.version import __version__
 
 INTERVAL = "expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m"
 WHOLE = ["list", "sample-config", "version"]
@@ -320,8 +320,8 @@ def test_check_says_a_line_for_each_collector_and_sink(agent):
 def test_check_ends_with_1_where_something_is_not_fit(agent, plugins_folder):
     source = """
 from dataclasses import dataclass
-from chipwatch.errors import Refused
-from chipwatch.sink import Limits, Sink
+from chipwatch.contract.errors import Refused
+from chipwatch.contract.sink import Limits, Sink
 
 class Closed(Sink):
     limits = Limits(max_points=1, durable=False)
@@ -405,6 +405,6 @@ def test_the_sample_with_every_option_switched_on_is_what_holds_by_default(sampl
 
 
 def test_the_command_line_alone_loads_nothing_heavy():
-    program = "import sys, chipwatch.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    program = "import sys, chipwatch.commands.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"boto3", "botocore", "google", "rich", "psutil", "pynvml", "http", "asyncio"} & set(done.stdout.split())

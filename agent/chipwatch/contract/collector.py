@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from chipwatch.datapoint import Datapoint, Metric
+from chipwatch.contract.datapoint import Datapoint, Metric
 
 
 class Collector(Protocol):
@@ -16,7 +16,7 @@ class Collector(Protocol):
     Write a class with a nested frozen dataclass `Config`, `__init__(self, config)` that touches nothing outside, and
     the members below; it may derive from this one, and need not. Register it in the entry point group
     `chipwatch.collectors`: the entry point's name is the configuration key and the value of `--collector`.
-    What only some collectors do is in `chipwatch.extensions`.
+    What only some collectors do is in `chipwatch.contract.extensions`.
 
     The frame never calls `collect` before `open` succeeded, nor twice at once. An exception ends only this reading, a
     malformed point is left out alone; both are logged and counted. A reading yields at most 20,000 points. A call

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from chipwatch.datapoint import Dimensions
+from chipwatch.contract.datapoint import Dimensions
 
 SLURM: Final = "slurm"
 KUBERNETES: Final = "kubernetes"

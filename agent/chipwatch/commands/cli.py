@@ -15,11 +15,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, TextIO
 
 from chipwatch.commands.command_line import flags, parse
-from chipwatch.deferred import defer
-from chipwatch.errors import CommandError, text_of
-from chipwatch.redaction import one_line
+from chipwatch.commands.deferred import defer
+from chipwatch.contract.errors import CommandError, text_of
+from chipwatch.contract.redaction import one_line
+from chipwatch.contract.version import __version__
 from chipwatch.verdict.callers import code_of_failure
-from chipwatch.version import __version__
 
 if TYPE_CHECKING:
     from chipwatch.config.options import Config
@@ -224,8 +224,8 @@ def _top(config: Config, given: SimpleNamespace) -> int:
 
 
 def _plan(config: Config, given: SimpleNamespace) -> int:
-    from chipwatch.advice import Terms  # noqa: PLC0415
     from chipwatch.advisor.plan import estimate, text  # noqa: PLC0415
+    from chipwatch.contract.advice import Terms  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
     terms = Terms(**{key: getattr(given, key) for key in Terms._fields})

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.net.trusted_clock import MAX_DRIFT, PROBATION, TrustedClock
-from chipwatch.testing import Clock
+from chipwatch.contract.testing import Clock
+from chipwatch.contract.trusted_clock import MAX_DRIFT, PROBATION, TrustedClock
 
 DAY = 86_400.0
 LONG = PROBATION / 1e9

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chipwatch.contract.redaction import MAX_LENGTH, one_line, redacted, without, without_secrets
 from chipwatch.logs.formats import Formatter
 from chipwatch.net.http_client import HttpAnswer
-from chipwatch.redaction import MAX_LENGTH, one_line, redacted, without, without_secrets
 from chipwatch.status.heartbeat import Heartbeat
 from chipwatch.status.server import HealthServer
 from chipwatch.status.socket import StatusServer, ask

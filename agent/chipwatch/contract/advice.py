@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
-from chipwatch.datapoint import Datapoint, Metric
+from chipwatch.contract.datapoint import Datapoint, Metric
 
 MONTH: Final = 730 * 3600
 """Seconds of a month in AWS's own calculator."""

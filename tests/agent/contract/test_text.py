@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.logs.text import duration, is_address
+from chipwatch.contract.text import duration, is_address
 
 
 @pytest.mark.parametrize(

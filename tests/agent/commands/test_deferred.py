@@ -8,7 +8,7 @@ import pytest
 BEGIN = """
 import sys, threading
 from types import ModuleType
-from chipwatch.deferred import DEFERRED, defer
+from chipwatch.commands.deferred import DEFERRED, defer
 defer()
 waits = lambda name: type(sys.modules[name]).__name__ == "_Deferred"
 assert all(map(waits, DEFERRED)), [name for name in DEFERRED if not waits(name)]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 
 # -- accelerators ------------------------------------------------------------------------------------------------------
 

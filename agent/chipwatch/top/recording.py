@@ -12,8 +12,8 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.errors import CommandError
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.errors import CommandError
 
 LONGEST: Final = 1 << 20
 """Bytes of a line; a longer one is counted as broken."""

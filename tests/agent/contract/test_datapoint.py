@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch import datapoint
-from chipwatch.datapoint import NO_DIMENSIONS, Dimensions, Kind, Level, counter, gauge
+from chipwatch.contract import datapoint
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Dimensions, Kind, Level, counter, gauge
 
 PAIRS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=6)
 
@@ -85,9 +85,9 @@ def test_levels_are_ordered():
 
 
 def test_the_data_model_loads_nothing_else_of_the_project():
-    program = "import sys, chipwatch.datapoint; print(*sorted(m for m in sys.modules if m.split('.')[0] in ('chipwatch', 'chipwatch_sinks')))"
+    program = "import sys, chipwatch.contract.datapoint; print(*sorted(m for m in sys.modules if m.split('.')[0] in ('chipwatch', 'chipwatch_sinks')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["chipwatch", "chipwatch.datapoint"]
+    assert done.stdout.split() == ["chipwatch", "chipwatch.contract.datapoint"]
 
 
 def test_equal_pairs_are_one_object_wherever_they_are_made():

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from chipwatch.collector import Collector
-from chipwatch.datapoint import Dimensions, Level, counter, gauge
-from chipwatch.errors import BadBatch, PartlyCollected, Retryable, Unavailable
-from chipwatch.sink import Limits, Rejected, Sink
-from chipwatch.testing import Clock, MemorySink, check_collector, check_sink
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.errors import BadBatch, PartlyCollected, Retryable, Unavailable
+from chipwatch.contract.sink import Limits, Rejected, Sink
+from chipwatch.contract.testing import Clock, MemorySink, check_collector, check_sink
 
 LOAD = gauge("x.load", "1", "The load.", dims=("core",))
 SHARE = gauge("x.share", "%", "A share.")
