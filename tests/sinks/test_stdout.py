@@ -985,7 +985,7 @@ CATALOGUE_UNITS = {
 def declared_units():
     for found in pkgutil.walk_packages(chipwatch.collectors.__path__, "chipwatch.collectors."):
         for thing in vars(importlib.import_module(found.name)).values():
-            if inspect.isclass(thing) and Collector in thing.__mro__[1:]:
+            if inspect.isclass(thing) and Collector in thing.__mro__[1:] and hasattr(thing, "metrics"):
                 yield from (metric.unit for metric in thing.metrics)
 
 

@@ -312,7 +312,7 @@ def test_models_and_processes_are_shown_without_a_processor(sit, gpus):
 
 
 def test_a_malformed_process_of_a_plugin_costs_only_the_facts_of_its_collector(sit, gpus, plugins_folder):
-    plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
+    plugins_folder.add("wrong", MALFORMED, collectors=[("wrong", "Wrong")])
     seat = sit("--collector", "gpu,wrong", env={**gpus.env, "PYTHONPATH": plugins_folder.folder})
     assert "bug" not in seat.shows("PID", "H100")
 
@@ -326,7 +326,7 @@ def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_s
     assert b"Traceback" in seat.sent.partition(LEFT)[2]
 
 
-WRONG = """
+MALFORMED = """
 from dataclasses import dataclass
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.extensions import DeviceProcess

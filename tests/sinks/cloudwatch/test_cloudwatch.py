@@ -316,10 +316,12 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
 
     contract = [
         "chipwatch",
+        "chipwatch.contract",
         "chipwatch.contract.datapoint",
         "chipwatch.contract.errors",
         "chipwatch.contract.redaction",
         "chipwatch.contract.sink",
+        "chipwatch.contract.trusted_clock",
         "chipwatch.contract.version",
     ]
     net = [
@@ -328,7 +330,6 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
         "chipwatch.net.final_response",
         "chipwatch.net.http_client",
         "chipwatch.net.timed_socket",
-        "chipwatch.contract.trusted_clock",
     ]
     assert sorted(json.loads(done.stdout)) == sorted([*contract, *net])
     assert len(double.datums) == 1
