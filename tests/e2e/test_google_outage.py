@@ -196,7 +196,7 @@ def test_the_real_command_killed_in_an_outage_delivers_every_point_after_it(agen
 
 def test_an_agent_that_sends_to_cloudwatch_alone_loads_nothing_of_google(tmp_path):
     words = (
-        "import sys; from chipwatch import cli\n"
+        "import sys; from chipwatch.commands import cli\n"
         "try: cli.main(sys.argv[1:])\n"
         "except SystemExit as end: assert end.code == 0, end.code\n"
         "assert 'botocore' in sys.modules\n"

@@ -131,7 +131,7 @@ class _StormyHandler(_Handler):
             if name == "reset":
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             elif name == "silence":
-                double.closing.wait(1.0)
+                double.closing.wait(3.0)
             elif name == "slow":
                 for at in range(0, len(answer), 4):
                     self.connection.sendall(answer[at : at + 4])

@@ -17,7 +17,7 @@ from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator
 from tests.faults.parsers import _uncommented
 
-from chipwatch.commands import parser
+from chipwatch.commands import command_line
 from chipwatch.commands.sample import sample_config
 from chipwatch.config import instances, plugins
 from chipwatch.config import load as config
@@ -98,8 +98,8 @@ def outcome(argv: list[str], env: dict[str, str]) -> str:
     code, said = 0, ""
     with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()), mock.patch.dict(os.environ, env):
         try:
-            given, _ = parser.parse(argv)
-            loaded = config.load(getattr(given, "config", None), parser.flags(given))
+            given, _ = command_line.parse(argv)
+            loaded = config.load(getattr(given, "config", None), command_line.flags(given))
             for name in loaded.sink:
                 config.sink_options(name, loaded)
             build.validate(loaded)

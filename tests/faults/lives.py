@@ -92,7 +92,7 @@ def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
         Dimensions(life=str(life)),
         queue.SimpleQueue(),
     )
-    sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5), clock)
+    sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=2.0), clock)
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
     spool = JournalledSpool(
         folder / f"appended.{life}", cloudwatch_child.shown, "cloudwatch", folder / "cloudwatch.db", clock=clock
