@@ -74,9 +74,9 @@ def test_a_kill_in_an_outage_and_a_moody_return_lose_nothing(agent, until, tmp_p
         until(lambda: has_collected(spool / "otlp.db", due.total() + 50))
         double.weather = moods()
         double.listen()
-        until(lambda: len(double.requests) > 20)
+        until(lambda: len(double.requests) > 20, 3 * LONG)  # the pauses between tries are random, and grow
         double.weather = lambda: None
-        until(lambda: double.requests[-1].end == 200)
+        until(lambda: double.requests[-1].end == 200, 3 * LONG)
         code, _ = second.stop()
 
     assert code == 0, second.errors()
