@@ -147,7 +147,7 @@ def test_nothing_of_ours_imports_what_rich_needs_for_code_and_markdown(slim):
     command = [sys.executable, "-c", WITHOUT, *slim["FOR_RICH"]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
     assert done.returncode == 0, done.stderr
-    assert "cpu.utilization" in done.stdout
+    assert "cpu" in done.stdout
     assert all((Path(rich.__file__).parents[1] / name).is_dir() for name in slim["FOR_RICH"]), "rich needs it no more"
 
 
