@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
+from chipwatch.host.job_numbers import mapping_folders
 from chipwatch.host.owners import read
 from chipwatch.net.protobuf import messages, text_of
 
@@ -25,14 +26,6 @@ NAME: Final = re.compile(r"\d{1,4}([.-]\d{1,4})?|(GPU|MIG)-[0-9a-fA-F/-]{1,80}")
 """A mapping file: the GPU's index, or index and GPU instance, which a fork of dcgm-exporter joins by `-`; a UUID."""
 JOB: Final = re.compile(r"[1-9]\w{0,63}")
 """A job in it; some prologs write 0 for none."""
-FOLDERS: Final = (
-    "run/slurm/dcgm-job-mapping",  # AWS ParallelCluster and SageMaker HyperPod
-    "var/lib/dcgm-exporter/job-mapping",  # the default of NVIDIA's GPU operator
-    "run/nvidia/dcgm-job-mapping",
-    "run/dcgm_job_maps",
-)
-"""Below the host's /; the first one that exists is read, after the agent's own DCGM_HPC_JOB_MAPPING_DIR."""
-VARIABLE: Final = "DCGM_HPC_JOB_MAPPING_DIR"
 _AS_IS: Final = r"(.+)", r"\1"
 RESOURCES: Final = {
     "nvidia.com/": (r"((GPU|MIG)-.+|\d+)", r"\1"),
@@ -152,8 +145,7 @@ class Allocations:
 
         None: the first known mapping folder that exists; the socket below `root`.
         """
-        given = mapping or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
-        self._folders = [str(given)] if given else [str(root / folder) for folder in FOLDERS]
+        self._folders = mapping_folders(root, mapping, environ)
         self._kubelet = Kubelet(kubelet or root / "var/lib/kubelet/pod-resources/kubelet.sock")
         self.source = ""
         """Where the allocations of the last reading are from; "" if there is none."""
