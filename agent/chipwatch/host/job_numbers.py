@@ -42,12 +42,12 @@ class JobNumbers:
     """Finds the number of a job once, so that its name stays: by slurmstepd, by the prolog, by the environment."""
 
     def __init__(self, proc: Path, sys: Path, folders: list[str]) -> None:
-        """`proc` and `sys`: the host's /proc and /sys; `folders`: those of the prolog."""
+        """`proc` and `sys`: the host's /proc and /sys; `folders`: where a prolog may write."""
         self._proc, self._sys, self._folders = proc, sys, folders
         self._numbers: dict[str, str] = {}
         """By SLUID; "" if nothing names it."""
         self.sources: dict[str, None] = {}
-        """What named jobs."""
+        """Each source that named a job."""
 
     def find(self, sluid: str, path: str, variables: Mapping[str, str]) -> str:
         """Return the number of a job by its cgroup's path and the environment of a process, or ""."""
