@@ -61,7 +61,7 @@ CDI: Final = re.compile(r"(?:k8s\.)?([^/=]+)/([^=]+)=(?:[\da-f]{8}(?:-[\da-f]{4}
 """
 A device of the container's runtime: vendor, class, device, of which the driver's claims have the claim's uid before it.
 
-Older kubelets name the devices of a claim in no other way. GetClaimDeviceName in NVIDIA/k8s-dra-driver-gpu has the form.
+Older kubelets name the devices of a claim in no other way. Source: GetClaimDeviceName in NVIDIA/k8s-dra-driver-gpu.
 """
 METHOD: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto , since Kubernetes 1.20."""
