@@ -10,7 +10,7 @@ case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
 umask 022
 exec 9> "$folder/.lock" || exit 0
 flock -w 5 9 || exit 0
-for file in "$folder"/[0-9]*; do
+for file in "$folder"/[0-9]* "$folder"/[GM]* "$folder"/s?????????????; do
   grep -qsx "$SLURM_JOB_ID" "$file" || continue
   # A reader sees the old file or the new one, never a part.
   grep -vx "$SLURM_JOB_ID" "$file" > "$folder/.new"

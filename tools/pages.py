@@ -59,7 +59,11 @@ of a cloud's network, congestion, waits and operations of RDMA. `rdma.errors` an
 - Where the convention has an UpDownCounter, ours is a gauge: the mean of a window is not a sum.
 - `system.disk.io` and `system.network.io` have the whole machine in the series without a device, at every level, and each device at `--level all`:
   do not add these.
-- `hw.id` is the index of the GPU on this machine, `DEVICE/PORT` of RDMA, or `CONTROLLER/DIMM` of a memory module.
+- `hw.id` is the UUID of the GPU or MIG instance, as NVIDIA's driver gives it, on every metric with a GPU, and `hw.name` the GPU's index on this
+  machine. It is the index too where no UUID is known: other makers' GPUs, and `[collectors.nvidia] dimensions` without `uuid`. It is
+  `DEVICE/PORT` of RDMA, or `CONTROLLER/DIMM` of a memory module.
+- Metrics of jobs keep their names. A job that is a pod has `k8s.pod.name`, `k8s.namespace.name` and, where its container is known,
+  `k8s.container.name`, beside `job`; `user` becomes `user.name`. There is no convention for Slurm: `job` and `partition` stay.
 - Counters keep what was counted before the agent began, but for sums over interfaces or disks, which begin with the agent.
 
 | ours | theirs | unit | scale | attributes in place of our dimensions |
@@ -73,7 +77,7 @@ def otel_names() -> str:
     rows = []
     for ours, name in profile("otel").names.items():
         scale = f"x {name.factor:g}" if name.factor != 1 else ""
-        dims = ", ".join(f"`{key}={value}`" for key, value in name.dims.items())
+        dims = ", ".join(f"`{key}={value.replace('|', ' or ')}`" for key, value in name.dims.items())
         rows.append(f"| `{ours}` | `{name.template}` | `{name.unit or declared[ours].unit}` | {scale} | {dims} |\n")
     return OTEL_INTRO.format(version=profile("otel").version) + "".join(rows)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.deploy import tools
 
-from chipwatch.host.allocations import FOLDERS, Allocations
+from chipwatch.host.allocations import Allocations
+from chipwatch.host.job_numbers import FOLDERS, JobNumbers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="slurmd runs on Linux")
 KIT = Path(__file__).parents[2] / "slurm"
@@ -98,10 +99,50 @@ def test_without_a_job_nothing_is_written(folder, job):
     assert not folder.exists()
 
 
-def test_with_mig_nothing_is_written(folder):
+MIG = "MIG-0bf2a07d-4cd6-5a44-8b0d-4e6d4e6f2a11"
+
+
+@pytest.mark.parametrize(
+    ("visible", "written"),
+    [
+        ("0", set()),
+        (f"{MIG},GPU-5a1b", {MIG, "GPU-5a1b"}),
+        ("MIG-GPU-5a1b/1/0,MIG-../../x,MIG-,$(id),NoDevFiles", set()),
+    ],
+)
+def test_with_mig_the_uuids_of_instances_are_written_and_no_numbers(folder, visible, written):
+    """Slurm gives a prolog the instance's UUID (gres_common_prep_set_env of src/plugins/gres/common/gres_common.c)."""
     (folder.parent / "proc/driver/nvidia/capabilities/gpu0/mig/gi1").mkdir(parents=True)
-    run("prolog", folder, "7", "0")
-    assert not folder.exists()
+    run("prolog", folder, "7", "0", CUDA_VISIBLE_DEVICES=visible)
+    assert mapped(folder) == {name: ["7"] for name in written}
+    run("epilog", folder, "7")
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+SLUID = "s8FXKTA79XAR00"
+
+
+def test_the_sluid_of_a_job_has_a_file_with_its_number_until_the_epilog(folder):
+    run("prolog", folder, "41337", "0", SLURM_JOB_SLUID=SLUID)
+    run("prolog", folder, "41340", None, SLURM_JOB_SLUID=SLUID.replace("8", "9"))
+    numbers = JobNumbers(folder, folder, [str(folder)])
+    assert [numbers.find(name, "/", {}) for name in (SLUID, SLUID.replace("8", "9"))] == ["41337", "41340"]
+    assert mapped(folder) == {"0": ["41337"]}
+    run("epilog", folder, "41337", "0", SLURM_JOB_SLUID=SLUID)
+    assert {path.name for path in folder.iterdir()} == {".lock", SLUID.replace("8", "9")}
+
+
+@pytest.mark.parametrize("sluid", ["", "s8FXKTA79XAR0", "../8FXKTA79XAR", "s8FXKTA79XAR$(", "S8FXKTA79XAR00"])
+def test_what_is_not_a_sluid_has_no_file(folder, sluid):
+    run("prolog", folder, "7", None, SLURM_JOB_SLUID=sluid)
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_jobs_with_shards_or_mps_of_one_gpu_share_its_file(folder):
+    """With gres/shard and gres/mps, SLURM_JOB_GPUS is the GPU: gres_p_prep_set_env of both plugins of Slurm."""
+    run("prolog", folder, "41337", "3", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
+    run("prolog", folder, "41340", "3", SLURM_SHARDS_ON_NODE="2")
+    assert mapped(folder) == {"3": ["41337", "41340"]}
 
 
 def test_a_folder_that_cannot_be_made_does_not_drain_the_node(tmp_path):

@@ -20,7 +20,7 @@ from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import is_address, is_utf8
 from chipwatch.identity.names import WORDS
-from chipwatch.naming.profiles import PROFILES
+from chipwatch.naming.profiles import PROFILES, profile
 from chipwatch.net.address import parse_address
 
 T = TypeVar("T")
@@ -170,6 +170,8 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     general["high_resolution"] = config.high_resolution_metrics or None
     hints = typing.get_type_hints(cls.Config)
+    choices = typing.get_args(next(iter(typing.get_args(hints.get("dimensions"))), None))
+    general["dimensions"] = [word for word in profile(config.names).adds if word in choices] or None
     general |= {word: True for word in config.common_dims if hints.get(word) is bool}
     if group == "collectors" and config.stdin == name:
         general["stdin"] = True

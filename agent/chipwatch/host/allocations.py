@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
+from chipwatch.host.job_numbers import mapping_folders
 from chipwatch.host.owners import read
 from chipwatch.net.protobuf import messages, text_of
 
@@ -25,25 +26,21 @@ NAME: Final = re.compile(r"\d{1,4}([.-]\d{1,4})?|(GPU|MIG)-[0-9a-fA-F/-]{1,80}")
 """A mapping file: the GPU's index, or index and GPU instance, which a fork of dcgm-exporter joins by `-`; a UUID."""
 JOB: Final = re.compile(r"[1-9]\w{0,63}")
 """A job in it; some prologs write 0 for none."""
-FOLDERS: Final = (
-    "run/slurm/dcgm-job-mapping",  # AWS ParallelCluster and SageMaker HyperPod
-    "var/lib/dcgm-exporter/job-mapping",  # the default of NVIDIA's GPU operator
-    "run/nvidia/dcgm-job-mapping",
-    "run/dcgm_job_maps",
-)
-"""Below the host's /; the first one that exists is read, after the agent's own DCGM_HPC_JOB_MAPPING_DIR."""
-VARIABLE: Final = "DCGM_HPC_JOB_MAPPING_DIR"
-_AS_IS: Final = r"(.+)", r"\1"
+_PCI: Final = r"([\da-f]{4})-([\da-f]{2})-([\da-f]{2})-([0-7])-0x[\da-f]{4}", r"\1:\2:\3.\4"
 RESOURCES: Final = {
-    "nvidia.com/": (r"((GPU|MIG)-.+|\d+)", r"\1"),
-    "gpu.nvidia.com": (r"(gpu-\d+-mig)-.+-(\d+-\d+)", r"\1-\2"),  # GPU, profile, its number, placement
-    "amd.com/gpu": _AS_IS,
-    "gpu.amd.com": (r"gpu-(\d+)-\d+", r"card\1"),  # of DRM: card, renderD
-    "gpu.intel.com/": (r"(card\d+)-\d+", r"\1"),  # of a device that several pods share, its number
-    "gpu.intel.com": (r"([\da-f]{4})-([\da-f]{2})-([\da-f]{2})-([0-7])-0x[\da-f]{4}", r"\1:\2:\3.\4"),
-    "aws.amazon.com/neuroncore": (r"(\d+)", r"core\1"),
-    "aws.amazon.com/neuron": (r"(\d+)", r"neuron\1"),
-    "google.com/tpu": (r"(\d+)", r"tpu\1"),
+    "nvidia.com/": (
+        (r"((GPU|MIG)-.+|\d+)", r"\1"),
+        (r"nvidia(\d+)/gi(\d+)", r"\1.\2"),  # of Google's plugin: GPU and GPU instance
+        (r"(nvidia\d+)", r"\1"),
+    ),
+    "gpu.nvidia.com": ((r"(gpu-\d+-mig)-.+-(\d+-\d+)", r"\1-\2"),),  # GPU, profile, its number, placement
+    "amd.com/": ((r"([\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[0-7]|amdgpu_xcp_\d+)", r"\1"),),
+    "gpu.amd.com": ((r"gpu-(\d+)-\d+", r"card\1"),),  # of DRM: card, renderD
+    "gpu.intel.com/": ((r"(card\d+)-\d+", r"\1"),),  # of a device that several pods share, its number
+    "gpu.intel.com": (_PCI,),
+    "aws.amazon.com/neuroncore": ((r"(\d+)", r"core\1"),),
+    "aws.amazon.com/neuron": ((r"(\d+)", r"neuron\1"),),
+    "google.com/tpu": ((r"(\d+)", r"tpu\1"),),
 }
 """
 Resources of device plugins and drivers of dynamic resource allocation: their names of devices, and ours.
@@ -51,12 +48,21 @@ Resources of device plugins and drivers of dynamic resource allocation: their na
 A name of another form stays as it is; below a prefix with `/` it names a network card or a resource for monitoring.
 Sources: CanonicalName in NVIDIA/k8s-dra-driver-gpu and ROCm/k8s-gpu-dra-driver,
 DeviceUIDFromPCIinfo in intel/intel-resource-drivers-for-kubernetes, gpu_plugin.go in
-intel/intel-device-plugins-for-kubernetes.
+intel/intel-device-plugins-for-kubernetes, Google's names in NVIDIA/dcgm-exporter's transformation/kubernetes.go,
+AMD's in ROCm/k8s-device-plugin (internal/pkg/plugin, docs on resource names).
 """
 KEPT: Final = 60.0
 """Seconds for which the kubelet's last answer is used while the kubelet does not answer: only it gives devices."""
-REPLICA: Final = re.compile(r"::\d+$")
-"""Of a device that several pods share in time (nvidia-device-plugin)."""
+NO_GPUS: Final = ("amd.com/nic", "amd.com/vnic")
+"""Resources below a prefix of RESOURCES whose devices have the names of GPUs: network cards, by PCI address."""
+REPLICA: Final = re.compile(r"(::|/vgpu|-slice-)\d+$")
+"""Of a device that several pods share by time or MPS: the plugins of NVIDIA, Google and AMD (timeslice.go)."""
+CDI: Final = re.compile(r"(?:k8s\.)?([^/=]+)/([^=]+)=(?:[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}-)?(?!common$)(.+)")
+"""
+A device of the container's runtime: vendor, class, device, of which the driver's claims have the claim's uid before it.
+
+Older kubelets name the devices of a claim in no other way. Source: GetClaimDeviceName in NVIDIA/k8s-dra-driver-gpu.
+"""
 METHOD: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto , since Kubernetes 1.20."""
 TIMEOUT: Final = 1.0
@@ -138,7 +144,20 @@ def decode(answer: bytes) -> Iterator[PodDevice]:
                     yield PodDevice(*names, text_of(devices, 1), device.decode("utf-8"))
             for claim in messages(container, 5):  # dynamic resource allocation
                 for resource in messages(claim, 4):
-                    yield PodDevice(*names, text_of(resource, 2), text_of(resource, 4))
+                    if device_name := text_of(resource, 4):
+                        yield PodDevice(*names, text_of(resource, 2), device_name)
+                    else:
+                        yield from (PodDevice(*names, *named) for named in _by_runtime(messages(resource, 1)))
+
+
+def _by_runtime(devices: Iterable[bytes]) -> dict[tuple[str, str], None]:
+    """Return the driver and the device in each name of the container's runtime, once."""
+    named: dict[tuple[str, str], None] = {}
+    for device in devices:
+        if match := CDI.fullmatch(text_of(device, 1)):
+            vendor, kind, name = match.groups()
+            named[(vendor if vendor in RESOURCES else f"{kind}.{vendor}"), name] = None
+    return named
 
 
 class Allocations:
@@ -152,8 +171,7 @@ class Allocations:
 
         None: the first known mapping folder that exists; the socket below `root`.
         """
-        given = mapping or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
-        self._folders = [str(given)] if given else [str(root / folder) for folder in FOLDERS]
+        self._folders = mapping_folders(root, mapping, environ)
         self._kubelet = Kubelet(kubelet or root / "var/lib/kubelet/pod-resources/kubelet.sock")
         self.source = ""
         """Where the allocations of the last reading are from; "" if there is none."""
@@ -206,10 +224,10 @@ def _granted(devices: Iterable[PodDevice]) -> Iterator[Allocation]:
     """Yield the accelerators among the devices of containers, named as `Collector.names` does."""
     for namespace, pod, container, resource, device in devices:
         prefix = next((prefix for prefix in RESOURCES if resource.startswith(prefix)), None)
-        if prefix is not None:
-            (pattern, ours), name = RESOURCES[prefix], REPLICA.sub("", device)
-            match = re.fullmatch(pattern, name)
-            if not match and prefix.endswith("/"):
-                continue
+        if prefix is None or resource in NO_GPUS:
+            continue
+        name = REPLICA.sub("", device)
+        forms = ((re.fullmatch(pattern, name), ours) for pattern, ours in RESOURCES[prefix])
+        if ours := next((match.expand(ours) for match, ours in forms if match), "" if prefix.endswith("/") else name):
             owner = Owner(KUBERNETES, pod, namespace=namespace, pod=pod, container=container)
-            yield Allocation(match.expand(ours) if match else name, owner, "kubelet")
+            yield Allocation(ours, owner, "kubelet")

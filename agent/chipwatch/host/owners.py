@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
+from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time
 
@@ -31,7 +32,7 @@ ID: Final = r"(?P<container>[0-9a-f]{64}|[0-9a-f]{32}-\d+)"
 SLURMD: Final = r"(?:[^/]*slurmstepd\.scope|slurm[^/]*/uid_(?P<uid>\d+))"
 """The folder of all jobs: cgroup v2, cgroup v1."""
 PATHS: Final = (
-    (SLURM, re.compile(rf".*/{SLURMD}/job_(?P<job>[^/]+)(?:/step_(?P<step>[^/]+))?")),
+    (SLURM, re.compile(rf".*/{SLURMD}/(?:job_)?(?P<job>(?<=/job_)[^/]+|{SLUID}(?![^/]))(?:/step_(?P<step>[^/]+))?")),
     (KUBERNETES, re.compile(rf"(?=.*kubepods).*[/-]pod{UID}(?:\.slice)?(?:[/:](?:[a-z-]+[-:])?{ID})?")),
     (KUBERNETES, re.compile(rf"(?:/\.\.)+(?:/burstable|/besteffort)?/pod{UID}(?:/{ID})?")),  # seen from another pod
     (KUBERNETES, re.compile(rf".*/(?:cri-containerd|crio)-{ID}\.scope")),  # of the pod that this process is in
@@ -41,6 +42,7 @@ PATHS: Final = (
     (DOCKER, re.compile(r".*/lxc(?:\.payload[./]|/)(?P<job>(?P<container>[^/]+))")),
 )
 """Cgroup paths of each kind, up to the job; tests/fixtures/owners.json has real ones."""
+SLUIDS: Final = re.compile(SLUID)
 OF_USERS: Final = re.compile(r"/user@\d+\.service/")
 """Below it each user makes cgroups of any name, which name no owner but the user."""
 POD: Final = re.compile(r"(?P<namespace>[^_]+)_(?P<pod>[^_]+)_(?P<id>[^_]+)")
@@ -51,7 +53,7 @@ PARTITION, STEP_GPUS, JOB_GPUS = "SLURM_JOB_PARTITION", "SLURM_STEP_GPUS", "SLUR
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 SCRIPT_STEPS: Final = frozenset({"batch", "interactive"})
 """Steps whose JOB_GPUS describes this node; other steps inherit the value of the job's first node."""
-VARIABLES: Final = frozenset({PARTITION, STEP_GPUS, JOB_GPUS, VISIBLE})
+VARIABLES: Final = frozenset({PARTITION, STEP_GPUS, JOB_GPUS, VISIBLE, JOB_ID, JOB_SLUID})
 MAX_VALUE: Final = 4096
 MAX_DEVICES: Final = 256
 """Devices of one list."""
@@ -106,8 +108,14 @@ def parse(path: str) -> Owner | None:
 class Owners:
     """Finds owners of processes, and remembers them while the processes run."""
 
-    def __init__(self, proc: Path, root: Path, logs: Path) -> None:
-        """`proc`, `root` and `logs`: the host's /proc, / (for etc/passwd), /var/log (for names of pods)."""
+    def __init__(
+        self, proc: Path, root: Path, logs: Path, sys: Path = Path("/sys"), mapping: Path | None = None
+    ) -> None:
+        """
+        `proc`, `root`, `logs` and `sys`: the host's /proc, / (for etc/passwd), /var/log (for names of pods) and /sys.
+
+        `mapping`: the folder of Slurm's prolog, if it is not one of the usual ones.
+        """
         self._proc, self._root, self._logs, self._folder = proc, root, logs, str(proc)
         self._known: dict[int, OwnedProcess] = {}
         """By pid, least recently used first."""
@@ -115,6 +123,7 @@ class Owners:
         self._version: tuple[int, int] | None = None
         self._names: dict[str, tuple[str, str, str]] = {}
         """Namespace, pod and container ("": of the pod) by uid of the pod or id of the container."""
+        self.numbers = JobNumbers(proc, sys, mapping_folders(root, mapping))
         self._unnamed: set[str] = set()
         """Uids and ids that have no name there."""
         self.missing: dict[str, str] = {}
@@ -193,10 +202,23 @@ class Owners:
             partition = variables.get(PARTITION, "")
             if not PARTITION_NAME.fullmatch(partition):
                 partition = ""
+            owner = self.numbered(owner, variables)
             owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
         elif owner.kind in {UNIT, USER} or (owner.kind == DOCKER and uid != "0"):  # which is anybody's in a container
             owner = owner._replace(user=self._user(uid))
         return OwnedProcess(identity, owner, _devices(owner, variables), cgroup)
+
+    def numbered(self, owner: Owner, variables: Mapping[str, str]) -> Owner:
+        """Return the owner with the number of its job where the cgroup has a SLUID only, and that can be known."""
+        if not SLUIDS.fullmatch(owner.job):
+            return owner
+        if number := self.numbers.find(owner.job, owner.cgroup, variables):
+            return owner._replace(job=number)
+        self.missing["sluid"] = (
+            "jobs of Slurm are shown by SLUID: the command line of slurmstepd cannot be read; set"
+            " CgroupJobIdPaths=yes in cgroup.conf, or use slurm/prolog.sh"
+        )
+        return owner
 
     def _environment(self, file: Path) -> dict[str, str]:
         """Return the variables of a process that are used here; the processes of others need a permission."""

@@ -29,7 +29,11 @@ class ToolName(NamedTuple):
     """None: our unit."""
     factor: float = 1.0
     dims: Mapping[str, str] = NONE
-    """Dimensions of the other tool: key -> value with placeholders; left out if a placeholder has no value."""
+    """
+    Dimensions of the other tool: key -> value with placeholders; left out if a placeholder has no value.
+
+    Of alternatives, with `|` between them, the first one whose placeholders have values counts.
+    """
     words: Mapping[str, str] = NONE
     """Our value of a placeholder -> the other tool's value."""
     only: Mapping[str, str] = NONE
@@ -79,6 +83,15 @@ class Profile(NamedTuple):
     """Counters keep what they counted before the agent began, as the other tool's do."""
     version: str = ""
     """Release of the conventions."""
+    others: Mapping[str, str] = NONE
+    """Like `dims` of a name, for the metrics that have none."""
+    adds: tuple[str, ...] = ()
+    """Our dimensions that its attributes need; collectors have them where their own options do not say otherwise."""
+
+
+def placeholders(dims: Mapping[str, str]) -> set[str]:
+    """Return our dimensions of which the values are in `dims` of another tool."""
+    return {*PLACEHOLDER.findall(" ".join(dims.values()))}
 
 
 @cache
@@ -104,6 +117,8 @@ def profile(name: str) -> Profile:
         table.get("scraped", base.scraped),
         table.get("cumulative", base.cumulative),
         table.get("version", ""),
+        table.get("others") or {renamed.get(key, key): value for key, value in base.others.items()},
+        tuple(table.get("adds", base.adds)),
     )
 
 

@@ -12,7 +12,7 @@ from math import fsum
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
-from chipwatch.naming.profiles import NONE, Copy, ToolName, profile
+from chipwatch.naming.profiles import NONE, Copy, ToolName, placeholders, profile
 
 CACHED_SERIES: Final = 100_000
 """Series in a generation of the cache; a series that did not appear in two generations is forgotten."""
@@ -76,9 +76,12 @@ class Renamer:
         scraped: str = "",
         *,
         cumulative: bool = False,
+        others: Mapping[str, str] = NONE,
     ) -> None:
-        """Take the names of a profile, also for the dimensions of the machine and for scraped metrics."""
+        """Take the names of a profile, also for dimensions of the machine, scraped metrics and those without a name."""
         self._profile, self._machine, self._scraped, self._cumulative = profile, machine, scraped, cumulative
+        self._others = ToolName("", dims=others)
+        self._keys = placeholders(others)
         self._known: dict[_Key, _Series] = {}
         self._before: dict[_Key, _Series] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
@@ -86,7 +89,8 @@ class Renamer:
     def __call__(self, point: Datapoint) -> Datapoint:
         """Return the renamed point."""
         metric, value, dims, at, start_time, start, summary, increase = point
-        if not (metric.name in self._profile or self._machine or (self._scraped and ENDPOINT in metric.dims)):
+        has_rules = self._machine or self._keys or metric.name in self._profile
+        if not (has_rules or (self._scraped and ENDPOINT in metric.dims)):
             return point
         series = self._known.get((metric.name, dims)) or self._recall(point)
         if series is _UNCHANGED:
@@ -124,6 +128,8 @@ class Renamer:
                 return self._number(metric, dims)
         elif (name := self._profile.get(metric.name)) and name.fits(dims):
             return self._name(name, point)
+        elif not self._keys.isdisjoint(dims):
+            return self._name(self._others._replace(template=metric.name), point)
         return _Series(None, Dimensions(self._rename_machine(dims, metric))) if self._machine else _UNCHANGED
 
     def _name(self, name: ToolName, point: Datapoint) -> _Series:
@@ -133,8 +139,9 @@ class Renamer:
         text = name.template.format_map(taken)
         own = {}
         for key, template in name.dims.items():
-            with contextlib.suppress(KeyError):
-                own[key] = template.format_map(taken)
+            for alternative in reversed(template.split("|")):
+                with contextlib.suppress(KeyError):
+                    own[key] = alternative.format_map(taken)
         keys = (*(key for key in old.dims if key not in taken), *own)
         metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
@@ -265,7 +272,7 @@ def renamer(name: str) -> Renamer | None:
     theirs = profile(name)
     if not theirs.names:
         return None
-    return Renamer(theirs.names, theirs.machine, theirs.scraped, cumulative=theirs.cumulative)
+    return Renamer(theirs.names, theirs.machine, theirs.scraped, cumulative=theirs.cumulative, others=theirs.others)
 
 
 def copier(name: str) -> Copier | None:

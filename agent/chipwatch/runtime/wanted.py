@@ -45,7 +45,7 @@ def owner_of_watched(config: Config, *, wrapped: bool = False) -> Owner | None:
     proc, pid = (Path("/proc"), os.getpid()) if wrapped or not config.pid else (config.proc, config.pid)
     from chipwatch.host.owners import Owners  # noqa: PLC0415  # a verdict goes without
 
-    process = Owners(proc, config.root, config.root / "var/log").process(pid)
+    process = Owners(proc, config.root, config.root / "var/log", config.sys).process(pid)
     return process and process.owner
 
 

@@ -727,3 +727,20 @@ def test_a_pipe_is_a_configuration_once_but_not_again(tmp_path):
     assert read_file(pipe) == {"interval": 3}
     writer.join()
     assert "cannot be read again" in refusal(read_file, pipe, again=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "table", "dimensions"),
+    [
+        ("native", {}, ()),
+        ("node", {}, ()),
+        ("otel", {}, ("uuid",)),
+        ("dcgm", {}, ("uuid", "model", "driver")),
+        ("otel", {"dimensions": ["model"]}, ("model",)),
+    ],
+)
+def test_the_names_add_the_dimensions_of_gpus_that_their_attributes_need(names, table, dimensions):
+    config = load(None, {"names": names, "collectors": {"nvidia": table}}, NOTHING)
+    nvidia, jobs = (plugins.load(plugins.COLLECTORS, name) for name in ("nvidia", "jobs"))
+    assert plugin_config(nvidia, "collectors", "nvidia", config).dimensions == dimensions
+    assert plugin_config(jobs, "collectors", "jobs", config).dimensions == (), "nobody is named unasked"

@@ -200,12 +200,66 @@ def test_a_device_of_dynamic_allocation_has_the_name_that_collectors_give_it(tmp
     allocations.close()
 
 
+UID = "a85e5873-fc49-4554-a151-de159f528a04"
+
+
+@pytest.mark.parametrize(
+    ("cdi", "found_here"),
+    [
+        ([f"k8s.gpu.nvidia.com/claim={UID}-gpu-0"], ["gpu-0"]),
+        ([f"k8s.gpu.nvidia.com/claim={UID}-gpu-0-mig-1g18gb-19-0"], ["gpu-0-mig-19-0"]),
+        (["k8s.gpu.nvidia.com/device=gpu-2", f"k8s.gpu.nvidia.com/claim={UID}-gpu-2"], ["gpu-2"]),
+        (["k8s.gpu.amd.com/gpu=common", f"k8s.gpu.amd.com/gpu={UID}-gpu-1-129"], ["card1"]),
+        (["intel.com/gpu=0000-00-02-0-0x56c0"], ["0000:00:02.0"]),
+        (["example.com/net=eth0", "not a name", ""], []),
+    ],
+)
+def test_an_older_kubelet_names_the_devices_of_a_claim_as_the_containers_runtime_does(tmp_path, serve, cdi, found_here):
+    """Names of NVIDIA/k8s-dra-driver-gpu, ROCm/k8s-gpu-dra-driver and intel/intel-resource-drivers-for-kubernetes."""
+    resource = field(1, *(field(1, name) for name in cdi))
+    claim = field(2, "my-claim") + field(3, "team") + field(4, resource)
+    serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    assert found(allocations) == [(device, "train") for device in found_here]
+    allocations.close()
+
+
+def test_a_claim_that_two_containers_and_a_static_pod_share_is_given_to_each(tmp_path, serve):
+    """All fields of the messages, as in kubelet's pkg/apis/podresources/v1/api.proto; a static pod has its node's name."""
+    resource = field(1, field(1, f"k8s.gpu.nvidia.com/claim={UID}-gpu-1")) + field(2, "gpu.nvidia.com")
+    resource += field(3, "node-7") + field(4, "gpu-1") + field(5, "share-1")
+    claim = field(1, "class") + field(2, "my-claim") + field(3, "team") + field(4, resource)
+    container = [field(1, name) + b"\x1a\x02\x00\x01" + field(4, field(1, "memory")) + field(5, claim) for name in "ab"]
+    serve(
+        field(1, field(1, "train") + field(2, "team") + field(3, *container))
+        + field(1, field(1, "monitor-node-7") + field(2, "kube-system") + field(3, container[0]) + b"\x20\x02")
+    )
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    got = [(one.device, one.owner.namespace, one.owner.pod, one.owner.container) for one in allocations.read()]
+    assert got == [
+        ("gpu-1", "team", "train", "a"), ("gpu-1", "team", "train", "b"), ("gpu-1", "kube-system", "monitor-node-7", "a")
+    ]  # fmt: skip
+    allocations.close()
+
+
 @pytest.mark.parametrize(
     ("resource", "device", "name"),
     [
         ("gpu.intel.com/i915", "card1-0", "card1"),
         ("gpu.intel.com/xe", "card1-7", "card1"),
         ("amd.com/gpu", "0000:03:00.0", "0000:03:00.0"),
+        ("amd.com/gpu", "0000:03:00.0-slice-2", "0000:03:00.0"),
+        ("amd.com/cpx_nps4", "amdgpu_xcp_3", "amdgpu_xcp_3"),
+        ("amd.com/spx_nps1", "0000:19:00.0", "0000:19:00.0"),
+        ("nvidia.com/gpu", "GPU-5a::0", "GPU-5a"),
+        ("nvidia.com/gpu.shared", "GPU-5a::11", "GPU-5a"),
+        ("nvidia.com/mig-1g.10gb.shared", "MIG-8d::1", "MIG-8d"),
+        ("nvidia.com/gpu", "nvidia3", "nvidia3"),
+        ("nvidia.com/gpu", "nvidia3/vgpu1", "nvidia3"),
+        ("nvidia.com/gpu", "nvidia0/gi5", "0.5"),
+        ("nvidia.com/gpu", "nvidia0/gi5/vgpu2", "0.5"),
+        ("nvidia.com/a-name-of-the-site", "GPU-5a", "GPU-5a"),
+        ("aws.amazon.com/neurondevice", "3", "neuron3"),
         ("google.com/tpu", "3", "tpu3"),
     ],
 )
@@ -219,6 +273,7 @@ def test_a_device_of_a_plugin_has_the_name_that_collectors_give_it(tmp_path, ser
 def test_other_resources_of_the_makers_are_not_accelerators(tmp_path, serve):
     serve(
         pod("team", "net", "main", "nvidia.com/hostdev", "0000:3b:00.2")
+        + pod("team", "net", "main", "amd.com/nic", "0000:3b:00.2")
         + pod("team", "monitor", "main", "gpu.intel.com/i915_monitoring", "all")
         + pod("team", "train", "main", "nvidia.com/gpu.shared", "GPU-1::3")
     )

@@ -399,6 +399,76 @@ def test_the_gpus_of_a_step_may_be_ranges(host, listed, devices):
     assert host.owners().process(41).devices == {*map(str, devices)}
 
 
+SLUID = "s8FXKTA79XAR00"
+SLUID_JOB = f"/system.slice/slurmstepd.scope/{SLUID}"
+OF_SLUID = {"SLURM_JOB_SLUID": SLUID, "SLURM_JOB_ID": "3385"}
+
+
+def sluid_host(host, *, title="slurmstepd: [3385.batch]\0", **environ) -> Owners:
+    """Write a job of Slurm 26.05 with a slurmstepd, and return the owners of this machine."""
+    host.write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    host.write(f"sys/fs/cgroup{SLUID_JOB}/step_batch/slurm/cgroup.procs", "40\n")
+    host.write("proc/40/cmdline", title)
+    host.process(41, f"{SLUID_JOB}/step_batch/user/task_special", SLURM_JOB_PARTITION="h100", **environ)
+    return Owners(host.proc, host.folder, host.folder / "var/log", host.folder / "sys")
+
+
+@pytest.mark.parametrize("title", ["[3385.batch]", "[3385.0]", "[3385.extern stepmgr]", "[3385.0+1]"])
+def test_slurmstepd_names_the_number_of_a_job_whose_cgroup_has_a_sluid(host, title):
+    found = sluid_host(host, title=f"slurmstepd: {title}\0\0\0", SLURM_JOB_ID="9", SLURM_JOB_SLUID=SLUID)
+    owner = owner_of(found, 41)
+    assert (owner.kind, owner.job, owner.step, owner.user, owner.partition) == ("slurm", "3385", "batch", "ada", "h100")
+    assert owner.cgroup == SLUID_JOB
+    assert [*found.numbers.sources] == ["slurmstepd"], "a user can write the environment, not this"
+    assert found.missing == {}
+
+
+@pytest.mark.parametrize(
+    "title", ["", "python train.py\0", "slurmstepd: [s8FXKTA79XAR00.batch]\0", "/usr/sbin/slurmstepd\0infinity\0"]
+)
+def test_the_prolog_names_it_where_slurmstepd_cannot_be_read_then_the_environment(host, title):
+    found = sluid_host(host, title=title, **OF_SLUID)
+    assert owner_of(found, 41).job == "3385"
+    assert [*found.numbers.sources] == ["their environment"]
+    host.write(f"run/slurm/dcgm-job-mapping/{SLUID}", "3386\n")
+    found = sluid_host(host, title=title, **OF_SLUID)
+    assert owner_of(found, 41).job == "3386"
+    assert [*found.numbers.sources] == ["the prolog"]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"SLURM_JOB_ID": "3385"},
+        {**OF_SLUID, "SLURM_JOB_SLUID": SLUID.replace("8", "9")},
+        {**OF_SLUID, "SLURM_JOB_ID": "0"},
+        {**OF_SLUID, "SLURM_JOB_ID": "7 8"},
+    ],
+)
+def test_a_job_that_nothing_names_is_shown_by_its_sluid_and_said_so(host, environ):
+    found = sluid_host(host, title="", **environ)
+    assert owner_of(found, 41).job == SLUID
+    assert "CgroupJobIdPaths=yes" in found.missing["sluid"]
+
+
+def test_a_job_keeps_its_number_when_slurmstepd_is_gone(host):
+    found = sluid_host(host)
+    assert owner_of(found, 41).job == "3385"
+    (host.proc / "40/cmdline").unlink()
+    host.process(42, f"{SLUID_JOB}/step_0/user/task_0")
+    assert owner_of(found, 42).job == "3385"
+
+
+def test_jobs_of_several_slurmd_have_their_own_numbers(host):
+    found = sluid_host(host)
+    other = SLUID_JOB.replace("slurmstepd", "node2_slurmstepd").replace("8F", "9F")
+    host.write(f"sys/fs/cgroup{other}/step_0/slurm/cgroup.procs", "50\n51\n")
+    host.write("proc/51/cmdline", "slurmstepd: [77.0]")
+    host.process(52, f"{other}/step_0/user/task_0")
+    assert [owner_of(found, pid).job for pid in (41, 52)] == ["3385", "77"]
+
+
 @pytest.mark.parametrize(
     "part",
     [
@@ -408,6 +478,7 @@ def test_the_gpus_of_a_step_may_be_ranges(host, listed, devices):
         "/docker-",
         "/ecs/",
         "/slurm/uid_1",
+        "/slurmstepd.scope/s5K1KKYAYG5D00",
         "/lxc/",
         "/lxc.payload.",
         "/..",

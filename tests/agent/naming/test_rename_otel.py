@@ -85,8 +85,29 @@ def test_no_two_series_become_one():
             ("system.network.errors", "{error}", 50,
              {"network.interface.name": "eth0", "network.io.direction": "receive"}),
         ),
-        ("gpu.utilization", {"gpu": "3"}, ("hw.gpu.utilization", "1", 0.5, {"hw.id": "3", "hw.gpu.task": "general"})),
-        ("gpu.power", {"gpu": "3"}, ("hw.power", "W", 50, {"hw.id": "3", "hw.type": "gpu"})),
+        (
+            "gpu.utilization", {"gpu": "3"},
+            ("hw.gpu.utilization", "1", 0.5, {"hw.id": "3", "hw.name": "3", "hw.gpu.task": "general"}),
+        ),
+        (
+            "gpu.power", {"gpu": "3", "uuid": "GPU-5a1b"},
+            ("hw.power", "W", 50, {"hw.id": "GPU-5a1b", "hw.name": "3", "hw.type": "gpu"}),
+        ),
+        (
+            "gpu.sm.active", {"gpu": "3", "mig": "1", "uuid": "MIG-6c", "model": "H100"},
+            ("gpu.sm.active", "%", 50, {"hw.id": "MIG-6c", "hw.name": "3", "mig": "1", "model": "H100"}),
+        ),
+        (
+            "job.gpu.held", {"job": "train-0", "namespace": "team", "container": "main", "gpu": "3", "uuid": "GPU-5a1b"},
+            ("job.gpu.held", "1", 50, {
+                "hw.id": "GPU-5a1b", "hw.name": "3", "job": "train-0",
+                "k8s.pod.name": "train-0", "k8s.namespace.name": "team", "k8s.container.name": "main",
+            }),
+        ),
+        (
+            "job.cost", {"job": "41337", "partition": "h100", "user": "ada"},
+            ("job.cost", "{USD}", 50, {"job": "41337", "partition": "h100", "user.name": "ada"}),
+        ),
     ],
 )  # fmt: skip
 def test_a_reading_has_the_name_unit_and_attributes_of_the_convention(ours, dims, theirs):

@@ -93,7 +93,8 @@ class JobsCollector(Collector):
         config = self._config
         if not (config.proc / "self/cgroup").exists():
             raise Unavailable(f"{config.proc}/self/cgroup is absent: jobs are found on Linux only")
-        self._owners = Owners(config.proc, config.root, config.logs or config.root / "var/log")
+        logs = config.logs or config.root / "var/log"
+        self._owners = Owners(config.proc, config.root, logs, config.sys, config.mapping)
         self._slurm = SlurmJobs(config.proc, config.sys, self._owners)
         self._allocations = Allocations(config.root, config.mapping, config.kubelet)
         self._waits = Waits(config.proc)
@@ -152,6 +153,8 @@ class JobsCollector(Collector):
             return ""
         by_environment = "their environment" if self._facts.allocations else "processes only"
         count = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
+        if self._owners and (sources := self._owners.numbers.sources):
+            count += f", jobs' numbers by {', '.join(sources)}"
         return "; ".join((count, *self._facts.missing.values()))
 
     def close(self) -> None:

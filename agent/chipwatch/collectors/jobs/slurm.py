@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import Final
 
 from chipwatch.contract.owner import SLURM, Owner
 from chipwatch.host import cgroup
+from chipwatch.host.job_numbers import SLUID
 from chipwatch.host.owners import Owners, read
 
 REFRESH: Final = 60 * 10**9
@@ -20,8 +22,9 @@ MAX_ENTRIES: Final = 4096
 """Entries that are read of a folder of jobs."""
 MAX_TASKS: Final = 16
 """Tasks of a job whose processes are read."""
-FOLDERS: Final = "system.slice/*slurmstepd.scope", "slurm*/uid_*"
-"""Where Slurm has its jobs in cgroup v2 (slurm.schedmd.com/cgroup_v2.html), and in v1."""
+FOLDERS: Final = "*.slice/*slurmstepd.scope", "*.slice/*.slice/*slurmstepd.scope", "slurm*/uid_*"
+"""Where Slurm has its jobs in cgroup v2 (CgroupSlice of slurm.schedmd.com/cgroup.conf.html), and in v1."""
+JOB: Final = re.compile(f"job_.+|{SLUID}")
 TASKS: Final = "step_*/user/task_*", "step_*/task_*", "step_*"
 """Where a job's processes are, below its folder."""
 
@@ -57,7 +60,7 @@ class SlurmJobs:
             elif len(jobs_by_path) >= room:
                 jobs_by_path[path] = plain
             elif (owner := self._ask(folder / name, path)) or not self._owners.has_host_pids:
-                jobs_by_path[path] = owner or plain  # else it has no process yet
+                jobs_by_path[path] = owner or self._owners.numbered(plain, {})  # else it has no process yet
         if is_due:
             paths = {path for _, path in jobs}
             self.devices = {path: devices for path, devices in self.devices.items() if path in paths}
@@ -74,7 +77,7 @@ class SlurmJobs:
         """Yield the folder of slurmd and the path of each job."""
         for folder, path in self._folders:
             with suppress(OSError), os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES) if entry.name.startswith("job_"))
+                names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES) if JOB.fullmatch(entry.name))
                 yield from ((folder, f"{path}/{name}") for name in names)
 
     def _ask(self, folder: Path, path: str) -> Owner | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from chipwatch.collectors.neuron import metrics
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.last_values import LastValues
@@ -124,7 +124,11 @@ class NeuronCollector(Collector):
         return self._records.processes(self._clock()) if self._records else None
 
     def devices(self) -> Iterable[Device]:
-        return [Device(process.dims, ids=(f"core{process.dims['neuron_core']}",)) for process in self.processes() or ()]
+        """Yield cores with a runtime, and their devices: a pod may have the core or the device."""
+        cores = [process.dims for process in self.processes() or ()]
+        yield from (Device(dims, ids=(f"core{dims['neuron_core']}",)) for dims in cores)
+        for number in dict.fromkeys(dims["neuron_device"] for dims in cores if "neuron_device" in dims):
+            yield Device(Dimensions(neuron_device=number), ids=(f"neuron{number}",))
 
     def describe(self) -> str:
         devices = self._records.machine.devices if self._records else None

@@ -26,7 +26,9 @@ from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.config.plugins import COLLECTORS, PROCESSORS, load
 
 class All(Collector):
-    collected = [m for name in NAMES for m in load(COLLECTORS, name).metrics]
+    nvidia = load(COLLECTORS, "nvidia")
+    collected = [m for name in NAMES if name != "nvidia" for m in load(COLLECTORS, name).metrics]
+    collected += nvidia(nvidia.Config(dimensions=ADDS)).metrics
     metrics = sorted([*collected, *load(PROCESSORS, "jobs").metrics], key=lambda m: m.level)
 
     @dataclass(frozen=True)
@@ -67,8 +69,9 @@ class All(Collector):
 def sent(agent, plugins_folder, tmp_path):
     """Run the real command with a collector that yields every metric; return namespaces, names and dimensions sent."""
 
-    def run(*words, **env):
-        plugins_folder.add("all_of_them", f"NAMES = {NAMES!r}\n{SOURCE}", collectors=[("all_of_them", "All")])
+    def run(*words, adds=(), **env):
+        source = f"NAMES, ADDS = {NAMES!r}, {adds!r}\n{SOURCE}"
+        plugins_folder.add("all_of_them", source, collectors=[("all_of_them", "All")])
         with CloudwatchDouble() as service:
             done = agent.run(
                 "--once", "--collector", "all_of_them", "--sink", "cloudwatch", "--endpoint-url", service.url,
@@ -88,7 +91,8 @@ FLAGS = {"common_dims": ["instance_id", "region"], "dims": {"instance_id": "i-1"
 
 @pytest.mark.parametrize("names", profiles.PROFILES)
 def test_every_search_and_query_names_exactly_what_a_run_sends(sent, document, names):
-    theirs = sent(*MACHINE, "--names", names, "--level", "all", "-n", "Our/fleet")
+    adds = profiles.profile(names).adds
+    theirs = sent(*MACHINE, "--names", names, "--level", "all", "-n", "Our/fleet", adds=adds)
     flags = {**FLAGS, "names": names, "level": "all", "namespace": "Our/fleet"}
 
     board = document("cloudwatch", flags, families=WORDS, devices=2)

@@ -108,6 +108,39 @@ def test_a_job_of_slurm_is_found_without_a_process_on_a_gpu(machine):
     assert collector.describe() == "jobs found: 1, devices by their environment"
 
 
+def test_jobs_of_slurm_26_are_each_found_by_their_number_and_given_their_gpus(machine):
+    """The folders of two jobs in Slurm 26.05's cgroup tree, of an idle one and of the waiting area of slurmstepd."""
+    scope = "/system.slice/slurmstepd.scope"
+    jobs = ("s8FXKTA79XAR00", 88, "41337"), ("s8FXKTA79XAR01", 98, "41340")
+    for sluid, pid, number in jobs:
+        machine.group(f"{scope}/{sluid}")
+        task = f"{scope}/{sluid}/step_batch/user/task_special"
+        machine.write(machine.groups / task.strip("/") / "cgroup.procs", f"{pid}\n")
+        machine.write(machine.groups / f"{scope}/{sluid}/step_batch/slurm/cgroup.procs".strip("/"), f"{pid - 1}\n")
+        machine.write(machine.proc / f"{pid - 1}/cmdline", f"slurmstepd: [{number}.batch]")
+        machine.process(pid, task, SLURM_JOB_PARTITION="h100")
+    machine.write(machine.groups / f"{scope}/system/cgroup.procs".strip("/"), "70\n")
+    machine.write(machine.folder / "run/slurm/dcgm-job-mapping/0", "41337\n41340\n")  # shards of one GPU
+    machine.write(machine.folder / "run/slurm/dcgm-job-mapping/1", "41340\n")
+    collector = machine.collector()
+    points, facts = read(collector, 88)
+    assert {key[1] for key in points} == {"41337", "41340"}
+    found = [(one.device, one.owner.job, one.owner.cgroup[-14:]) for one in facts.allocations]
+    assert found == [
+        ("0", "41337", "s8FXKTA79XAR00"), ("0", "41340", "s8FXKTA79XAR01"), ("1", "41340", "s8FXKTA79XAR01")
+    ]  # fmt: skip
+    assert collector.describe().endswith("dcgm-job-mapping, jobs' numbers by slurmstepd")
+
+
+@pytest.mark.parametrize("slices", ["system.slice", "hpc.slice", "hpc.slice/hpc-jobs.slice"])
+def test_the_jobs_are_found_in_the_slice_that_slurm_was_given(machine, slices):
+    path = f"/{slices}/node1_slurmstepd.scope/job_9"
+    machine.group(path)
+    machine.write(machine.groups / f"{path}/step_0/user/task_0/cgroup.procs".strip("/"), "88\n")
+    machine.process(88, f"{path}/step_0/user/task_0")
+    assert [use.owner.job for use in read(machine.collector())[1].uses] == ["9"]
+
+
 def test_counters_begin_with_the_job(machine):
     machine.slurm(41337, 88)
     collector = machine.collector()

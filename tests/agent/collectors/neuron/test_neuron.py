@@ -12,10 +12,13 @@ import pytest
 from tests.doubles.fake_neuron_monitor import line, record
 
 from chipwatch.collectors.neuron import MOMENT, NeuronCollector
-from chipwatch.contract.datapoint import Level
+from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.contract.extensions import DeviceFacts, names_of
 from chipwatch.contract.testing import check_collector
 from chipwatch.pipeline.window import Window
+from chipwatch.processors.jobs.device import place_of
+from chipwatch.processors.jobs.evidence import UTILIZATIONS, from_points
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"
 AT = 1_800_000_000_000_000_000
@@ -84,6 +87,19 @@ def test_all_waiting_records_are_read_in_one_tick(fed):
     assert raised is None
     assert completed(points) == [30]
     assert fed.collector.describe() == "standard input, 1 devices"
+
+
+def test_a_pod_is_found_by_the_core_or_by_the_device_that_the_scheduler_gave_it(fed):
+    """`aws.amazon.com/neuroncore` and `aws.amazon.com/neuron` of AWS's device plugin."""
+    fed.write(line(runtimes=2, cores=4))
+    fed.tick()
+    names = names_of(fed.collector.devices())
+    cores = {f"core{number}": {"neuron_core": f"{number}", "neuron_device": "0"} for number in range(2)}
+    assert {name: dict(dims) for name, dims in names.items()} == {**cores, "neuron0": {"neuron_device": "0"}}
+    every = [Dimensions(neuron_core=f"{number}", neuron_device="0") for number in range(4)]
+    values = {place_of(dims): {UTILIZATIONS[-1]: 50.0} for dims in every}
+    active = from_points(DeviceFacts(1, fed.collector.processes(), names, (), "neuron"), values)
+    assert [activity.dims["neuron_core"] for activity in active] == [*"0123"], "also cores without a runtime"
 
 
 def test_the_counts_of_the_first_record_are_an_increase_for_the_window(fed):
