@@ -243,12 +243,12 @@ def output(*words: str) -> str:
 
 
 def page(text: str, outputs: Mapping[str, str]) -> str:
-    """Return README with these outputs below their commands, between its comments."""
+    """Return README with these outputs below their commands."""
     for command, made in outputs.items():
-        block = "\n".join(f"    {line}".rstrip() for line in [f"$ {command}", *made.strip("\n").splitlines()])
+        block = "\n".join(line.rstrip() for line in [f"$ {command}", *made.strip("\n").splitlines()])
         text, count = re.subn(
-            rf"(<!-- output -->\n\n) {{4}}\$ {re.escape(command)}\n(?:(?: {{4}}.*)?\n)*(<!-- end -->)",
-            lambda found, block=block: f"{found[1]}{block}\n\n{found[2]}", text,
+            rf"(?ms)^```console\n\$ {re.escape(command)}\n.*?^```$",
+            lambda _, block=block: f"```console\n{block}\n```", text,
         )  # fmt: skip
         assert count == 1, command
     return text

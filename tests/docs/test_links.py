@@ -20,7 +20,7 @@ def anchors(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_link_leads_to_a_file_and_a_heading(page):
-    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?m)^    .*", "", page.read_text())):
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text())):
         if not re.match(r"\w+:", link):
             path, _, heading = link.partition("#")
             there = page.parent / path if path else page
