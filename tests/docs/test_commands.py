@@ -26,6 +26,8 @@ ASSIGNED = re.compile(r"\w+=.*")
 ELSEWHERE = {
     r"pip install \S+chipwatch-\S+\.whl\[": "tests/deploy/test_packaging.py::test_the_wheel_works_where_there_is_no_source",
     r"pip install chipwatch\[\w+\] @ git": "tests/deploy/test_packaging.py::test_git_gives_the_same_program",
+    r"pip install moto\[server\]": "requirements/constraints-dev.txt has moto",
+    r"python3 -m venv|source tutorial/|curl|grep|kill": "tests/docs/test_tutorial.py::test_the_tutorial_runs_as_it_stands",
     r"pip install -e \.$": "tests/docs/test_writing_plugins.py::test_the_collector_is_listed_and_read",
     r"pip install --no-index": "tests/deploy/test_boot.py::test_user_data_installs_offline_sends_within_a_minute_survives_a_second_run_and_is_gone_afterwards",
     r"pip install --(require-hashes|no-deps)": "`make run` installs in this way",

@@ -90,7 +90,7 @@ def test_an_advisor_that_cannot_be_imported_is_named(agent, site, tmp_path, word
 
 
 def test_a_run_loads_no_advisor(agent, site, tmp_path):
-    program = "import sys; from chipwatch import cli\ntry:\n cli.main(sys.argv[1:])\nfinally:\n print(*sys.modules, file=sys.stderr)"
+    program = "import sys; from chipwatch.commands import cli\ntry:\n cli.main(sys.argv[1:])\nfinally:\n print(*sys.modules, file=sys.stderr)"
     words = [
         "--once",
         "--interval",
