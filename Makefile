@@ -67,7 +67,7 @@ faults: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench $(ARGS)
 
-# Other programs beside the agent, in .peers and .venv: writes docs/benchmarks.md. ARGS="--seconds 20 --runs 1 --only psutil,stdout" only prints.
+# Other programs beside the agent, in .peers and .venv: writes docs/benchmarks.md and README's figures. ARGS="--seconds 20 --runs 1 --only psutil,stdout" only prints.
 peers: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.peers $(ARGS)
 

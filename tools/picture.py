@@ -42,6 +42,7 @@ from chipwatch.top.screen import Notes, compose
 from chipwatch.top.view import View
 from chipwatch_sinks.stdout.table import Table
 from tools.diagram import diagram
+from tools.readme import BENCHMARKS, RecordedRun, with_figures, with_log
 
 SIZE: Final = (120, 36)
 TICKS, STEP = 450, 2
@@ -70,6 +71,7 @@ class Program(NamedTuple):
 TRAINING: Final = Program(88123, "41337", "ada", range(5), 41.0, "python train.py --config 70b.yaml")
 LOADING: Final = Program(90411, "41352", "eve", range(5, 6), 11.9, "python finetune.py --data /mnt/nfs/images")
 FORGOTTEN: Final = Program(71002, "41340", "bob", range(6, 7), 0.01, "python -m ipykernel_launcher -f kernel.json")
+WATCHED: Final = f"chipwatch --sink cloudwatch -- {LOADING.command}"
 PROGRAMS: Final = (TRAINING, LOADING, FORGOTTEN)
 
 
@@ -172,6 +174,9 @@ class Scene(NamedTuple):
     """The points of the last two ticks."""
     jobs: Mapping[str, Any]
     """The answer of the processor `jobs`."""
+    run: RecordedRun
+    summary: str
+    log: str
 
 
 def record(folder: Path) -> Scene:
@@ -193,6 +198,7 @@ def record(folder: Path) -> Scene:
         Window(0, born=at),
     )
     ticks: list[list[Datapoint]] = [[], []]
+    run = RecordedRun(at, STEP)
     load_gpus(driver, 0)
     host.load(0)
     for collector in collectors:
@@ -208,14 +214,18 @@ def record(folder: Path) -> Scene:
         read = DeviceFacts(at, processes, names, [*nvidia.activity()], "nvidia")
         processor.facts = (jobs_at(at), read)
         points += processor.derive(points, at)
+        run.take(points, at, {"cpus": 12, "cores": LOADING.cores, "gpus": LOADING.gpus, "read": 2.1e8})
         for device in devices:
             machine.device(key_of(device.dims)).model = device.model
         holding = {device.key: device for device in device_states(processor.answer())}
         ticks = [ticks[1], window.add(points, at)]
         machine.take(ticks[1], at, listed(processes), holding)
+    names = ("cpu", "memory", "disk", "network", "nvidia")
+    log = run.log({name: collector.describe() for name, collector in zip(names, collectors, strict=True)})
     for collector in collectors:
         collector.close()
-    return Scene(machine, ticks, processor.answer())
+    summary = run.summary(LOADING.command.split(), LOADING.cores, processor)
+    return Scene(machine, ticks, processor.answer(), run, summary, log)
 
 
 def picture(machine: MachineState) -> str:
@@ -255,7 +265,7 @@ def page(text: str, outputs: Mapping[str, str]) -> str:
 
 
 def main(folder: str) -> None:
-    """Write README and its pictures into `folder`, which has README."""
+    """Write the outputs and pictures into `folder`, which has README and docs/training-run.md."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     place = Path(folder)
@@ -264,13 +274,17 @@ def main(folder: str) -> None:
     plan = ("plan", "--sink", "cloudwatch", "--common-dims", "instance_id", "--for", "host,nvidia", "--hosts", "200")
     outputs = {
         "chipwatch --interval 2": screen(scene.ticks),
+        "chipwatch --once --common-dims hostname --collector memory | head -1": scene.run.json_line(),
         "chipwatch jobs": jobs_text(scene.jobs),
+        WATCHED: scene.summary,
         f"chipwatch {' '.join(plan)} | tail -n 15": "\n".join(
             output(*plan, "--region", "us-east-1").splitlines()[-15:]
         ),
     }
-    readme = place / "README.md"
-    readme.write_text(page(readme.read_text(), outputs))
+    readme, training = place / "README.md", place / "docs/training-run.md"
+    text = with_log(page(readme.read_text(), outputs), scene.log)
+    readme.write_text(with_figures(text, BENCHMARKS.read_text()))
+    training.write_text(page(training.read_text(), {WATCHED: scene.summary}))
     (place / "docs/top.svg").write_text(picture(scene.machine))
     (place / "docs/diagram.svg").write_text(diagram())
 

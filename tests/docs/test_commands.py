@@ -108,7 +108,8 @@ def clouds():
 def folder(agent_command, tmp_path_factory):
     """Where a user would be, with the files that the command lines name."""
     folder = tmp_path_factory.mktemp("home")
-    (folder / "train.py").write_text("print('loss 0.31')\n")
+    for script in ("train.py", "finetune.py"):
+        (folder / script).write_text("print('loss 0.31')\n")
     with (folder / "chipwatch.toml").open("w") as file:
         subprocess.run([*agent_command, "sample-config"], stdout=file, check=True, timeout=60)
     with (folder / "run.jsonl").open("w") as file:

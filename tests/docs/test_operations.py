@@ -30,7 +30,7 @@ def test_each_question_has_an_answer_on_the_page_or_on_another_one():
         assert link[1:] in anchors(PAGE) if link.startswith("#") else (PAGE.parent / link).exists()
 
 
-def test_the_limits_are_those_of_the_program():
+def test_the_limits_are_what_the_program_has():
     assert limit("series of a sink") == f"{CloudwatchSink.limits.max_series}: `max_series`"
     assert GoogleSink.limits.max_series == CloudwatchSink.limits.max_series
     assert limit("unsent points") == f"{Config().spool_bytes >> 20} MiB: `spool_bytes`"

@@ -11,7 +11,8 @@ import pytest
 from tests.doubles.nvml.driver import CannotBuild, build
 
 ROOT = Path(__file__).parents[2]
-MADE = ("README.md", "docs/top.svg", "docs/diagram.svg")
+PAGES = ("README.md", "docs/training-run.md")
+MADE = (*PAGES, "docs/top.svg", "docs/diagram.svg")
 
 
 def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
@@ -20,7 +21,8 @@ def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
     except CannotBuild as reason:
         pytest.skip(str(reason))
     (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "README.md", tmp_path)
+    for name in PAGES:
+        shutil.copy(ROOT / name, tmp_path / name)
 
     subprocess.run([sys.executable, "-m", "tools.picture", tmp_path], cwd=ROOT, check=True, timeout=120)
 
