@@ -41,6 +41,7 @@ from chipwatch.top.palette import DARK
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.view import View
 from chipwatch_sinks.stdout.table import Table
+from tools import charts
 from tools.diagram import diagram
 from tools.readme import BENCHMARKS, RecordedRun, with_figures, with_log
 
@@ -287,6 +288,11 @@ def main(folder: str) -> None:
     training.write_text(page(training.read_text(), {WATCHED: scene.summary}))
     (place / "docs/top.svg").write_text(picture(scene.machine))
     (place / "docs/diagram.svg").write_text(diagram())
+    media = place / "docs/media"
+    media.mkdir(exist_ok=True)
+    (media / "jobs.svg").write_text(charts.jobs(scene.jobs))
+    (media / "dashboard.svg").write_text(charts.dashboard(scene.run.minutes))
+    (media / "prometheus.svg").write_text(charts.prometheus(scene.run.minutes))
 
 
 if __name__ == "__main__":

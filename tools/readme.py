@@ -41,6 +41,9 @@ class RecordedRun:
         self._window = Window(60, born=born, increases=True, first=FIRST_WINDOW)
         self._admission = Admission("cloudwatch", CloudwatchSink.limits.max_series, zeros=False, increases=True)
         self._windows: list[tuple[int, int]] = []
+        self._minutes = Window(60, born=born)
+        self.minutes: list[Datapoint] = []
+        """The points of all windows of a minute, at level all."""
         self._summary = RunSummary()
         self._memory: list[Datapoint] = []
 
@@ -48,6 +51,7 @@ class RecordedRun:
         """Take a tick; `used` are cores, CPUs, GPUs and bytes a second of the watched program."""
         self._at = at
         self._memory = [point for point in points if point.metric in MemoryCollector.metrics]
+        self.minutes += self._minutes.add(points, at)
         done = self._window.add(points, at, lambda metric: metric.level <= Level.BASIC)
         if done:
             self._windows.append((at, len(self._admission.admit(done))))

@@ -28,6 +28,13 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
             assert not heading or heading in anchors(there), link
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in ROOT.glob("docs/*.md") if page.name != "README.md"], ids=lambda page: page.name
+)
+def test_each_page_begins_with_a_task(page):
+    assert re.match(r"# .+\n\nTo [a-z]", page.read_text())
+
+
 def test_the_index_names_every_page():
     index = (ROOT / "docs/README.md").read_text()
     missing = [page.name for page in ROOT.glob("docs/*.md") if f"({page.name})" not in index]

@@ -12,7 +12,8 @@ from tests.doubles.nvml.driver import CannotBuild, build
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/training-run.md")
-MADE = (*PAGES, "docs/top.svg", "docs/diagram.svg")
+MEDIA = ("docs/media/jobs.svg", "docs/media/dashboard.svg", "docs/media/prometheus.svg")
+MADE = (*PAGES, *MEDIA, "docs/top.svg", "docs/diagram.svg")
 
 
 def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
@@ -26,5 +27,7 @@ def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
 
     subprocess.run([sys.executable, "-m", "tools.picture", tmp_path], cwd=ROOT, check=True, timeout=120)
 
+    for name in MEDIA:
+        assert (tmp_path / name).stat().st_size < 50_000
     for name in MADE:
         assert (tmp_path / name).read_text() == (ROOT / name).read_text(), f"{name}: renew it with `make picture`"
