@@ -72,7 +72,6 @@ class Program(NamedTuple):
 TRAINING: Final = Program(88123, "41337", "ada", range(5), 41.0, "python train.py --config 70b.yaml")
 LOADING: Final = Program(90411, "41352", "eve", range(5, 6), 11.9, "python finetune.py --data /mnt/nfs/images")
 FORGOTTEN: Final = Program(71002, "41340", "bob", range(6, 7), 0.01, "python -m ipykernel_launcher -f kernel.json")
-WATCHED: Final = f"chipwatch --sink cloudwatch -- {LOADING.command}"
 PROGRAMS: Final = (TRAINING, LOADING, FORGOTTEN)
 
 
@@ -273,11 +272,12 @@ def main(folder: str) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         scene = record(Path(temporary))
     plan = ("plan", "--sink", "cloudwatch", "--common-dims", "instance_id", "--for", "host,nvidia", "--hosts", "200")
+    watched = f"chipwatch --sink cloudwatch -- {LOADING.command}"
     outputs = {
         "chipwatch --interval 2": screen(scene.ticks),
         "chipwatch --once --common-dims hostname --collector memory | head -1": scene.run.json_line(),
         "chipwatch jobs": jobs_text(scene.jobs),
-        WATCHED: scene.summary,
+        watched: scene.summary,
         f"chipwatch {' '.join(plan)} | tail -n 15": "\n".join(
             output(*plan, "--region", "us-east-1").splitlines()[-15:]
         ),
@@ -285,7 +285,7 @@ def main(folder: str) -> None:
     readme, training = place / "README.md", place / "docs/training-run.md"
     text = with_log(page(readme.read_text(), outputs), scene.log)
     readme.write_text(with_figures(text, BENCHMARKS.read_text()))
-    training.write_text(page(training.read_text(), {WATCHED: scene.summary}))
+    training.write_text(page(training.read_text(), {watched: scene.summary}))
     (place / "docs/top.svg").write_text(picture(scene.machine))
     (place / "docs/diagram.svg").write_text(diagram())
     media = place / "docs/media"
