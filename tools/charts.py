@@ -151,7 +151,7 @@ def _legend(entries: Iterable[tuple[str, str]], x: float, y: float) -> list[str]
     for label, color in entries:
         parts.append(f'<rect x="{x}" y="{y - 9}" width="9" height="9" fill="{color}"/>')
         parts.append(f'<text class="unit" x="{x + 12}" y="{y}">{escape(label)}</text>')
-        x += 15 + 6.2 * len(label)
+        x += 15 + 6.6 * len(label)
     return parts
 
 
