@@ -31,7 +31,7 @@ test-deploy-files: $(VENV)/dev.stamp tools
 # A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
 QUICK ?= $(addprefix tests/agent/,config logs net naming/test_rename.py naming/test_rename_cwagent.py pipeline/test_window.py \
   spool/test_codec.py spool/test_ledger.py host/test_counters.py test_datapoint.py) \
-  tests/agent/test_public_face.py $(filter-out %/test_commands.py %/test_screens.py,$(wildcard tests/docs/test_*.py)) tests/golden tests/test_english.py tests/test_names.py tests/sinks/test_stdout.py
+  tests/agent/test_public_face.py $(filter-out %/test_commands.py %/test_screens.py %/test_tutorial.py,$(wildcard tests/docs/test_*.py)) tests/golden tests/test_english.py tests/test_names.py tests/sinks/test_stdout.py
 check: lint
 	$(BIN)/pytest -n 2 --quiet $(QUICK) $$($(BIN)/python tests/changed.py) $(PYTEST_ARGS)
 
@@ -67,7 +67,7 @@ faults: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench $(ARGS)
 
-# Other programs beside the agent, in .peers and .venv: writes docs/benchmarks.md. ARGS="--seconds 20 --runs 1 --only psutil,stdout" only prints.
+# Other programs beside the agent, in .peers and .venv: writes docs/benchmarks.md and README's figures. ARGS="--seconds 20 --runs 1 --only psutil,stdout" only prints.
 peers: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.peers $(ARGS)
 

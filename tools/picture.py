@@ -41,7 +41,9 @@ from chipwatch.top.palette import DARK
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.view import View
 from chipwatch_sinks.stdout.table import Table
+from tools import charts
 from tools.diagram import diagram
+from tools.readme import BENCHMARKS, RecordedRun, with_figures, with_log
 
 SIZE: Final = (120, 36)
 TICKS, STEP = 450, 2
@@ -172,6 +174,9 @@ class Scene(NamedTuple):
     """The points of the last two ticks."""
     jobs: Mapping[str, Any]
     """The answer of the processor `jobs`."""
+    run: RecordedRun
+    summary: str
+    log: str
 
 
 def record(folder: Path) -> Scene:
@@ -193,6 +198,7 @@ def record(folder: Path) -> Scene:
         Window(0, born=at),
     )
     ticks: list[list[Datapoint]] = [[], []]
+    run = RecordedRun(at, STEP)
     load_gpus(driver, 0)
     host.load(0)
     for collector in collectors:
@@ -208,14 +214,18 @@ def record(folder: Path) -> Scene:
         read = DeviceFacts(at, processes, names, [*nvidia.activity()], "nvidia")
         processor.facts = (jobs_at(at), read)
         points += processor.derive(points, at)
+        run.take(points, at, {"cpus": 12, "cores": LOADING.cores, "gpus": LOADING.gpus, "read": 2.1e8})
         for device in devices:
             machine.device(key_of(device.dims)).model = device.model
         holding = {device.key: device for device in device_states(processor.answer())}
         ticks = [ticks[1], window.add(points, at)]
         machine.take(ticks[1], at, listed(processes), holding)
+    names = ("cpu", "memory", "disk", "network", "nvidia")
+    log = run.log({name: collector.describe() for name, collector in zip(names, collectors, strict=True)})
     for collector in collectors:
         collector.close()
-    return Scene(machine, ticks, processor.answer())
+    summary = run.summary(LOADING.command.split(), LOADING.cores, processor)
+    return Scene(machine, ticks, processor.answer(), run, summary, log)
 
 
 def picture(machine: MachineState) -> str:
@@ -243,36 +253,46 @@ def output(*words: str) -> str:
 
 
 def page(text: str, outputs: Mapping[str, str]) -> str:
-    """Return README with these outputs below their commands, between its comments."""
+    """Return README with these outputs below their commands."""
     for command, made in outputs.items():
-        block = "\n".join(f"    {line}".rstrip() for line in [f"$ {command}", *made.strip("\n").splitlines()])
+        block = "\n".join(line.rstrip() for line in [f"$ {command}", *made.strip("\n").splitlines()])
         text, count = re.subn(
-            rf"(<!-- output -->\n\n) {{4}}\$ {re.escape(command)}\n(?:(?: {{4}}.*)?\n)*(<!-- end -->)",
-            lambda found, block=block: f"{found[1]}{block}\n\n{found[2]}", text,
+            rf"(?ms)^```console\n\$ {re.escape(command)}\n.*?^```$",
+            lambda _, block=block: f"```console\n{block}\n```", text,
         )  # fmt: skip
         assert count == 1, command
     return text
 
 
 def main(folder: str) -> None:
-    """Write README and its pictures into `folder`, which has README."""
+    """Write the outputs and pictures into `folder`, which has README and docs/training-run.md."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     place = Path(folder)
     with tempfile.TemporaryDirectory() as temporary:
         scene = record(Path(temporary))
     plan = ("plan", "--sink", "cloudwatch", "--common-dims", "instance_id", "--for", "host,nvidia", "--hosts", "200")
+    watched = f"chipwatch --sink cloudwatch -- {LOADING.command}"
     outputs = {
         "chipwatch --interval 2": screen(scene.ticks),
+        "chipwatch --once --common-dims hostname --collector memory | head -1": scene.run.json_line(),
         "chipwatch jobs": jobs_text(scene.jobs),
+        watched: scene.summary,
         f"chipwatch {' '.join(plan)} | tail -n 15": "\n".join(
             output(*plan, "--region", "us-east-1").splitlines()[-15:]
         ),
     }
-    readme = place / "README.md"
-    readme.write_text(page(readme.read_text(), outputs))
+    readme, training = place / "README.md", place / "docs/training-run.md"
+    text = with_log(page(readme.read_text(), outputs), scene.log)
+    readme.write_text(with_figures(text, BENCHMARKS.read_text()))
+    training.write_text(page(training.read_text(), {watched: scene.summary}))
     (place / "docs/top.svg").write_text(picture(scene.machine))
     (place / "docs/diagram.svg").write_text(diagram())
+    media = place / "docs/media"
+    media.mkdir(exist_ok=True)
+    (media / "jobs.svg").write_text(charts.jobs(scene.jobs))
+    (media / "dashboard.svg").write_text(charts.dashboard(scene.run.minutes))
+    (media / "prometheus.svg").write_text(charts.prometheus(scene.run.minutes))
 
 
 if __name__ == "__main__":

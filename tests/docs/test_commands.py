@@ -20,14 +20,14 @@ from tests.doubles.otlp import OtlpDouble
 from tests.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
-NO_COMMANDS = re.compile(
-    r'collector\.collect|[\[{}"]|[\w."*]+ += |module "|\S+Z? chipwatch: |chipwatch: |\d|\w+ +(dimensions|absent) '
-)
-"""Beginnings of blocks without commands: a configuration, Terraform, JSON, output."""
+CONSOLE = re.compile(r"^( *)```console\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"console", "hcl", "ini", "json", "python", "sh", "text", "toml", "yaml"}
 ASSIGNED = re.compile(r"\w+=.*")
 ELSEWHERE = {
     r"pip install \S+chipwatch-\S+\.whl\[": "tests/deploy/test_packaging.py::test_the_wheel_works_where_there_is_no_source",
     r"pip install chipwatch\[\w+\] @ git": "tests/deploy/test_packaging.py::test_git_gives_the_same_program",
+    r"pip install moto\[server\]": "requirements/constraints-dev.txt has moto",
+    r"python3 -m venv|source tutorial/|curl|grep|kill": "tests/docs/test_tutorial.py::test_the_tutorial_runs_as_it_stands",
     r"pip install -e \.$": "tests/docs/test_writing_plugins.py::test_the_collector_is_listed_and_read",
     r"pip install --no-index": "tests/deploy/test_boot.py::test_user_data_installs_offline_sends_within_a_minute_survives_a_second_run_and_is_gone_afterwards",
     r"pip install --(require-hashes|no-deps)": "`make run` installs in this way",
@@ -50,32 +50,18 @@ ELSEWHERE = {
 """Commands that do not run here: the test that runs the like, or the reason why none does."""
 
 
-def blocks(text: str) -> list[list[str]]:
-    """Return the indented blocks, and those between fences that name no language."""
-    text = re.sub(r"^```\w+\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(
-        r"^```\n(.*?)^```$", lambda found: re.sub("(?m)^", "    ", found[1]), text, flags=re.MULTILINE | re.DOTALL
-    )
-    return [
-        [line.strip() for line in found[0].splitlines() if line.strip()]
-        for found in re.finditer(r"(?:(?<=\n\n)|\A)(?: {4,}\S.*\n|\n(?= {4}))+", text)
-    ]
-
-
 def lines(text: str) -> list[str]:
-    """Return the command lines of a page, in blocks and in tables."""
+    """Return the command lines of a page, in blocks of a console and in tables."""
     tables = "\n".join(re.findall(r"(?m)^\|.*", text)).replace(r"\|", "|")
     found = re.findall(r"`((?:[A-Z_]+=\S+ )?(?:[\w-]+ \| )?(?:\.venv/bin/)?(?:agent|chipwatch) [^`]+)`", tables)
-    for block in blocks(text):
-        if NO_COMMANDS.match(block[0]):
-            continue
-        shown = [line.removeprefix("$ ") for line in block if line.startswith("$ ")] or block
+    for _, block in CONSOLE.findall(text):
         whole = ""
-        for line in shown:
-            whole += line.removesuffix("\\")
-            if not line.endswith("\\") and whole.count("'") % 2 == 0:
-                found.append(whole)
-                whole = ""
+        for line in map(str.strip, block.splitlines()):
+            if whole or line.startswith("$ "):
+                whole += (line if whole else line[2:]).removesuffix("\\")
+                if not line.endswith("\\") and whole.count("'") % 2 == 0:
+                    found.append(whole)
+                    whole = ""
         assert not whole, f"a command line without an end: {whole}"
     return found
 
@@ -122,7 +108,8 @@ def clouds():
 def folder(agent_command, tmp_path_factory):
     """Where a user would be, with the files that the command lines name."""
     folder = tmp_path_factory.mktemp("home")
-    (folder / "train.py").write_text("print('loss 0.31')\n")
+    for script in ("train.py", "finetune.py"):
+        (folder / script).write_text("print('loss 0.31')\n")
     with (folder / "chipwatch.toml").open("w") as file:
         subprocess.run([*agent_command, "sample-config"], stdout=file, check=True, timeout=60)
     with (folder / "run.jsonl").open("w") as file:
@@ -168,6 +155,17 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
     no_such_node = command == "verdict" and done.stdout.startswith(("NOT FIT", "UNKNOWN"))
     assert done.returncode in ((1, 2) if no_such_node else (bool(absent),)), done.stderr + done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_block_has_a_language_and_a_block_of_a_console_begins_with_a_command(page):
+    text = page.read_text()
+    opened = re.findall(r"(?m)^ *```(\w*)$", text)
+    assert {*opened[::2]} <= LANGUAGES
+    assert {*opened[1::2]} <= {""}
+    assert [block for _, block in CONSOLE.findall(text) if not block.lstrip().startswith("$ ")] == []
+    bare = re.sub(r"(?ms)^ *```\w+\n.*?^ *```$", "", text)
+    assert re.findall(r"(?m)(?<=\n\n) {4,}\S.*$", bare) == [], "write it between ```console and ```"
 
 
 @pytest.mark.parametrize("target", sorted({words[1] for words in ALL if words[0] == "make"}))

@@ -29,11 +29,19 @@ def test_the_page_shows_the_lines_that_the_sink_prints():
         ],
         rejected,
     )
-    assert written.splitlines() == [line.strip() for line in PAGE.splitlines() if line.startswith('    {"time"')]
+    assert written.splitlines() == [line for line in PAGE.splitlines() if line.startswith('{"time"')]
     assert rejected == []
 
 
+def test_pandas_needs_three_lines_and_reads_keys_that_are_explained():
+    (block,) = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE)
+    imported, *rest = filter(None, block.splitlines())
+    assert imported == "import pandas as pd"
+    assert len(rest) == 3
+    assert {"time", "name", "value", "dims"} <= set(re.findall(r'"(\w+)"', block))
+
+
 def test_every_key_of_the_lines_is_explained():
-    shown = set(re.findall(r'"(\w+)": ', "".join(line for line in PAGE.splitlines() if line.startswith("    {"))))
+    shown = set(re.findall(r'"(\w+)": ', "".join(line for line in PAGE.splitlines() if line.startswith("{"))))
     told = set(re.findall(r"`(\w+)`", PAGE))
     assert shown - {"hostname", "gpu"} <= told

@@ -20,12 +20,19 @@ def anchors(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_link_leads_to_a_file_and_a_heading(page):
-    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?m)^    .*", "", page.read_text())):
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text())):
         if not re.match(r"\w+:", link):
             path, _, heading = link.partition("#")
             there = page.parent / path if path else page
             assert there.exists(), link
             assert not heading or heading in anchors(there), link
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in ROOT.glob("docs/*.md") if page.name != "README.md"], ids=lambda page: page.name
+)
+def test_each_page_begins_with_a_task(page):
+    assert re.match(r"# .+\n\nTo [a-z]", page.read_text())
 
 
 def test_the_index_names_every_page():

@@ -1,20 +1,44 @@
-"""The tests that docs/operations.md names exist."""
+"""docs/operations.md answers questions; the limits that it states are the program's."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import pytest
+from tests.docs.test_links import anchors
 
-ROOT = Path(__file__).parents[2]
-SHOWN = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/operations.md").read_text())
+from chipwatch.config.options import Config
+from chipwatch.pipeline.clock import DEADLINE
+from chipwatch.pipeline.validation import MOST_POINTS
+from chipwatch.pipeline.window import MOST_VALUES
+from chipwatch_sinks.cloudwatch import CloudwatchSink
+from chipwatch_sinks.google import GoogleSink
+
+PAGE = Path(__file__).parents[2] / "docs/operations.md"
 
 
-@pytest.mark.parametrize(("file", "name"), sorted(set(SHOWN)))
-def test_each_row_of_the_table_of_faults_names_a_test_that_exists(file, name):
-    assert f"def {name}(" in (ROOT / file).read_text()
+def limit(subject):
+    """Return the second cell of a row of the table of limits."""
+    return re.search(rf"(?m)^\| {re.escape(subject)}[^|]* \| ([^|]*) \|", PAGE.read_text())[1]
 
 
-def test_the_table_of_faults_is_there():
-    assert len(SHOWN) > 60
+def test_each_question_has_an_answer_on_the_page_or_on_another_one():
+    rows = re.findall(r"(?m)^\| [^|]*\? \| (.*) \|$", PAGE.read_text())
+    assert len(rows) >= 9
+    for row in rows:
+        (link, *_) = re.findall(r"\]\((\S+?)\)", row)
+        assert link[1:] in anchors(PAGE) if link.startswith("#") else (PAGE.parent / link).exists()
+
+
+def test_the_limits_are_what_the_program_has():
+    assert limit("series of a sink") == f"{CloudwatchSink.limits.max_series}: `max_series`"
+    assert GoogleSink.limits.max_series == CloudwatchSink.limits.max_series
+    assert limit("unsent points") == f"{Config().spool_bytes >> 20} MiB: `spool_bytes`"
+    hours = [sink.limits.max_age / 3600 for sink in (CloudwatchSink, GoogleSink)]
+    assert (
+        limit("age of unsent points")
+        == f"{round(hours[0] / 24)} days for CloudWatch and MLflow, {hours[1]:g} h for Google"
+    )
+    assert limit("points of one reading") == f"{MOST_POINTS:,}"
+    assert limit("distinct values") == f"{MOST_VALUES}"
+    assert limit("the stop") == f"{DEADLINE:g} s for the sinks, {DEADLINE + 1:g} s in all"

@@ -11,7 +11,9 @@ import pytest
 from tests.doubles.nvml.driver import CannotBuild, build
 
 ROOT = Path(__file__).parents[2]
-MADE = ("README.md", "docs/top.svg", "docs/diagram.svg")
+PAGES = ("README.md", "docs/training-run.md")
+MEDIA = ("docs/media/jobs.svg", "docs/media/dashboard.svg", "docs/media/prometheus.svg")
+MADE = (*PAGES, *MEDIA, "docs/top.svg", "docs/diagram.svg")
 
 
 def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
@@ -20,9 +22,12 @@ def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
     except CannotBuild as reason:
         pytest.skip(str(reason))
     (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "README.md", tmp_path)
+    for name in PAGES:
+        shutil.copy(ROOT / name, tmp_path / name)
 
     subprocess.run([sys.executable, "-m", "tools.picture", tmp_path], cwd=ROOT, check=True, timeout=120)
 
+    for name in MEDIA:
+        assert (tmp_path / name).stat().st_size < 50_000
     for name in MADE:
         assert (tmp_path / name).read_text() == (ROOT / name).read_text(), f"{name}: renew it with `make picture`"

@@ -25,7 +25,7 @@ def pattern(text):
 def shown(heading):
     """Return the message of the agent below a heading of the page."""
     section = FAULTS[FAULTS.index(f"\n## {heading}\n") :]
-    return re.search(r"^ +(chipwatch: .*)$", section, re.MULTILINE)[1]
+    return re.search(r"^ *(chipwatch: .*)$", section, re.MULTILINE)[1]
 
 
 def holds(text, message):

@@ -43,7 +43,7 @@ class Figures:
 
 
 def table(parts: list[Figures]) -> str:
-    """Return the figures for docs/operations.md."""
+    """Return the figures for docs/faults.md."""
     lines = ["| part | trials | counted | failures | seed | seconds |", "|---|---|---|---|---|---|"]
     for part in parts:
         counted = ", ".join(f"{name} {count:,}" for name, count in part.counts.items())

@@ -1,4 +1,4 @@
-"""`make peers`: installs what it can, measures the agent beside other programs, and writes docs/benchmarks.md and its chart."""
+"""`make peers`: installs what it can, measures the agent beside other programs, and writes docs/benchmarks.md, its chart and README's figures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tests.bench.scale import courses
 from tests.peers import chart, page
 from tests.peers.programs import BY_NAME, PROGRAMS, install, install_system
 from tests.peers.running import rounds
+from tools.readme import with_figures
 
-PAGE, CHART = ROOT / "docs/benchmarks.md", ROOT / "docs/media/peers.svg"
+PAGE, CHART, README = ROOT / "docs/benchmarks.md", ROOT / "docs/media/peers.svg", ROOT / "README.md"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -52,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     CHART.parent.mkdir(exist_ok=True)
     CHART.write_text(chart.svg(page.bars(results)))
     PAGE.write_text(text)
-    sys.stdout.write(f"written: {PAGE.relative_to(ROOT)}, {CHART.relative_to(ROOT)}\n")
+    README.write_text(with_figures(README.read_text(), text))
+    sys.stdout.write(f"written: {PAGE.relative_to(ROOT)}, {README.name}, {CHART.relative_to(ROOT)}\n")
 
 
 if __name__ == "__main__":

@@ -79,7 +79,8 @@ def check_collector(
     Run a collector as the frame would and assert that it keeps the contract; return what it yielded.
 
     No counter may fall without a newer start time, also after the points of an `earlier` run: take a member away
-    between two runs, such as a disk, and a sum that forgets it is found. Raises AssertionError with a sentence, and
+    between two runs, such as a disk, and a sum that forgets it is found. A counter that was read twice must have an
+    increase: its start time stays, or lies between two readings. Raises AssertionError with a sentence, and
     Unavailable where there is nothing to read.
     """
     collector.close()
@@ -110,6 +111,7 @@ def check_collector(
     finally:
         collector.close()
         collector.close()
+    _check_increases(yielded)
     return yielded
 
 
@@ -123,6 +125,7 @@ def _check_point(who: str, point: Datapoint, at: int, declared: AbstractSet[Metr
     assert isinstance(point.value, int | float), f"{name} is not a number"
     if point.metric.kind is Kind.COUNTER:
         assert point.start_time is not None, f"the counter {name} does not say since when it counts"
+        assert point.start_time <= at, f"the counter {name} starts after its reading"
         assert point.value >= 0, f"the counter {name} is negative"
     if point.metric.unit == "%":
         assert 0 <= point.value <= 100, f"{name} is {point.value} %"
@@ -133,6 +136,23 @@ def _check_fall(last: Datapoint, point: Datapoint) -> None:
         assert (point.start_time or 0) > (last.start_time or 0), (
             f"the counter {point.metric.name} fell from {last.value} to {point.value} without a newer start_time"
         )
+
+
+def _check_increases(points: Iterable[Datapoint]) -> None:
+    readings: dict[tuple[str, Dimensions], list[Datapoint]] = {}
+    for point in points:
+        if point.metric.kind is Kind.COUNTER:
+            readings.setdefault((point.metric.name, point.dims), []).append(point)
+    for (name, _), each in readings.items():
+        starts = [point.start_time for point in each]
+        assert len(each) == 1 or any(map(_has_increase, each, each[1:])), (
+            f"the counter {name} has no increase: its start_time is another one in each reading, {starts};"
+            " keep it until the source starts again, then use the time of the last reading"
+        )
+
+
+def _has_increase(last: Datapoint, point: Datapoint) -> bool:
+    return point.start_time == last.start_time or last.at <= (point.start_time or 0) < point.at
 
 
 def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:

@@ -94,6 +94,7 @@ def test_some_devices_may_fail():
         (yielding(SHARE.point(0, 100.1)), "x.share is 100.1 %"),
         (yielding(SENT.point(0, 5)), "the counter x.sent does not say since when it counts"),
         (yielding(SENT.point(0, -5, start_time=1)), "the counter x.sent is negative"),
+        (yielding(SENT.point(0, 5, start_time=2 * AT)), "the counter x.sent starts after its reading"),
         (yielding(SHARE.point(0, 1), SHARE.point(0, 2)), "twice in one tick"),
         (bad(describe=lambda self: None), "Bad.describe returns no text"),
     ],
@@ -124,6 +125,36 @@ def test_a_sum_that_forgets_a_member_over_a_restart_is_found():
     check_collector(forgetful)
     with pytest.raises(AssertionError, match=FALLS):
         check_collector(forgetful, earlier=earlier)
+
+
+def counting(*readings):
+    """Return a collector whose counter has these values and seconds from the reading to its start."""
+    values = iter(readings)
+    return bad(points=lambda self, at: [SENT.point(at, value, start_time=at + int(seconds * 1e9))
+                                        for value, seconds in [next(values)]])  # fmt: skip
+
+
+@pytest.mark.parametrize("readings", [
+    [(5, 0), (6, 0), (7, 0)],  # the time of the reading: each reading counts again from zero, with nothing to compare
+    [(5, -60), (6, -60), (7, -60)],  # moves along with the reading
+    [(5, -1), (6, -3), (7, -5)],  # goes back
+])  # fmt: skip
+def test_a_counter_that_never_has_an_increase_is_found(readings):
+    with pytest.raises(AssertionError, match=r"the counter x\.sent has no increase: its start_time is another one"):
+        check_collector(counting(*readings))
+
+
+@pytest.mark.parametrize("readings", [
+    [(5, -60), (6, -61), (7, -62)],  # stays
+    [(5, -60), (2, -0.5), (3, -0.5)],  # starts again between two readings, each time
+    [(5, -60), (900, 0), (901, -1)],  # another device took its place: it counts from there
+])  # fmt: skip
+def test_a_counter_with_an_increase_passes(readings):
+    assert len(check_collector(counting(*readings))) == 3
+
+
+def test_a_counter_that_was_read_once_needs_no_increase():
+    assert len(check_collector(counting((5, 0)), ticks=1)) == 1
 
 
 def test_a_check_that_failed_has_closed_the_collector():

@@ -1,0 +1,29 @@
+"""The figures of README come from docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools.readme import BENCHMARKS, with_figures
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+TABLE = """
+| **chipwatch: JSON lines, basic** | 1.8 (1.7 to 2.0) | 1.2 | 24 | 17 |
+| **chipwatch: CloudWatch, a point a minute** | 3.1 (2.9 to 3.2) | 1.9 | 41 | 29 |
+"""
+
+
+def test_readme_has_the_costs_of_the_page_of_benchmarks():
+    assert with_figures(README, BENCHMARKS.read_text()) == README, "renew it with `make picture`"
+
+
+def test_the_costs_follow_the_table():
+    row = "| **Small.** It reads a host every second beside the training | {} |\n"
+    new = "0.18 % of a core, 24 MB; 41 MB with CloudWatch ([benchmarks](docs/benchmarks.md))"
+    assert with_figures(row.format("old"), TABLE) == row.format(new)
+
+
+def test_a_page_without_the_row_is_refused():
+    with pytest.raises(AssertionError):
+        with_figures("# chipwatch\n", TABLE)
