@@ -134,7 +134,7 @@ class Window:
         self._length = int(seconds * 1e9)
         self._born = born
         self._slot: int | None = None
-        self._last = 0
+        self._last = born
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
         self._ended = None if ended is None else ended + self._slack  # the sink may have moved the end by this much
         self._first = None if first is None else int(first * 1e9)
@@ -155,7 +155,7 @@ class Window:
         `wants` is called once for each series that goes on.
         """
         # Where the clock was set back, what begins from here on begins while we watch.
-        self._born = min(self._born, at) if at < self._last else self._born
+        self._born = min(self._born, at - 1) if at < self._last else self._born
         if not self._length:
             return self._pass(points, at, wants)
         slot = at // self._length
