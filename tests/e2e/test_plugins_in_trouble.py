@@ -203,6 +203,27 @@ class Masks(Stub):
 class Forking(Stub):
     def act(self):
         os.fork()
+
+class Well(Stub):
+    def act(self):
+        pass
+
+def raising(name, problem):
+    def get(self):
+        raise problem
+    return type(name, (Well,), {name: property(get)})
+
+for ability in ("always", "dynamic", "facts", "never_waits", "needs_devices", "level", "events", "state", "identity", "follow"):
+    globals()[f"raising_{ability}"] = raising(ability, SystemExit("no luck"))
+    globals()[f"fixed_{ability}"] = type(ability, (Well,), {ability: property(lambda self: 5), "zeros": property(lambda self: True)})
+"""
+ODD_PROCESSORS = """
+from stubs import Well
+
+class Raising(Well):
+    @property
+    def ABILITY(self):
+        raise SystemExit("no luck")
 """
 
 
@@ -296,6 +317,39 @@ def test_a_collector_that_wrongly_shares_the_thread_costs_the_others_no_tick(age
     assert {*memory} ^ {*network} <= {memory[-1]}  # where the stop came between the two
     said = "collector aaa: the last reading has not returned; skipped until it does"
     assert running.errors().count(said) == 1 or kind not in {"Hanging", "HangingInOpen"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        *(
+            (f"raising_{ability}", f"{ability} fails: SystemExit: no luck")
+            for ability in ("always", "dynamic", "facts", "never_waits", "needs_devices", "level", "events", "state",
+                            "identity", "follow")
+        ),
+        ("fixed_always", "always fails: TypeError: 'int' object is not iterable"),
+        ("fixed_events", "events fails: TypeError: 'int' object is not iterable"),
+        ("fixed_level", "level fails: AttributeError: "),
+    ],
+)  # fmt: skip
+def test_a_collector_with_an_attribute_that_fails_is_left_out_and_the_others_go_on(agent, plugins_folder, kind, said):
+    plugins_folder.add("files", FILES, collectors=[("aaa", kind)])
+    done = agent.run(
+        "--once", "--collector", "aaa,memory", "--sink", "stdout", env={"PYTHONPATH": plugins_folder.folder}
+    )
+    assert done.returncode == 0
+    assert '"memory.used"' in done.stdout
+    assert done.stderr.count(f"collectors.aaa: it is left out, since {said}") == 1
+
+
+@pytest.mark.parametrize("ability", ["facts", "needs_devices", "saved", "answer"])
+def test_a_processor_with_an_attribute_that_fails_is_left_out_and_the_others_go_on(agent, plugins_folder, ability):
+    plugins_folder.add("stubs", PROCESSORS, processors=[("well", "Well")])
+    plugins_folder.add("odd", ODD_PROCESSORS.replace("ABILITY", ability), processors=[("odd", "Raising")])
+    done = agent.run("--once", "--collector", "memory", "--sink", "stdout", env={"PYTHONPATH": plugins_folder.folder})
+    assert done.returncode == 0
+    assert '"stub.derived"' in done.stdout
+    assert done.stderr.count(f"processors.odd: it is left out, since {ability} fails: SystemExit: no luck") == 1
 
 
 @pytest.mark.parametrize(

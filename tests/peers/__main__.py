@@ -27,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), metavar="NAME,...", help=f"some of {', '.join(BY_NAME)}")  # fmt: skip
     parser.add_argument("--apt", action="store_true", help="install programs of the system, too (needs root)")
     options = parser.parse_args(argv)
+    if not (options.seconds >= 1 and options.warm >= 0 and options.runs >= 1):
+        parser.error("--seconds and --runs must be 1 or more, --warm 0 or more")
     if unknown := sorted(set(options.only or ()) - BY_NAME.keys()):
         parser.error(f"--only: no such program: {', '.join(unknown)}")
     if (options.runs * (options.warm + options.seconds + len(BY_NAME) / 2)) > 720:

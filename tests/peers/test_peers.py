@@ -65,7 +65,12 @@ def test_each_receiver_answers():
 
 
 def test_a_run_is_bounded_and_unknown_programs_are_refused(capsys):
-    for words, text in ((["--runs", "99"], "12 minutes"), (["--only", "psutil,nothing"], "no such program: nothing")):
+    for words, text in (
+        (["--runs", "99"], "12 minutes"),
+        (["--only", "psutil,nothing"], "no such program: nothing"),
+        *((["--seconds", text, "--only", "psutil"], "must be 1 or more") for text in ("nan", "0", "-5")),
+        (["--runs", "0", "--only", "psutil"], "must be 1 or more"),
+    ):
         with pytest.raises(SystemExit) as ended:
             command.main(words)
         assert ended.value.code == 2

@@ -35,6 +35,19 @@ class _Deferred(ModuleType):
             raise AttributeError(name)
         return getattr(_load(self.__name__), name)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute of the module itself; what the import system sets, and what waits for a call, stays here."""
+        if name.startswith("__") or name in vars(self) or isinstance(value, ModuleType):
+            vars(self)[name] = value
+        else:
+            setattr(_load(self.__name__), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(_load(self.__name__), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(_load(self.__name__))
+
 
 def _load(name: str) -> ModuleType:
     """Return the module itself, in `sys.modules` from now on."""

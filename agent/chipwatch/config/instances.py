@@ -83,11 +83,13 @@ def build_processors(config: Config) -> dict[str, Processor]:
 
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
-    """Build these plugins; leave out a plugin that cannot be loaded, unless the configuration names plugins."""
+    """Build these plugins; leave out one that cannot be loaded, unless the configuration names plugins, and LeftOut."""
     built, entries = {}, plugins.installed(group)
     for name in names:
         try:
             built[name] = build_plugin(group, name, config, entries)
+        except plugins.LeftOut as problem:
+            log.error("%s", problem)  # noqa: TRY400  # the message says it all
         except NotLoaded as problem:
             if getattr(config, group.removeprefix("chipwatch.").removesuffix("s")):
                 raise
@@ -97,7 +99,15 @@ def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, An
 
 def build_sinks(config: Config) -> dict[str, Sink]:
     """Return the sinks that the configuration asks for, by the name of each; raise as build_plugin."""
-    return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
+    built: dict[str, Sink] = {}
+    for name in config.sink:
+        try:
+            built[name] = build_plugin(plugins.SINKS, name, config)
+        except plugins.LeftOut as problem:
+            if name == config.sink[-1] and not built:
+                raise
+            log.error("%s", problem)  # noqa: TRY400  # the message says it all
+    return built
 
 
 def hints(config: Config) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.config.entry_points import EntryPoint, entry_points
+from chipwatch.contract import extensions
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Metric
 from chipwatch.contract.errors import ConfigError, text_of
@@ -25,6 +26,20 @@ FAMILIES: Final[Mapping[str, list[str]]] = json.loads(Path(__file__).with_name("
 """Word -> the collectors that it stands for, wherever collectors are named."""
 CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Processor, SINKS: Sink}
 """Group -> the contract of its classes, which need not derive from it."""
+ABILITIES: Final = sorted(
+    {
+        name
+        for protocol in vars(extensions).values()
+        if getattr(protocol, "_is_protocol", False)
+        for name in (*protocol.__annotations__, *vars(protocol))
+        if not name.startswith("_")
+    }
+)
+"""The members of all extensions."""
+
+
+class LeftOut(ConfigError):
+    """An attribute of a plugin cannot be read, so the agent goes on without the plugin."""
 
 
 class UnknownPlugin(LookupError):
@@ -69,14 +84,30 @@ def check(group: str, name: str, cls: Any) -> None:
 
 
 def build(group: str, name: str, cls: Any, config: Any) -> Any:
-    """Return a plugin of a class that was checked; raise ConfigError."""
+    """Return a plugin of a class that was checked; raise ConfigError, LeftOut for a property that fails."""
     with blamed(group, name, "it cannot be built"):
         plugin = cls(config)
         if group == SINKS and not isinstance(plugin.limits, Limits):
             raise TypeError(f"limits: expected Limits, got {plugin.limits!r}")
         if group == COLLECTORS and (wrong := [metric for metric in plugin.metrics if not isinstance(metric, Metric)]):
             raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
+    for ability in ABILITIES:
+        try:
+            with blamed(group, name, f"it is left out, since {ability} fails"):
+                _try_ability(plugin, ability)
+        except ConfigError as problem:
+            raise LeftOut(str(problem)) from problem
     return plugin
+
+
+def _try_ability(plugin: Any, name: str) -> None:
+    """Use a member of an extension as the agent will; raise what the plugin raises."""
+    if hasattr(type(plugin), name) or hasattr(plugin, name):
+        value = getattr(plugin, name)
+        if name in ("level", "state", "zeros"):
+            setattr(plugin, name, value)
+        elif name in ("always", "events"):
+            frozenset(value)
 
 
 @contextlib.contextmanager

@@ -21,10 +21,13 @@ class MemberSum:
 
     A member adds what it gained since the last reading; one that fell has started again at 0, and adds its value. One
     that comes adds nothing in its first reading, since it may have counted elsewhere; what a member added remains.
+    A single 0 of a member is ignored, as in `Life`.
     """
 
     def __init__(self) -> None:
         self._last: Mapping[str, float] = {}
+        self._doubted: dict[str, float] = {}
+        """Members that fell to 0 in the last reading, with their values before."""
         self.value: float = 0
         self.start_time: int | None = None
         """When it was 0 (ns since the epoch); None before the first reading."""
@@ -33,10 +36,14 @@ class MemberSum:
         """Take the values of all members at `at` (ns since the epoch)."""
         if self.start_time is None:
             self.start_time = at
-        last, self._last = self._last, members
+        last, doubted = self._last, dict[str, float]()
         for name, value in members.items():
             before = last.get(name, value)
-            self.value += value - before if value >= before else value
+            if value < before and not value and name not in self._doubted:
+                doubted[name] = before
+            else:
+                self.value += value - before if value >= before else value
+        self._last, self._doubted = {**members, **doubted} if doubted else members, doubted
 
 
 class Life:

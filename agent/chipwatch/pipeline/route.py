@@ -12,7 +12,7 @@ from typing import Final
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.window import Window
+from chipwatch.pipeline.window import MOST_GONE, Window
 from chipwatch.spool.queue import Spool
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,8 @@ class Admission:
 
     Without `zeros` a counter is admitted from its first move on: until then the sink could be sent nothing but 0. Later
     zeros are admitted, so that a graph returns to 0. A counter that is held back keeps its place within the limit, so
-    that its first event is sent. A series that is gone for an hour is forgotten.
+    that its first event is sent. A series that is gone for an hour is forgotten, without a limit sooner if it is one of
+    many.
     """
 
     def __init__(self, sink: str, max_series: int | None, *, zeros: bool = True, increases: bool = False) -> None:
@@ -79,8 +80,9 @@ class Admission:
         """Return the points to send."""
         self._calls += 1
         self.over = 0
-        if points and (len(self._series) >= self._most or self._calls % 64 == 0):
-            horizon = points[0].at - FORGET
+        is_crowd = self._most == sys.maxsize and len(self._series) > MOST_GONE + len(points)
+        if points and (len(self._series) >= self._most or self._calls % 64 == 0 or is_crowd):
+            horizon = points[0].at - FORGET * (not is_crowd)
             self._series = {key: state for key, state in self._series.items() if state.at >= horizon}
         series, most, admitted = self._series, self._most, []
         for point in points:

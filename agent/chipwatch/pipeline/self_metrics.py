@@ -79,6 +79,10 @@ class AgentCollector(Collector):
     def __init__(self, start_time: int) -> None:
         """Count from `start_time` (ns since the epoch), when the agent began."""
         self._start_time, self._zeros_due, self._with_zeros = start_time, 0.0, True
+        self._read_at = start_time
+        """Time of the last reading."""
+        self._starts: dict[tuple[str, Dimensions], int] = {}
+        """Start times of the counters of events: the last reading without them, so that their increase is known."""
         self._pipeline: Pipeline | None = None
         self._before: dict[tuple[str, str], int] = {}
 
@@ -111,23 +115,25 @@ class AgentCollector(Collector):
                 yield from self._of_processor(derivation, at)
             for route in pipeline.routes:
                 yield from self._of_sink(route, at)
+        self._read_at = at
 
     def _counted(self, at: int, dims: Dimensions, *counts: tuple[Metric, int]) -> Iterator[Datapoint]:
         """Yield counters of events: the ones that had any, now and then all if a sink needs that."""
         for metric, count in counts:
             if count or self._with_zeros:
-                yield metric.point(at, count, dims, start_time=self._start_time)
+                start_time = self._starts.setdefault((metric.name, dims), min(self._read_at, at - 1))
+                yield metric.point(at, count, dims, start_time=start_time)
 
     def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
         if sampler.ok is None:
             return
-        dims, start_time = _named(collector=sampler.name), self._start_time
+        dims = _named(collector=sampler.name)
         yield SECONDS.point(at, sampler.seconds, dims)
         yield OK.point(at, float(sampler.ok), dims)
         counts = (FAILED, sampler.failed), (PARTIAL, sampler.partial), (SKIPPED, sampler.skipped)
         yield from self._counted(at, dims, *counts, (NOT_FINITE, sampler.validation.not_finite))
         for part, points in tuple(sampler.validation.malformed.items()):
-            yield MALFORMED.point(at, points, _named(collector=sampler.name, part=part), start_time=start_time)
+            yield from self._counted(at, _named(collector=sampler.name, part=part), (MALFORMED, points))
 
     def _of_processor(self, derivation: Derivation, at: int) -> Iterator[Datapoint]:
         if derivation.ok is None:
@@ -138,15 +144,15 @@ class AgentCollector(Collector):
         yield from self._counted(at, dims, (DERIVED_FAILED, derivation.failed), (DERIVED_LEFT_OUT, left_out))
 
     def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
-        dims, start_time, worker, spool = _named(sink=route.name), self._start_time, route.worker, route.spool
+        dims, worker, spool = _named(sink=route.name), route.worker, route.spool
         for entry, points in spool.ledger.ended().items():
             kind, _, reason = entry.partition(":")
             ours = points - self._before.get((route.name, entry), 0)
             if kind == "sent":
-                yield SENT.point(at, ours, dims, start_time=start_time)
+                yield SENT.point(at, ours, dims, start_time=self._start_time)
             elif reason:
                 metric = REJECTED if kind == "rejected" else DROPPED
-                yield metric.point(at, ours, _named(reason=reason, sink=route.name), start_time=start_time)
+                yield from self._counted(at, _named(reason=reason, sink=route.name), (metric, ours))
         counts = (RETRIED, worker.counts["retried"]), (REFUSED, worker.counts["refused"])
         yield from self._counted(at, dims, *counts, (SPOOL_FAULTS, spool.faults.total()))
         yield SPOOL_BYTES.point(at, spool.bytes, dims)

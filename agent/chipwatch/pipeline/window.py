@@ -18,6 +18,8 @@ MAX_RANK_ERROR: Final = 0.01
 """Error of a percentile where values were merged, as a share of all samples."""
 FORGET: Final = 3600 * 10**9
 """Nanoseconds after which a counter without readings is forgotten."""
+MOST_GONE: Final = 50_000
+"""Counters without readings that are remembered for that long: about 30 MB."""
 
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 Series = tuple[str, Dimensions]
@@ -132,7 +134,7 @@ class Window:
         self._length = int(seconds * 1e9)
         self._born = born
         self._slot: int | None = None
-        self._last = 0
+        self._last = born
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
         self._ended = None if ended is None else ended + self._slack  # the sink may have moved the end by this much
         self._first = None if first is None else int(first * 1e9)
@@ -153,7 +155,7 @@ class Window:
         `wants` is called once for each series that goes on.
         """
         # Where the clock was set back, what begins from here on begins while we watch.
-        self._born = min(self._born, at) if at < self._last else self._born
+        self._born = min(self._born, at - 1) if at < self._last else self._born
         if not self._length:
             return self._pass(points, at, wants)
         slot = at // self._length
@@ -261,12 +263,15 @@ class Window:
                 end, start = max(at, earliest), min(state.start, at)
                 done.append(_make((metric, value, dims, end, start_time, start, None, state.increase)))
             state.start, state.increase, state.is_seen = at, None, False
-        self._seen = []
         self._closed += 1
-        if self._closed % 64 == 0:
+        crowd, live, self._seen = len(self._counters), len(self._seen), []
+        if self._closed % 64 == 0 or crowd - live > MOST_GONE:
             horizon = self._last - FORGET
+            if crowd - live > MOST_GONE:
+                horizon = sorted(state.point.at for state in self._counters.values())[-live - MOST_GONE // 2]
             self._counters = {k: s for k, s in self._counters.items() if s.point.at > horizon}
-            self._born = max(self._born, horizon)  # a counter that returns did not start while we watched
+            if len(self._counters) < crowd:  # a counter that returns did not start while we watched
+                self._born = max(self._born, horizon)
         return done
 
     def _rise(self, key: Series, state: _Counter | None, point: Datapoint) -> None:

@@ -121,6 +121,10 @@ class _Experiments(msgspec.Struct):
     experiments: list[_Experiment] = []
 
 
+class _Stored(msgspec.Struct):
+    error_code: None = None
+
+
 class _Fault(msgspec.Struct):
     error_code: str = ""
     message: str = ""
@@ -143,7 +147,7 @@ class Api:
 
     def log_batch(self, run: str, metrics: list[LoggedMetric]) -> None:
         """Store metrics."""
-        self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), dict)
+        self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), _Stored)
 
     def begun(self, user: str, since: int) -> Sequence[Run]:
         """Return the newest runs of a user that began after `since` (ms since the epoch)."""
@@ -170,8 +174,8 @@ class Api:
         except Retryable as problem:
             text = str(problem).removeprefix(f"{urlsplit(self._url).netloc}: ")
             raise Retryable(f"{self._url}: {text}", after=problem.after) from None
-        if answer.status != 200:
-            raise self._blame(answer, is_batch=shape is dict)
+        if answer.status != 200 or _fault_of(answer.body).error_code:
+            raise self._blame(answer, is_batch=shape is _Stored)
         try:
             return msgspec.json.decode(answer.body, type=shape, strict=False)
         except UNREADABLE:

@@ -33,6 +33,8 @@ MAX_BYTES: Final = 1 << 20
 """Size limit of the file, and of an answer with a token."""
 SHA256: Final = bytes.fromhex("3031300d060960864801650304020105000420")
 """DigestInfo of SHA-256, before the hash: RFC 8017, section 9.2."""
+MAX_BITS: Final = 8192
+"""Size limit of a key's integers, so that signing takes less than a second; Google's own keys have 2048 bits."""
 FORMS: Final = ("PRIVATE KEY", "RSA PRIVATE KEY")
 """Labels of a key in PEM: PKCS #8, and PKCS #1 alone."""
 
@@ -67,6 +69,8 @@ class RsaKey(NamedTuple):
 
     def sign(self, text: bytes) -> bytes:
         """Return the signature RSASSA-PKCS1-v1_5 with SHA-256; raise ValueError if the key is inconsistent."""
+        if max(self).bit_length() > MAX_BITS:
+            raise ValueError("too large")
         size, tail = (self.n.bit_length() + 7) // 8, SHA256 + hashlib.sha256(text).digest()
         block = int.from_bytes(b"\0\1" + b"\xff" * (size - 3 - len(tail)) + b"\0" + tail)
         low = pow(block, self.dq, self.q)
@@ -169,7 +173,7 @@ def find(env: Mapping[str, str] = os.environ) -> KeyToken | None:
         with Path(path).open("rb") as opened:
             file = msgspec.json.decode(opened.read(MAX_BYTES), type=_File)
         return None if url_fault(file.token_uri) else KeyToken(file, env)
-    except (OSError, ValueError, IndexError, TypeError, ZeroDivisionError):
+    except (OSError, ValueError, IndexError, TypeError, ZeroDivisionError, RecursionError):
         return None
 
 

@@ -153,6 +153,16 @@ def test_the_state_of_an_earlier_release_has_one_start_for_all(pipe, proc, tmp_p
     assert [(dict(p.dims), p.value, p.start_time) for p in points if p.dims] == [({"kind": "xid"}, 2, 77)]
 
 
+@pytest.mark.parametrize("key", ["next", "lost", "since", "counts", "starts"])
+@pytest.mark.parametrize("odd", ["-1", "1e999", "1e300", "NaN", f"{'[' * 5000}{']' * 5000}"], ids=lambda odd: odd[:5])
+def test_a_state_with_an_impossible_number_is_as_none(pipe, proc, tmp_path, key, odd):
+    kept = {"boot": "boot-1", "next": 5, "lost": 0, "since": 77, "counts": {"oom_kill": 2}, "starts": {"oom_kill": 77}}
+    kept |= {"evidence": {}, key: {"oom_kill": "odd"} if key in ("counts", "starts") else "odd"}
+    (tmp_path / "kernel.json").write_text(json.dumps(kept).replace('"odd"', odd))
+    pipe.write(record(0, XID))
+    assert counts(sparse(pipe.path, proc, tmp_path)) == {"xid_restart": 1}
+
+
 def test_the_counts_begin_at_the_boot_while_its_first_message_is_there_else_now(pipe, proc):
     pipe.write(record(0, OOM))
     assert {point.start_time for point in opened(pipe.path, proc).collect(AT)} == {AT - 5000 * 10**9}

@@ -20,6 +20,17 @@ USES = {
     "a child of a package": "import urllib.request; assert urllib.request.Request('http://host').host == 'host'",
     "a class to derive from": "import tempfile\nclass C(tempfile._TemporaryFileWrapper): pass",
     "an import of all": "from csv import *; assert reader(['a,b']).__next__() == ['a', 'b']",
+    "an attribute that is set": "import tempfile; tempfile.tempdir = '/x'; assert tempfile.gettempdir() == '/x'; import tempfile as t; assert t.tempdir == '/x'",
+    "an attribute that a test replaces": """
+from unittest import mock
+with mock.patch("calendar.timegm", return_value=5):
+    import calendar
+    assert calendar.timegm(()) == 5
+assert calendar.timegm((1970, 1, 2, 0, 0, 0)) == 86400
+""",
+    "a list of its names": "import csv; assert 'reader' in dir(csv)",
+    "another load": "import importlib, csv; assert importlib.reload(csv).reader; assert importlib.reload(csv) is sys.modules['csv']",
+    "a fork": "import os, csv; pid = os.fork(); pid or os._exit(csv.QUOTE_ALL); assert os.waitpid(pid, 0)[1] == 256",
     "the schema of msgspec": "import msgspec; assert msgspec.inspect.type_info(int); assert msgspec.json.schema(int)",
     "a search": "from importlib.util import find_spec; assert find_spec('zipfile').origin",
     "a version": "from importlib.metadata import version; import importlib.metadata._meta; assert waits('importlib.metadata'); assert version('msgspec')",

@@ -56,13 +56,41 @@ def test_a_member_that_fell_adds_all_that_it_counted_since():
     ]
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2**64)), min_size=1))
-def test_a_sum_rises_as_prometheus_would_see_its_members_rise(readings):
+def test_a_single_0_of_a_member_is_ignored_and_a_second_one_is_a_new_start():
+    assert totals({"a": 100}, {"a": 0}, {"a": 130}) == [0, 0, 30]
+    assert totals({"a": 100}, {"a": 0}, {"a": 7}) == [0, 0, 7]
+    assert totals({"a": 100}, {"a": 0}, {"a": 0}, {"a": 130}) == [0, 0, 0, 130]
+    assert totals({"a": 100, "b": 5}, {"a": 0, "b": 6}, {"b": 7}, {"a": 130, "b": 8}) == [0, 1, 2, 3]
+
+
+def gained(values):
+    """Return what a member gained over its readings, None where it was away."""
+    total, before, is_doubted = 0, None, False
+    for value in values:
+        if value is None or before is None:
+            before, is_doubted = value, False
+        elif value == 0 < before and not is_doubted:
+            is_doubted = True
+        else:
+            total += value - before if value >= before else value
+            before, is_doubted = value, False
+    return total
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 4) | st.integers(0, 2**64)), min_size=1))
+def test_a_sum_never_falls_and_is_what_its_members_gained(readings):
     steps = totals(*readings)
-    assert steps[0] == 0
-    for (last, now), (before, after) in zip(itertools.pairwise(readings), itertools.pairwise(steps), strict=True):
-        both = [(last[name], now[name]) for name in now.keys() & last.keys()]
-        assert after - before == pytest.approx(sum(new - old if new >= old else new for old, new in both))
+    assert steps == sorted(steps)
+    assert steps[-1] == pytest.approx(sum(gained([reading.get(name) for reading in readings]) for name in "abc"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.booleans()), min_size=1))
+def test_a_member_that_reports_a_single_0_now_and_then_changes_no_sum(steps):
+    values = [*itertools.accumulate((gain for gain, _ in steps), initial=1)]
+    readings = [
+        [value, 0, value] if fails else [value] for value, (_, fails) in zip(values, [(0, False), *steps], strict=True)
+    ]
+    assert totals(*({"a": value} for reading in readings for value in reading))[-1] == values[-1] - values[0]
 
 
 def test_points_of_one_metric_are_counted_apart_by_their_dimensions():

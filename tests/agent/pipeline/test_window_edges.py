@@ -173,3 +173,17 @@ def test_a_summary_of_values_seen_often_between_values_seen_once_has_no_more_tha
     found = summarise(samples)
     assert len(found.values) <= 150
     assert sum(found.counts) == len(samples)
+
+
+def test_an_event_of_the_tick_in_which_the_clock_is_set_back_is_an_increase():
+    window, at = Window(0, born=BORN), BORN - 30 * S
+    window.add([], BORN + S)
+    (point,) = window.add([SENT.point(at, 5, start_time=at - 1)], at)  # as the kernel's log does
+    assert point.increase == 5
+
+
+def test_a_clock_that_is_set_back_before_the_first_tick_loses_no_first_event():
+    window = Window(0, born=BORN)
+    assert window.add([], BORN - 30 * S) == []
+    (point,) = window.add([SENT.point(BORN - 20 * S, 5, start_time=BORN - 30 * S)], BORN - 20 * S)
+    assert point.increase == 5

@@ -278,6 +278,8 @@ def test_a_deleted_run_ends_the_sink(double, make_sink, points, clock):
         (429, {"error_code": "REQUEST_LIMIT_EXCEEDED", "message": "slow down"}, Retryable, "slow down"),
         (500, {"error_code": "INTERNAL_ERROR", "message": "database is locked"}, Retryable, "database is locked"),
         (503, b"\xff\xfe not JSON", Retryable, "503"),
+        (200, {"error_code": "INTERNAL_ERROR", "message": "no database"}, Refused, r"no database \(200 INTERNAL_ERROR\)"),
+        (200, {"error_code": 5}, Refused, "does not answer as an MLflow server"),
         (200, b"<html>Please log in</html>", Refused, "does not answer as an MLflow server"),
         (200, b"", Refused, "does not answer as an MLflow server"),
         (200, b"[]", Refused, "does not answer as an MLflow server"),

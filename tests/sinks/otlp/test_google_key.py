@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from base64 import urlsafe_b64decode
+import time
+from base64 import b64encode, urlsafe_b64decode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
@@ -75,6 +76,23 @@ def test_what_is_unusual_is_left_to_google_auth(fault, tmp_path):
         fault, {}
     )
     assert (google_key.find(env) is None) == bool(fault)
+
+
+def test_a_key_of_more_bits_than_anyone_has_is_left_to_google_auth_without_a_computation(tmp_path):
+    def value(tag, content):
+        return bytes([tag, 0x84]) + len(content).to_bytes(4) + content
+
+    number = value(2, b"\1" * 12_000)
+    pem = b64encode(value(0x30, value(2, b"\0") + number * 8)).decode()
+    begun = time.process_time()
+    assert google_key.find(file_of(tmp_path, f"-----BEGIN RSA PRIVATE KEY-----\n{pem}\n-----END")) is None
+    assert time.process_time() - begun < 1
+
+
+def test_a_file_that_is_nested_too_deep_is_left_to_google_auth(tmp_path):
+    env = file_of(tmp_path, "")
+    (tmp_path / "key.json").write_text(f'{{"a": {"[" * 100_000}{"]" * 100_000}}}')
+    assert google_key.find(env) is None
 
 
 def test_a_key_whose_numbers_do_not_fit_is_left_to_google_auth(tmp_path):

@@ -89,7 +89,7 @@ class KernelCollector(Collector):
         self._boot = text(self._config.proc / "sys/kernel/random/boot_id")
         self._log, self._counts, self._lost, self._since = log, Counter(), 0, 0
         self._starts, self._read_at, self._zeros_pace = {}, None, Pace(ZEROS)
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no state, or none of this boot
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
             self._load(log)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
@@ -142,11 +142,11 @@ class KernelCollector(Collector):
             return
         kept = json.loads(read_state(self.state / STATE, MAX_STATE))
         if kept["boot"] == self._boot:
-            counts = Counter({kind: int(kept["counts"].get(kind, 0)) for kind in KINDS})
-            next_, lost, since = int(kept["next"]), int(kept["lost"]), int(kept["since"])
-            shown = {self._dims[kind]: (int(when), str(text)) for kind, (when, text) in kept["evidence"].items()}
+            counts = Counter({kind: _whole(kept["counts"].get(kind, 0)) for kind in KINDS})
+            next_, lost, since = map(_whole, (kept["next"], kept["lost"], kept["since"]))
+            shown = {self._dims[kind]: (_whole(when), str(text)) for kind, (when, text) in kept["evidence"].items()}
             starts = kept.get("starts", {})
-            self._starts = {kind: int(starts.get(kind, since)) for kind, count in counts.items() if count}
+            self._starts = {kind: _whole(starts.get(kind, since)) for kind, count in counts.items() if count}
             self._counts, log.next, self._lost, self._since = +counts, next_, lost, since
             self._evidence = shown | self._evidence
 
@@ -161,3 +161,10 @@ class KernelCollector(Collector):
         kept |= {"counts": self._counts, "starts": self._starts, "evidence": shown}
         with suppress(OSError):
             write_state(folder / STATE, json.dumps(kept).encode())
+
+
+def _whole(number: float) -> int:
+    """Return a number that a datapoint can have; raise ValueError, TypeError or OverflowError."""
+    if not 0 <= (whole := int(number)) < 1 << 63:
+        raise ValueError("out of range")
+    return whole
