@@ -145,6 +145,17 @@ def test_json_prints_the_summary_of_a_window():
     )
 
 
+@pytest.mark.parametrize("last", [None, 3, -0.0])
+def test_json_writes_the_numbers_of_a_summary_as_the_standard_library_does(last):
+    values = (-1e22, -1.0, 1e-7, 0.1 + 0.2, 3, 2**62)
+    summary = Summary(6, math.fsum(values), -1e22, 2**62, values, (1,) * 6, last)
+    point = Datapoint(CPU, 1.0, NO_DIMENSIONS, AT, None, AT - SECOND, summary)
+
+    line = written([point], format="json")[0]
+
+    assert line.endswith(f', "summary": {json.dumps(summary._asdict())}}}\n')
+
+
 @pytest.mark.parametrize(
     ("at", "time"),
     [

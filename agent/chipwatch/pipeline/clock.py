@@ -102,9 +102,12 @@ class Pipeline:
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
         facts: list[object] = []
-        self._read(at, deadline, points, facts)
+        now = time.monotonic()
+        due = [sampler for sampler in self._first if sampler.is_due(now)]
+        finders = [sampler for sampler in due if sampler.finds_devices]
+        self._read(due, at, deadline, points, facts, with_devices=bool(finders))
         tick: tuple[Datapoint, ...] = ()
-        with_devices = any(sampler.may_have_devices for sampler in self._first)
+        with_devices = any(sampler.is_due(now) for sampler in finders)
         for derivation in self.derivations:
             if not derivation.is_wanted(with_devices=with_devices):
                 continue
@@ -117,10 +120,18 @@ class Pipeline:
             self._survive("listener", listener, points, at)
         return points
 
-    def _read(self, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
-        """Read all collectors; followers after the others, or with them where no device can be found."""
-        if not self._followers or not any(sampler.may_have_devices for sampler in self._first):
-            samplers = [*self._first]
+    def _read(
+        self,
+        samplers: list[Sampler],
+        at: int,
+        deadline: float,
+        points: list[Datapoint],
+        facts: list[object],
+        *,
+        with_devices: bool,
+    ) -> None:
+        """Read `samplers` and followers: these after the others, or with them where no device can be found."""
+        if not self._followers or not with_devices:
             for sampler in self._followers:
                 if sampler.needs_devices and sampler.ok and not sampler.is_busy:
                     self._place(sampler)
@@ -129,7 +140,7 @@ class Pipeline:
                     samplers.append(sampler)
             self._wait(self._request(samplers, at), deadline, points, facts)
             return
-        self._wait(self._request(self._first, at), deadline, points, facts)
+        self._wait(self._request(samplers, at), deadline, points, facts)
         device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]
         pids = {process.pid for devices in device_facts for process in devices.processes or ()}
         idle = {pid for devices in device_facts for pid in _idle(devices)}
