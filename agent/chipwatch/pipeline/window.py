@@ -22,9 +22,8 @@ FORGET: Final = 3600 * 10**9
 COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 Series = tuple[str, Dimensions]
 ONCE: Final = (1,)
-_make: Final = Datapoint._make
-"""Makes a point from a tuple in half the time of a call with its fields."""
-_make_summary: Final = Summary._make
+_new: Final = tuple.__new__
+"""Makes a named tuple from a tuple in half the time of a call with its fields."""
 
 
 def everything(_: Metric) -> bool:
@@ -36,7 +35,7 @@ def summarise(samples: list[float]) -> Summary:
     """Return a summary of `samples`; above 150 distinct values, neighbours are merged into their mean."""
     if len(samples) == 1:
         value = samples[0]
-        return _make_summary((1, value, value, value, (value,), ONCE, value))
+        return _new(Summary, (1, value, value, value, (value,), ONCE, value))
     ordered = sorted(samples)
     seen = Counter(ordered)  # its keys ascend too
     values, sizes = [*seen], [*seen.values()]
@@ -244,7 +243,7 @@ class Window:
             total, mean = summarise(gauge.samples), float(value)
             if total.count > 1:
                 mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # rounding may exceed them
-            done.append(_make((metric, mean, dims, last, None, min(last, at), total, None)))
+            done.append(_new(Datapoint, (metric, mean, dims, last, None, min(last, at), total, None)))
             gauge.first = None
             gauge.samples.clear()
         for key in gone:
@@ -263,7 +262,7 @@ class Window:
             metric, value, dims, at, start_time, *_ = state.point
             if state.increase is not None or not self._increases:
                 end, start = max(at, earliest), min(state.start, at)
-                done.append(_make((metric, value, dims, end, start_time, start, None, state.increase)))
+                done.append(_new(Datapoint, (metric, value, dims, end, start_time, start, None, state.increase)))
             state.start, state.increase, state.is_seen = at, None, False
         self._seen = []
         self._closed += 1
