@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -13,7 +12,7 @@ from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import text_of
 from chipwatch.contract.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread, Wakeup
 from chipwatch.pipeline.sampler import Derivation, Sampler
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Pipeline:
                 sampler.needs_facts = True
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._grace = min(GRACE, interval / 2)
-        self._stop = threading.Event()
+        self._stop = Wakeup()
         self._stopped: float | None = None
         self.is_ending = False
         """True from the last tick on."""

@@ -20,6 +20,7 @@ from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import count, duration
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
+from chipwatch.pipeline.reading_thread import Wakeup
 from chipwatch.spool.ledger import Ledger
 from chipwatch.spool.queue import Spool
 
@@ -90,7 +91,7 @@ class Worker:
         self.first_wait = min(flush, first_wait)
         """The most seconds that the first points wait, of which `offset` is a share."""
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
-        self._wake, self._stop = threading.Event(), threading.Event()
+        self._wake, self._stop = Wakeup(), threading.Event()
         self._logger, self._watcher = ThrottledLogger(log, name), ThrottledLogger(log, name)
         self._was_stuck = False
         self._merged: dict[Dimensions, Dimensions] = {}
