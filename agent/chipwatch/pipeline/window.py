@@ -77,14 +77,13 @@ def _sum(samples: list[float]) -> float:
 
 
 class _Gauge:
-    """The samples of a gauge in the open window."""
+    """The samples of a gauge in the open window: the first point, and the values of the others."""
 
-    __slots__ = ("add", "first", "samples")
+    __slots__ = ("first", "more")
 
     def __init__(self) -> None:
         self.first: Datapoint | None = None
-        self.samples: list[float] = []
-        self.add = self.samples.append
+        self.more: list[float] = []
 
 
 class _Counter:
@@ -180,7 +179,8 @@ class Window:
                 gauge = gauges[key] = _Gauge()
             if gauge.first is None:
                 gauge.first = point
-            gauge.add(point.value)
+            else:
+                gauge.more.append(point.value)
             taken += 1
         self.samples += taken
         return done
@@ -239,13 +239,13 @@ class Window:
             if (first := gauge.first) is None:
                 gone.append(key)
                 continue
-            metric, value, dims, at, *_ = first
-            total, mean = summarise(gauge.samples), float(value)
-            if total.count > 1:
+            metric, value, dims, at, _, _, _, _ = first
+            total, mean = summarise([value, *gauge.more]), float(value)
+            if gauge.more:
+                gauge.more.clear()
                 mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # rounding may exceed them
             done.append(_new(Datapoint, (metric, mean, dims, last, None, min(last, at), total, None)))
             gauge.first = None
-            gauge.samples.clear()
         for key in gone:
             del self._gauges[key]
         self.samples = 0
