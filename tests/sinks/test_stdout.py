@@ -145,6 +145,26 @@ def test_json_prints_the_summary_of_a_window():
     )
 
 
+SEVERAL = (-1e22, -1.0, 1e-7, 0.1 + 0.2, 3, 2**62)
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        *(Summary(6, math.fsum(SEVERAL), -1e22, 2**62, SEVERAL, (1,) * 6, last) for last in (None, 3, -0.0)),
+        *(Summary(1, value, value, value, (value,), (1,), value) for value in (0.1 + 0.2, -1e22, 3)),
+        Summary(1, 2.0, 2.0, 2.0, (2.0,), (1,), None),
+        Summary(2, 4.0, 2.0, 2.0, (2.0,), (2,), 2.0),
+    ],
+)
+def test_json_writes_the_numbers_of_a_summary_as_the_standard_library_does(summary):
+    point = Datapoint(CPU, 1.0, NO_DIMENSIONS, AT, None, AT - SECOND, summary)
+
+    line = written([point], format="json")[0]
+
+    assert line.endswith(f', "summary": {json.dumps(summary._asdict())}}}\n')
+
+
 @pytest.mark.parametrize(
     ("at", "time"),
     [

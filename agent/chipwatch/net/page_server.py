@@ -66,12 +66,12 @@ class BadRequest(Exception):
 class _Connection:
     """A connection with the state of its request and answer."""
 
-    __slots__ = ("answered", "closing", "deadline", "idle", "out", "peer", "received", "secured", "sock")
+    __slots__ = ("closing", "deadline", "idle", "out", "peer", "received", "secured", "sock")
 
     def __init__(self, sock: socket.socket, peer: str, deadline: float, *, secured: bool) -> None:
         self.sock, self.peer, self.deadline, self.secured = sock, peer, deadline, secured
         self.received, self.out = b"", memoryview(b"")
-        self.answered = self.closing = self.idle = False
+        self.closing = self.idle = False
 
 
 class PageServer:
@@ -181,10 +181,10 @@ class PageServer:
         self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
 
     def _serve(self, connection: _Connection) -> None:
-        """Send or receive once, then wait for the next event; no connection blocks the others."""
+        """Receive and send once at most, then wait for the next event; no connection blocks the others."""
         self._open[connection] = self._open.pop(connection)
         try:
-            waits_for = selectors.EVENT_WRITE if self._advance(connection) else 0
+            waits_for = self._advance(connection)
         except OSError as problem:
             waits_for = _waits_for(problem, connection)
         if connection in self._later:
@@ -194,23 +194,28 @@ class PageServer:
         else:
             self._drop(connection)
 
-    def _advance(self, connection: _Connection) -> bool:
-        """Send or receive once; return False at the end; raise OSError where the connection must wait, or fails."""
+    def _advance(self, connection: _Connection) -> int:
+        """Return the event to wait for, 0 at the end; raise OSError where the connection must wait, or fails."""
         if not connection.secured:
             connection.sock.do_handshake()  # type: ignore[attr-defined]
             connection.secured = True
         if not (connection.out or self._take_request(connection)):
-            return self._receive(connection)
+            if not self._receive(connection):
+                return 0
+            if not self._take_request(connection):
+                return selectors.EVENT_WRITE  # comes at once: OpenSSL may hold more
         if connection in self._later:
-            return True
+            return selectors.EVENT_WRITE
         connection.out = connection.out[connection.sock.send(connection.out[:CHUNK]) :]
-        return bool(connection.out) or not connection.closing
+        if connection.closing and not connection.out:
+            return 0
+        if connection.out or connection.received:
+            return selectors.EVENT_WRITE
+        connection.idle, connection.deadline = True, time.monotonic() + IDLE_SECONDS
+        return selectors.EVENT_READ
 
     def _receive(self, connection: _Connection) -> bool:
         """Receive a part of a request, whose time runs from its first byte; return False at the end."""
-        if connection.answered and not connection.received:
-            connection.answered, connection.idle = False, True
-            connection.deadline = time.monotonic() + IDLE_SECONDS
         data = connection.sock.recv(CHUNK)
         if connection.idle:
             connection.idle, connection.deadline = False, time.monotonic() + self._seconds
@@ -236,7 +241,7 @@ class PageServer:
         return True
 
     def _put(self, connection: _Connection, response: Response, *, is_head: bool) -> None:
-        connection.answered, connection.deadline = True, time.monotonic() + self._seconds
+        connection.deadline = time.monotonic() + self._seconds
         lines = [
             f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
             f"Content-Length: {len(response.body)}",

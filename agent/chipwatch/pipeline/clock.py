@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -13,7 +12,7 @@ from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import text_of
 from chipwatch.contract.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread, Wakeup
 from chipwatch.pipeline.sampler import Derivation, Sampler
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Pipeline:
                 sampler.needs_facts = True
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._grace = min(GRACE, interval / 2)
-        self._stop = threading.Event()
+        self._stop = Wakeup()
         self._stopped: float | None = None
         self.is_ending = False
         """True from the last tick on."""
@@ -102,9 +101,12 @@ class Pipeline:
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
         facts: list[object] = []
-        self._read(at, deadline, points, facts)
+        now = time.monotonic()
+        due = [sampler for sampler in self._first if sampler.is_due(now)]
+        finders = [sampler for sampler in due if sampler.finds_devices]
+        self._read(due, at, deadline, points, facts, with_devices=bool(finders))
         tick: tuple[Datapoint, ...] = ()
-        with_devices = any(sampler.may_have_devices for sampler in self._first)
+        with_devices = any(sampler.is_due(now) for sampler in finders)
         for derivation in self.derivations:
             if not derivation.is_wanted(with_devices=with_devices):
                 continue
@@ -117,10 +119,18 @@ class Pipeline:
             self._survive("listener", listener, points, at)
         return points
 
-    def _read(self, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
-        """Read all collectors; followers after the others, or with them where no device can be found."""
-        if not self._followers or not any(sampler.may_have_devices for sampler in self._first):
-            samplers = [*self._first]
+    def _read(
+        self,
+        samplers: list[Sampler],
+        at: int,
+        deadline: float,
+        points: list[Datapoint],
+        facts: list[object],
+        *,
+        with_devices: bool,
+    ) -> None:
+        """Read `samplers` and followers: these after the others, or with them where no device can be found."""
+        if not self._followers or not with_devices:
             for sampler in self._followers:
                 if sampler.needs_devices and sampler.ok and not sampler.is_busy:
                     self._place(sampler)
@@ -129,7 +139,7 @@ class Pipeline:
                     samplers.append(sampler)
             self._wait(self._request(samplers, at), deadline, points, facts)
             return
-        self._wait(self._request(self._first, at), deadline, points, facts)
+        self._wait(self._request(samplers, at), deadline, points, facts)
         device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]
         pids = {process.pid for devices in device_facts for process in devices.processes or ()}
         idle = {pid for devices in device_facts for pid in _idle(devices)}

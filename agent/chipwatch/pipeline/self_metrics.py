@@ -110,7 +110,8 @@ class AgentCollector(Collector):
         yield from self._counted(at, NO_DIMENSIONS, (MISSED, missed), (TICKS_FAILED, failed))
         if pipeline:
             for sampler in pipeline.samplers:
-                yield from self._of_collector(sampler, at)
+                if sampler.ok is not None:
+                    yield from self._of_collector(sampler, at)
             for derivation in pipeline.derivations:
                 yield from self._of_processor(derivation, at)
             for route in pipeline.routes:
@@ -125,11 +126,9 @@ class AgentCollector(Collector):
                 yield metric.point(at, count, dims, start_time=start_time)
 
     def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
-        if sampler.ok is None:
-            return
         dims = _named(collector=sampler.name)
         yield SECONDS.point(at, sampler.seconds, dims)
-        yield OK.point(at, float(sampler.ok), dims)
+        yield OK.point(at, 1.0 if sampler.ok else 0.0, dims)
         counts = (FAILED, sampler.failed), (PARTIAL, sampler.partial), (SKIPPED, sampler.skipped)
         yield from self._counted(at, dims, *counts, (NOT_FINITE, sampler.validation.not_finite))
         for part, points in tuple(sampler.validation.malformed.items()):

@@ -194,8 +194,8 @@ class ForkGuard:
 
     def __init__(self, logger: ThrottledLogger) -> None:
         self._logger = logger
-        self._ended = mmap.mmap(-1, len(NONE))
-        """The pids of children that were ended, each at its own place; child processes share this memory."""
+        self._ended = mmap.mmap(-1, len(NONE) + 1)
+        """The pids of children that were ended, each at its own place, then 1 if there are any; children share it."""
 
     def call(self, method: Callable[[], T]) -> T:
         """Return what `method` returns, or raise what it raises."""
@@ -206,9 +206,11 @@ class ForkGuard:
             if (now := os.getpid()) != pid:
                 place = now * WIDTH % len(NONE)
                 self._ended[place : place + WIDTH] = now.to_bytes(WIDTH, "little")
+                self._ended[len(NONE)] = 1
                 os._exit(1)
-            if (ended := self._ended[:]) != NONE:
-                self._reap(ended)
+            if self._ended[len(NONE)]:
+                self._ended[len(NONE)] = 0
+                self._reap(self._ended[: len(NONE)])
 
     def _reap(self, ended: bytes) -> None:
         """Wait for the children that were ended, and log them."""

@@ -136,7 +136,8 @@ class Spool:
         with self._lock:
             change = {"collected": points, f"dropped:{reason}": points}
             self.ledger.add(change)
-            self._write_end(change)
+            self._note_end(change)
+            self._flush()
 
     def note_samples(self, samples: int) -> None:
         """Note how many samples the open window holds; the next run reports them as lost after a kill."""
@@ -197,7 +198,8 @@ class Spool:
                     rest[entry] = points - share[entry]
                 if sum(share.values()) == chunk.left:
                     self._in_flight -= 1
-                self._end(chunk, {entry: points for entry, points in share.items() if points})
+                self._end(chunk, {entry: points for entry, points in share.items() if points}, flush=False)
+            self._flush()
 
     def release(self) -> None:
         """Give back the points that were taken and not acknowledged."""
@@ -299,8 +301,12 @@ class Spool:
             return False
         return True
 
-    def _end(self, chunk: Chunk, change: dict[str, int]) -> None:
-        """Count points of `chunk` as ended, and remove it once all have; points never stored count as collected too."""
+    def _end(self, chunk: Chunk, change: dict[str, int], *, flush: bool = True) -> None:
+        """
+        Count points of `chunk` as ended, and remove it once all have; points never stored count as collected too.
+
+        Without `flush` the file gets that with the next change.
+        """
         ended = sum(change.values())
         chunk.done += ended
         self.ledger.add(change)
@@ -311,11 +317,13 @@ class Spool:
                 if chunk in chunks:
                     chunks.remove(chunk)
         if not chunk.stored:
-            self._write_end({"collected": ended, **change})
+            self._note_end({"collected": ended, **change})
         elif chunk.left:
-            self._write_end(change, front=(chunk.key, chunk.done))
+            self._note_end(change, front=(chunk.key, chunk.done))
         else:
-            self._write_end(change, gone=chunk.key)
+            self._note_end(change, gone=chunk.key)
+        if flush:
+            self._flush()
 
     def _divide(self) -> None:
         """Separate chunks for other destinations; a chunk with a partly known destination gets the whole one."""
@@ -393,7 +401,8 @@ class Spool:
             chunk.key += keys
         self._queue.extendleft(reversed(old))
         if unknown:
-            self._write_end(unknown)
+            self._note_end(unknown)
+            self._flush()
         self._divide()
 
     def _do(self, action: Callable[[Store], object]) -> bool:
@@ -421,10 +430,10 @@ class Spool:
         with self._lock:
             return self._get(lambda store: store.noted(name)) or b""
 
-    def _write_end(
+    def _note_end(
         self, change: Mapping[str, int], *, gone: int | None = None, front: tuple[int, int] | None = None
     ) -> None:
-        """Add to the file's ledger, delete the chunk `gone`, store how many points of the chunk in `front` ended."""
+        """Note for `_flush`: add to the ledger, delete the chunk `gone`, store how many points of a chunk ended."""
         if self._store is None:
             return
         keys, before, entries = self._pending or ([], None, Counter())
@@ -432,7 +441,6 @@ class Spool:
         if gone is not None:
             keys.append(gone)
         self._pending = (keys, front or before, entries)
-        self._flush()
 
     def _flush(self) -> bool:
         """Write the changes that the file did not take; return whether none is left and the file is open."""

@@ -85,6 +85,7 @@ class LockFile:
         self.left = LockCounts(*NUMBERS.unpack(counts)) if counts else LockCounts()
         """The counts that the last run left."""
         self.counts = LockCounts()
+        self._written = self.left if counts else None
 
     def add(self, change: Mapping[str, int]) -> None:
         """Add what a transaction added to the ledger."""
@@ -93,11 +94,15 @@ class LockFile:
         self.write(LockCounts(collected + fresh, unsent + 2 * fresh - sum(change.values()), samples))
 
     def write(self, counts: LockCounts) -> None:
-        """Replace the counts."""
+        """Replace the counts, unless the file has them."""
         self.counts = counts
+        if counts == self._written:
+            return
+        self._written = None
         with contextlib.suppress(OSError):
             os.lseek(self._fd, 0, os.SEEK_SET)
             os.write(self._fd, with_checksum(NUMBERS.pack(*counts)))
+            self._written = counts
 
     def close(self) -> None:
         """Unlock; safe to call twice."""
@@ -119,6 +124,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open or make the file at `path`, readable by its owner only."""
         self.path = path
+        self._names = str(path), f"{path}-wal", str(path.with_suffix(".lock"))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_links(path)
         self._lock = LockFile(path)
@@ -266,7 +272,7 @@ class Store:
     def _identities(self) -> list[tuple[str, int, int]]:
         """Return name, device and inode of the spool's files that exist."""
         files = []
-        for file in (str(self.path), f"{self.path}-wal", str(self.path.with_suffix(".lock"))):
+        for file in self._names:
             with contextlib.suppress(OSError):
                 stat = os.lstat(file)
                 files.append((file, stat.st_dev, stat.st_ino))

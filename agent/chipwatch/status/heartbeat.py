@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 try:
     import fcntl
@@ -76,7 +77,7 @@ class Heartbeat:
     def beat(self, why: str | None) -> None:
         """Write that a tick has ended now; `why` is the reason why the agent is not ready, or None."""
         with contextlib.suppress(OSError):  # the age of the last record then shows the problem
-            reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON]
+            reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON].encode(errors="replace").decode()
             self._write({"at": time.monotonic(), "late": self._late, "why": reason})
 
     def close(self) -> None:
@@ -97,10 +98,10 @@ class Heartbeat:
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        text = json.dumps({**record, "pid": os.getpid()}).encode()
-        while len(text) >= SIZE:  # JSON may encode a character by six
+        text = msgspec.json.encode({**record, "pid": os.getpid()})
+        while len(text) >= SIZE:  # a character may take six bytes
             record = {**record, "why": record["why"][: len(record["why"]) // 2]}
-            text = json.dumps({**record, "pid": os.getpid()}).encode()
+            text = msgspec.json.encode({**record, "pid": os.getpid()})
         os.lseek(self._file, 0, os.SEEK_SET)
         os.write(self._file, text.ljust(SIZE - 1) + b"\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,8 @@ Type and version in an Accept header -> the format, and the type of the answer.
 
 https://prometheus.io/docs/instrumenting/content_negotiation/
 """
+HEADERS: Final = 16
+"""Different headers whose meaning is cached: a scraper sends the same each time."""
 MISSED: Final = 3
 """Ticks that may be missing before the page counts as stale."""
 MIN_AGE: Final = 15.0
@@ -67,6 +70,7 @@ class PageAnswers:
         return Response(200, self._page.body(form, zipped=zipped), headers)
 
 
+@lru_cache(HEADERS)
 def chosen(accept: str) -> tuple[Format, str]:
     """Return the format that an Accept header prefers, and its content type; text 0.0.4 if it names none of ours."""
     best, best_type = 0.0, (Format.TEXT, TEXT)
@@ -77,6 +81,7 @@ def chosen(accept: str) -> tuple[Format, str]:
     return best_type
 
 
+@lru_cache(HEADERS)
 def accepts_gzip(accept_encoding: str) -> bool:
     """Tell whether an Accept-Encoding header allows gzip."""
     weights = {kind: _weight(options) for kind, options in _weighed(accept_encoding)}

@@ -85,6 +85,8 @@ class Page:
         self._order: list[_Series] = []  # of the points of the last tick, as a rule also of the next one
         self._tick = 1  # tick 0: the series has not come yet
         self._written: dict[tuple[Format, bool], bytes] = {}
+        self._texts: dict[tuple[Format, str], str] = {}
+        """Form and family of the page -> the lines with its help, type and unit."""
 
     @property
     def series(self) -> int:
@@ -189,6 +191,7 @@ class Page:
         for series in self._shown:
             families.setdefault(series.family.name, (series.family, []))[1].append(series)
         self._families = [*families.values()]
+        self._texts.clear()
 
     def body(self, form: Format, *, zipped: bool) -> bytes:
         """Return the page, as gzip with `zipped`; it is written once a tick."""
@@ -210,7 +213,9 @@ class Page:
         else:
             parts += _machine_lines(self._machine, form)
             for family, series in self._families:
-                parts.append(_about(family, form))
+                if (text := self._texts.get((form, family.name))) is None:
+                    text = self._texts[form, family.name] = _about(family, form)
+                parts.append(text)
                 parts += self._samples(family, series, form)
             if form is Format.OPENMETRICS:
                 parts.append("# EOF\n")

@@ -8,10 +8,13 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, Summary
 from chipwatch.contract.sink import Rejected
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+ONE_SAMPLE: Final = (
+    ', "summary": {"count": 1, "sum": ?, "minimum": ?, "maximum": ?, "values": [?], "counts": [1], "last": ?}'
+)
 SERIES: Final = 20_000
 """Series whose constant part of a line is cached: about 0.5 kB each."""
 
@@ -44,12 +47,23 @@ def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
             if start is not None and (increase is not None or summary is not None):
                 line += f', "window_start": "{utc(start)}"'
             if summary is not None:
-                line += f', "summary": {json.dumps(summary._asdict())}'
+                line += _encode_summary(summary)
         except OverflowError:
             rejected.append(Rejected(point, "time out of range"))
         else:
             done.append(line + "}\n")
     return "".join(done)
+
+
+def _encode_summary(summary: Summary) -> str:
+    """Return the field of a summary; Python writes numbers, and lists of them, as JSON does."""
+    count, total, least, most, values, counts, last = summary
+    if counts == (1,) and total is least is most is last is values[0]:
+        return ONE_SAMPLE.replace("?", repr(total))
+    return (
+        f', "summary": {{"count": {count}, "sum": {total!r}, "minimum": {least!r}, "maximum": {most!r},'
+        f' "values": {[*values]!r}, "counts": {[*counts]!r}, "last": {"null" if last is None else repr(last)}}}'
+    )
 
 
 def _learn(metric: Metric, dims: Dimensions) -> tuple[Metric, str, str]:

@@ -490,6 +490,18 @@ def test_a_follower_that_needs_devices_is_read_once_without_any_and_leaves_no_th
         assert read(pipeline, at)[0].keys() == {"a", "follower", "gpu"}
 
 
+def test_a_tick_asks_nothing_of_a_collector_that_found_nothing_until_it_is_tried_again(build, monkeypatch):
+    pipeline = build(Devices("gpu", absent=1), Files("a"), Files("absent", absent=1000), retry=3600.0)
+    assert read(pipeline, 1)[0] == {"a": 1}
+    begun, begin = [], Sampler.begin
+    monkeypatch.setattr(Sampler, "begin", lambda sampler: (begun.append(sampler.name), begin(sampler))[1])
+    assert read(pipeline, 2)[0] == {"a": 2}
+    assert begun == ["a"]
+    pipeline.samplers[0]._retry_at = 0.0
+    assert read(pipeline, 3)[0] == {"a": 3, "gpu": 1}
+    assert begun == ["a", "gpu", "a"]
+
+
 def test_without_a_device_a_tick_waits_once(build):
     pipeline = build(
         Devices("gpu", marked=False, absent=1000), Files("a"), Follower(), retry=3600.0,

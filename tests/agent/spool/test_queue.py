@@ -25,7 +25,7 @@ from chipwatch.contract.errors import Retryable
 from chipwatch.contract.testing import Clock
 from chipwatch.contract.trusted_clock import TrustedClock
 from chipwatch.spool.queue import CHUNK_POINTS, MAX_READS, POINT_BYTES, Spool
-from chipwatch.spool.sqlite import Store
+from chipwatch.spool.sqlite import LockFile, Store
 
 LOAD = gauge("cpu.load", "1", "The load.")
 HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
@@ -131,6 +131,30 @@ def test_ends_of_several_kinds_are_counted_across_chunks(spool, path):
     assert take(spool) == [9, 10, 11]
     if path.exists():
         assert in_file(path) == ({"collected": 12, "rejected:bad": 3, "sent": 4, "dropped:bug": 2}, 3)
+
+
+def test_the_end_of_many_chunks_is_one_transaction(spooled, path):
+    spool, commits = spooled(), []
+    for n in range(5):
+        spool.append(points([2 * n, 2 * n + 1]))
+    spool._store._db.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+    spool.take(9)
+    spool.acknowledge({"sent": 7, "rejected:bad": 2})
+    assert len(commits) == 1
+    check_balance(spool, path)
+    assert in_file(path) == ({"collected": 10, "sent": 7, "rejected:bad": 2}, 1)
+
+
+def test_the_same_number_of_samples_is_written_once(spooled, path, monkeypatch):
+    spool, written, write = spooled(), [], os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: (written.append(data), write(fd, data))[1])
+    for samples in (3, 3, 3, 4):
+        spool.note_samples(samples)
+    assert len(written) == 2
+    spool.close()
+    monkeypatch.undo()
+    with closing(LockFile(path)) as lock:
+        assert lock.left.samples == 4
 
 
 def test_points_can_be_appended_while_others_are_in_flight(spool):

@@ -49,6 +49,11 @@ def test_the_file_never_grows_whatever_the_reason(alive, tmp_path, why):
     assert why.startswith(said["why"])
 
 
+def test_a_reason_that_is_no_unicode_is_written_all_the_same(alive, tmp_path):
+    alive.beat("no file \udcff")
+    assert record(tmp_path)["why"] == "no file ?"
+
+
 def test_only_its_owner_may_read_it(alive, tmp_path):
     assert stat.S_IMODE((tmp_path / "state" / NAME).stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
