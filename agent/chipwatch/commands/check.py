@@ -18,7 +18,7 @@ from chipwatch.config.instances import build_collectors, build_processors, build
 from chipwatch.config.load import asked_collectors
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
-from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
 from chipwatch.contract.extensions import destination_of
 from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import count
@@ -175,7 +175,7 @@ def _spool_fault(path: Path) -> str | None:
         folder = path.parent if there == path else there
         return next((f"{place} is not writable" for place in (there, folder) if not os.access(place, os.W_OK)), None)
     except OSError as problem:
-        return f"{problem.filename or path}: {problem.strerror or problem}"
+        return f"{problem.filename or path}: {os_text(problem)}"
 
 
 def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[CheckLine]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from chipwatch.commands.command_line import flags, parse
 from chipwatch.commands.deferred import defer
-from chipwatch.contract.errors import CommandError, text_of
+from chipwatch.contract.errors import CommandError, os_text, text_of
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.version import __version__
 from chipwatch.verdict.callers import code_of_failure
@@ -100,7 +100,7 @@ def _print(text: str) -> int:
         print(text, flush=sys.stdout is not None)
     except OSError as problem:
         _redirect_to_null(sys.stdout)
-        raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [problem.strerror])) from problem
+        raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [os_text(problem)])) from problem
     return OK
 
 

@@ -267,7 +267,7 @@ def _collect(
         if not route.worker.join(0):
             log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
     if not watched:
-        announcements.end()
+        announcements.end(once=once)
     lost = brief and any(route.spool.lost for route in pipeline.routes)
     for text in wanted.undelivered() if brief and not wanted.missing else ():
         log.error("%s", text)

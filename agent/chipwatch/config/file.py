@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.errors import ConfigError, os_text
 
 MAX_BYTES: Final = 1 << 20
 
@@ -23,7 +23,7 @@ def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
 
         return loads(text.decode())
     except OSError as problem:
-        raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
+        raise ConfigError(f"{path}: {os_text(problem)}") from problem
     except ValueError as problem:  # also a number of more digits than Python reads
         raise ConfigError(f"{path}: not TOML: {problem}") from problem
     except RecursionError:

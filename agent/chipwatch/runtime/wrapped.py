@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from chipwatch.contract.errors import CommandError, text_of
+from chipwatch.contract.errors import CommandError, os_text, text_of
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class WrappedCommand:
                 raise NotStarted(f"{command[0]}: the program that its first line names was not found", 126) from None
             raise NotStarted(f"{command[0]}: command not found", 127) from None
         except OSError as problem:
-            raise NotStarted(f"{command[0]}: {problem.strerror or problem}", 126) from problem
+            raise NotStarted(f"{command[0]}: {os_text(problem)}", 126) from problem
         self.pid = self._child.pid
         self._waiting = threading.Lock()
         self.seconds = 0.0

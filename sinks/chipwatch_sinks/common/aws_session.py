@@ -20,7 +20,7 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.parsers import ResponseParserError
 from botocore.utils import IMDSRegionProvider, validate_region_name
 
-from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable, os_text
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import region_fault
 
@@ -77,8 +77,8 @@ def reading_credentials(who: str = "") -> Iterator[None]:
         raise Refused(f"{says}: {problem}") from None
     except OSError as problem:
         if problem.filename:
-            raise Refused(f"{says}: {problem.filename}: {problem.strerror}") from None
-        raise Retryable(f"{says}: {problem.strerror}") from None
+            raise Refused(f"{says}: {problem.filename}: {os_text(problem)}") from None
+        raise Retryable(f"{says}: {os_text(problem)}") from None
     except UNEXPECTED as problem:
         raise Retryable(f"{says}: invalid; check their source by hand ({type(problem).__name__})") from None
 

@@ -147,7 +147,7 @@ def test_without_memory_or_with_a_closed_output_it_never_reads_as_not_fit(agent_
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, env=agent.env(**machine.env), stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == CALLERS[caller][3]
-    assert b"standard output: No space left on device" in done.stderr
+    assert b"standard output: the disk is full (No space left on device)" in done.stderr
 
 
 # -- what it finds ------------------------------------------------------------------------------------------------
