@@ -129,12 +129,14 @@ def test_points_without_the_name_of_their_machine_give_a_warning_at_the_start(ag
     assert agent.run(*words, "--dim", "rack=7", env=environment()).stderr == ""
 
 
-def test_a_scraped_sink_says_where_it_serves_and_nothing_before_a_scrape(agent, until):
+def test_a_scraped_sink_says_where_it_serves_and_how_much(agent, until):
     env = {"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": "127.0.0.1:0"}
     running = agent.start("--sink", "prometheus", *FEW, "--interval", "0.1", env=env)
     until(lambda: "serves" in running.errors())
     time.sleep(1.0)
-    assert "prometheus: serves http://127.0.0.1:" in running.errors()
+    assert re.search(
+        r"prometheus: serves http://127.0.0.1:\d+/metrics; \d+ series, not scraped yet\n", running.errors()
+    )
     assert "accepted" not in running.errors()
 
 

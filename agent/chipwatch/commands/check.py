@@ -21,7 +21,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
 from chipwatch.contract.extensions import destination_of
 from chipwatch.contract.sink import Sink
-from chipwatch.contract.text import count
+from chipwatch.contract.text import count, is_lacking
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
@@ -95,6 +95,12 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     dims = {word: machine[word] for word in config.common_dims if word in machine and word not in config.dims}
     for name, sink in sinks.items():
         yield from _fault_lines(name, preflight.dimension_faults(name, sink, dims, "common_dims"))
+
+
+def name_if_absent(line: str) -> str | None:
+    """Return the name in the line of a plugin whose hardware or configuration this machine lacks; None for others."""
+    kind, name, word, text = [*line.split(maxsplit=3), "", "", "", ""][:4]
+    return name if kind in ("collector", "processor") and word == "absent" and is_lacking(text) else None
 
 
 def summary(lines: Iterable[str], faults: int) -> str:

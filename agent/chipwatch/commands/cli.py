@@ -136,7 +136,9 @@ def _answer(given: SimpleNamespace) -> int:
     answer = health.question(given, given.command)
     if hasattr(given, "json"):
         return _print(json.dumps(answer, indent=1))
-    return _print(answers.status_text(answer) if given.command == "status" else answers.jobs_text(answer))
+    if given.command == "jobs":
+        return _print(answers.jobs_text(answer))
+    return _print(answers.status_text(answer, verbose=hasattr(given, "verbose")))
 
 
 def _verdict(given: SimpleNamespace) -> int:
@@ -251,13 +253,17 @@ def _check(config: Config, given: SimpleNamespace) -> int:
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
     if hasattr(given, "bundle"):
         bundle.check_new(Path(given.bundle))
-    lines, faults, machine = [], [], dict[str, str]()
+    lines, faults, missing, machine = [], [], [], dict[str, str]()
     for good, line in check.check(config, machine, send=hasattr(given, "send")):
         lines.append(one_line(line))
-        if good:
-            _print(lines[-1])
-        else:
+        if not good:
             faults.append(lines[-1])
+        elif (name := check.name_if_absent(lines[-1])) and not hasattr(given, "verbose"):
+            missing.append(name)
+        else:
+            _print(lines[-1])
+    if missing:
+        _print(f"absent here: {', '.join(missing)} (-v says why)")
     _print("\n".join((*faults, check.summary(lines, len(faults)))))
     if hasattr(given, "bundle"):
         bundle.pack(Path(given.bundle), config, lines, machine)

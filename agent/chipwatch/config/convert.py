@@ -15,7 +15,7 @@ import msgspec
 from chipwatch.config import duration
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import without_secrets
-from chipwatch.contract.text import similar
+from chipwatch.contract.text import in_case_of, similar
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
             return convert(hint, value, label)
         if origin in TABLE_TYPES and isinstance(args[1], type) and dataclasses.is_dataclass(args[1]):
             return {key: value_of(args[1], item, path_of(label, key)) for key, item in value.items()}
-    given = value
+    given = in_case_of(value, _choices(hint)) if isinstance(value, str) else value
     if isinstance(value, str) and _is_time(hint):
         try:
             given = duration.seconds(value)

@@ -38,14 +38,13 @@ class Announcements:
         every = f" every {_seconds(self._config.interval or 0)}"
         log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
         for route in self._pipeline.routes:
-            if not route.worker.sink.limits.standard_output:  # there a person sees the points
+            sink = route.worker.sink
+            if not (sink.limits.standard_output or isinstance(sink, IsScraped)):  # a page is there with its points
                 log.info("%s", self._where(route))
 
     def _where(self, route: Route) -> str:
         sink, interval = route.worker.sink, self._config.interval or 0.0
         step = max(window_length(route.name, sink, self._config), interval)
-        if isinstance(sink, IsScraped):
-            return f"{route.name}: serves {sink.describe()}"
         every = "a point a minute" if step == 60 else f"a point every {_seconds(step)}"
         text = ", ".join(filter(None, (route.worker.describe(), f"{every} for each series")))
         if first := route.first_points(interval):
