@@ -219,7 +219,10 @@ class Signer:
         """Drop credentials that the service calls expired or unknown; return the exception to raise."""
         self._credentials = None
         if self._renewed:
-            return Refused(f"the AWS credentials are expired or unknown, and no valid ones are found ({why})")
+            return Refused(
+                "the AWS credentials are expired or unknown, and no valid ones are found; log in again"
+                f" (`aws sso login`), or set new keys ({why})"
+            )
         self._renewed = True
         return Retryable(f"the AWS credentials are read again ({why})")
 
