@@ -89,7 +89,7 @@ def _record(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             if not is_held(file.fileno()):
-                raise NoHeartbeat(f"no running agent has locked {path}")
+                raise NoHeartbeat(f"no agent runs with its state in {path.parent}")
             text = file.read()
     except OSError as problem:
         raise NoHeartbeat(f"no heartbeat of an agent: {path}: {os_text(problem)}") from problem

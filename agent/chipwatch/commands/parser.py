@@ -77,7 +77,9 @@ class Parser(argparse.ArgumentParser):
             return f"{word}: no such option{f'; did you mean {near[0]}?' if near else ''}"
         if word in COMMANDS:
             return f"{word}: a command must come first: agent {word} ..."
-        return f"{word}: neither an option nor a command; write a command to wrap after --"
+        if self.prog != "agent run":
+            return f"{word}: neither an option nor a value of one"
+        return f"{word}: neither an option nor a command; to run a program, write {self.prog} ... -- {word} ..."
 
 
 def drawn() -> list[str]:
@@ -92,7 +94,8 @@ def _nearest_command(word: str) -> str:
     from shutil import which  # noqa: PLC0415
 
     is_program = not similar(word, COMMANDS, 1) and which(word)
-    return f"; to run a program, write agent -- {word} ..." if is_program else _nearest(word, COMMANDS)
+    words = f"python {word}" if word.endswith(".py") else word if is_program else ""
+    return f"; to run a program, write agent -- {words} ..." if words else _nearest(word, COMMANDS)
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

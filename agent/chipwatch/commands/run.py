@@ -90,6 +90,8 @@ def run(
 
     The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
     """
+    if once and duration is not None:
+        raise ConfigError("--once, --duration: a single reading has no duration; leave one of them out")
     check_places(config)
     _check_collectors(config)
     brief = once or duration is not None
@@ -134,7 +136,7 @@ def _run_command(
     def on_start(pipeline: Pipeline) -> None:
         if summary:
             summary.listen(pipeline)
-            _tell_early(pipeline, tell)
+            _tell_early(pipeline, watched.tell)
 
         def end() -> None:
             pipeline.stop()

@@ -60,6 +60,8 @@ def values_of(
     for key in table:
         if key not in options:
             raise ConfigError(f"{path_of(where, key)}: no such option{nearest(key, options)}")
+        if isinstance(table[key], Mapping) and f"{key}s" in options:
+            raise ConfigError(f"{path_of(where, key)}: expected a list, got a table; tables are [{key}s.NAME]")
     return {
         key: value_of(hints[key], value, labels.get(key) or path_of(where, key), strict=strict)
         for key, value in table.items()

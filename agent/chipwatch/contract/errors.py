@@ -35,6 +35,11 @@ def os_text(problem: BaseException) -> str:
     return f"{words} ({own})" if words else own
 
 
+def file_of(problem: BaseException) -> str | None:
+    """Return the file that an error of the system is about, None if it names none."""
+    return getattr(problem, "filename", None)
+
+
 def text_of(problem: BaseException) -> str:
     """Return the message of `problem`, or its type if the message is empty; never raise."""
     with contextlib.suppress(BaseException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -124,6 +125,11 @@ class WrappedCommand:
                 self.seconds = time.monotonic() - self._started
         code = self._child.returncode
         return code if code >= 0 else 128 - code
+
+    def tell(self, line: str) -> None:
+        """Print a line on the command's standard error while that is not ours."""
+        with contextlib.suppress(OSError):
+            os.write(self._stderr, f"{line}\n".encode())
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of the command and of all descendants that were waited for; 0 where it is not known."""

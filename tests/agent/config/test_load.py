@@ -184,6 +184,7 @@ def test_levels_have_names():
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        ("sink.stdout = {}", "sink: expected a list, got a table; tables are [sinks.NAME]"),
         ("levle = 1", "levle: no such option; did you mean level?"),
         ('level = "many"', "level: no such choice 'many'; choose from: basic, detailed, all"),
         ("level = 3", "level: expected a text, got 3; choose from: basic, detailed, all"),
@@ -335,7 +336,7 @@ def test_a_file_that_is_not_toml_is_named_with_the_line(toml):
 def test_a_file_that_is_not_text_is_named(tmp_path):
     path = tmp_path / "agent.toml"
     path.write_bytes(b'namespace = "\xff"\n')
-    assert refusal(read_file, path).startswith(f"{path}: not TOML: ")
+    assert refusal(read_file, path).startswith(f"{path}: not UTF-8")
 
 
 # -- secrets --------------------------------------------------------------------------------------------------------
@@ -737,3 +738,19 @@ def test_a_pipe_is_a_configuration_once_but_not_again(tmp_path):
     assert read_file(pipe) == {"interval": 3}
     writer.join()
     assert "cannot be read again" in refusal(read_file, pipe, again=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"interval = 5\ninterval = 6\n", "not TOML: a key is set twice (at line 2, column 13)"),
+        (b'level = "all\n', "not TOML: a text has no closing quote (at line 1, column 13)"),
+        (b'level = "\xff"\n', "not UTF-8, from byte 10 on"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_refused_in_plain_words(tmp_path, body, says):
+    file = tmp_path / "chipwatch.toml"
+    file.write_bytes(body)
+    with pytest.raises(ConfigError) as caught:
+        load(file, {}, NOTHING)
+    assert str(caught.value) == f"{file}: {says}"
