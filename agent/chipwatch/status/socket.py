@@ -115,6 +115,11 @@ def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]
                     raise NoAgent(f"the agent at {path} does not finish its answer")
         answer = json.loads(body)
     except (OSError, AttributeError) as problem:
+        if isinstance(problem, AttributeError):
+            raise NoAgent(
+                "Windows has no such sockets; start the agent with --health PORT and ask it by"
+                " `agent health --health PORT`"
+            ) from problem
         gone = isinstance(problem, ConnectionRefusedError)
         why = "the agent that made it has ended" if gone else os_text(problem)
         raise NoAgent(
