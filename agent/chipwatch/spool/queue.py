@@ -229,8 +229,9 @@ class Spool:
                 self.lost += chunk.left
                 self._end(chunk, {"dropped:not sent at the stop": chunk.left})
             self._close_file()
-        if lost and self._path is not None:  # in memory they were to end with the run
-            log.error("spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
+        if lost:
+            level = logging.INFO if self._path is None else logging.ERROR  # in memory they were to end with the run
+            log.log(level, "spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
 
     # -- chunks --------------------------------------------------------------------------------------------------------
 
