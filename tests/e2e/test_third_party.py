@@ -189,7 +189,7 @@ def test_its_sink_may_be_there_several_times(run, tmp_path):
 def test_where_it_finds_nothing_it_says_so_and_the_rest_goes_on(run, tmp_path):
     file = tmp_path / "agent.toml"
     file.write_text("[collectors.acme]\nchips = 0\n")
-    done = run("check", "--config", file)
+    done = run("check", "-v", "--config", file)
     assert done.returncode == 0
     assert re.search(r"^collector +acme +absent +no chip of Acme in slot 1 to 8$", done.stdout, re.MULTILINE)
     assert re.search(r"^collector +memory +ok ", done.stdout, re.MULTILINE)

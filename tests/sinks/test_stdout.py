@@ -749,11 +749,11 @@ def test_events_that_have_not_happened_are_one_line_and_those_that_have_keep_the
     quiet = [rise(EVENTS, 0, kind="oom"), rise(EVENTS, 0, kind="mce"), rise(ERRORS, 0)]
     happened = [rise(EVENTS, 2, AT + SECOND, kind="oom"), rise(ERRORS, 0, AT + SECOND)]
     after = [rise(EVENTS, 0, AT + 2 * SECOND, kind="oom")]
-    assert on_screen(terminal, [CPU.point(AT, 1.0), *quiet])[1:] == ["kernel log: nothing; no network.errors"]
+    assert on_screen(terminal, [CPU.point(AT, 1.0), *quiet])[1:] == ["kernel log: nothing; none so far: network.errors"]
     for batches in ([quiet, happened], [quiet, happened, after]):
         row, line, _ = on_screen(terminal, *batches)
         assert row.startswith("kernel oom  events")
-        assert line == "kernel log: nothing; no network.errors"
+        assert line == "kernel log: nothing; none so far: network.errors"
 
 
 def test_a_series_that_is_not_read_at_each_tick_keeps_its_place_for_half_a_minute(terminal):

@@ -74,6 +74,7 @@ def listing(
     metrics, names = catalogue(), None
     if here:
         metrics, names = _found_here(metrics)
+    word = word and word.lower()
     family = plugins.FAMILIES.get(word or "", (word,))
     table = rows({
         name: [

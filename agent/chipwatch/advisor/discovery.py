@@ -18,6 +18,7 @@ from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Level, 
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.extensions import CountsEvents
 from chipwatch.contract.sink import Sink
+from chipwatch.contract.text import in_case_of
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import FIRST_READING, Pipeline
 from chipwatch.pipeline.delivery import Worker
@@ -82,6 +83,7 @@ def _idle_route(name: str, sink: Sink) -> Route:
 def of_machines(config: Config, words: Sequence[str]) -> Config:
     """Return `config` with the collectors and families of --for as its collectors; raise ConfigError."""
     choices = {*plugins.FAMILIES, *plugins.installed(plugins.COLLECTORS), "all"}
+    words = [in_case_of(word, choices) for word in words]
     for word in words:
         if word not in choices:
             raise ConfigError(f"--for {word}: no such collector or family{nearest(word, choices)}")

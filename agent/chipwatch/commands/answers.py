@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from chipwatch.contract.redaction import one_line
-from chipwatch.contract.text import count, duration
+from chipwatch.contract.text import count, duration, is_lacking
 from chipwatch.report import amounts
 from chipwatch.report.devices import DeviceState, device_states, label
 from chipwatch.report.table import TableColumn, table
@@ -23,26 +23,44 @@ LONGEST: Final = 40
 """Characters of a job's name that are shown."""
 
 
-def status_text(answer: Mapping[str, Any]) -> str:
-    """Return the answer on the agent's state as text."""
-    return "\n".join(_status_lines(answer))
+def status_text(answer: Mapping[str, Any], *, verbose: bool = False) -> str:
+    """Return the answer on the agent's state as text; `verbose` says why collectors are absent."""
+    return "\n".join(_status_lines(answer, verbose=verbose))
 
 
-def _status_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+def _status_lines(answer: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
     share = answer["cpu_percent"]
     usage = f"{answer['cpu_seconds']:.1f} s of CPU to start" if share is None else f"{share:.1f} % of a core"
     yield (
         f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
         f" {usage}"
     )
-    if answer["not_ready"]:
-        yield f"not ready: {answer['not_ready']}"
     rows = [row for name, sink in answer["sinks"].items() for row in _sink(name, sink)]
+    missing = []
     for name, source in (*answer["collectors"].items(), *answer["processors"].items()):
+        if source["state"] == "absent" and is_lacking(source["error"]) and not verbose:
+            missing.append(name if source is answer["collectors"].get(name) else f"{name} (processor)")
+            continue
         took = f", {1000 * source['seconds']:.1f} ms" if source["state"] == "ok" else ""
         error = f": {source['error']}" if source["error"] else ""
         rows.append((name, f"{source['state']}, {count(source['points'])}{took}{error}"))
     yield from table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
+    if missing:
+        yield f"absent here: {', '.join(missing)} (-v says why)"
+    yield _judged(answer)
+
+
+def _judged(answer: Mapping[str, Any]) -> str:
+    """Return the last line: fine, or what is not."""
+    sources, sinks = [*answer["collectors"].items(), *answer["processors"].items()], answer["sinks"]
+    faults = [f"{name} fails" for name, source in sources if source["state"] == "failing"]
+    faults += [f"{name} cannot send" for name, sink in sinks.items() if sink["last_error"] and sink["kept"]]
+    if answer["not_ready"] or faults:
+        return f"not fine: {'; '.join(filter(None, (answer['not_ready'], *faults)))}"
+    read = sum(source["state"] == "ok" for name, source in answer["collectors"].items() if name != "agent")
+    waiting = sum(sink["seconds_since_delivery"] is None for sink in sinks.values())
+    rest = f"{len(sinks) - waiting} sink{'s' * (len(sinks) - waiting != 1)} delivered"
+    return f"fine: {read} collector{'s' * (read != 1)} read, {rest}{f', {waiting} not yet' if waiting else ''}"
 
 
 def _sink(name: str, sink: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from chipwatch.config.layers import PREFIX
 from chipwatch.config.options import TABLES, Config
-from chipwatch.contract.errors import CommandError, ConfigError
+from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import without_secrets
 from chipwatch.contract.version import __version__
 from chipwatch.logs.file import LOG_NAME
@@ -115,7 +115,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
                 entry.size = len(body)
                 archive.addfile(entry, io.BytesIO(body))
     except OSError as problem:
-        raise NotPacked(f"--bundle: {file}: {problem.strerror or problem}") from problem
+        raise NotPacked(f"--bundle: {file}: {os_text(problem)}") from problem
 
 
 def scrub(text: str, names: Mapping[str, str]) -> str:

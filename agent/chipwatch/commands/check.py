@@ -18,10 +18,10 @@ from chipwatch.config.instances import build_collectors, build_processors, build
 from chipwatch.config.load import asked_collectors
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
-from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
 from chipwatch.contract.extensions import destination_of
 from chipwatch.contract.sink import Sink
-from chipwatch.contract.text import count
+from chipwatch.contract.text import count, is_lacking
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
@@ -95,6 +95,12 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     dims = {word: machine[word] for word in config.common_dims if word in machine and word not in config.dims}
     for name, sink in sinks.items():
         yield from _fault_lines(name, preflight.dimension_faults(name, sink, dims, "common_dims"))
+
+
+def name_if_absent(line: str) -> str | None:
+    """Return the name in the line of a plugin whose hardware or configuration this machine lacks; None for others."""
+    kind, name, word, text = [*line.split(maxsplit=3), "", "", "", ""][:4]
+    return name if kind in ("collector", "processor") and word == "absent" and is_lacking(text) else None
 
 
 def summary(lines: Iterable[str], faults: int) -> str:
@@ -175,7 +181,7 @@ def _spool_fault(path: Path) -> str | None:
         folder = path.parent if there == path else there
         return next((f"{place} is not writable" for place in (there, folder) if not os.access(place, os.W_OK)), None)
     except OSError as problem:
-        return f"{problem.filename or path}: {problem.strerror or problem}"
+        return f"{problem.filename or path}: {os_text(problem)}"
 
 
 def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[CheckLine]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from chipwatch.commands.command_line import flags, parse
 from chipwatch.commands.deferred import defer
-from chipwatch.contract.errors import CommandError, text_of
+from chipwatch.contract.errors import CommandError, os_text, text_of
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.version import __version__
 from chipwatch.verdict.callers import code_of_failure
@@ -100,7 +100,7 @@ def _print(text: str) -> int:
         print(text, flush=sys.stdout is not None)
     except OSError as problem:
         _redirect_to_null(sys.stdout)
-        raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [problem.strerror])) from problem
+        raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [os_text(problem)])) from problem
     return OK
 
 
@@ -136,7 +136,9 @@ def _answer(given: SimpleNamespace) -> int:
     answer = health.question(given, given.command)
     if hasattr(given, "json"):
         return _print(json.dumps(answer, indent=1))
-    return _print(answers.status_text(answer) if given.command == "status" else answers.jobs_text(answer))
+    if given.command == "jobs":
+        return _print(answers.jobs_text(answer))
+    return _print(answers.status_text(answer, verbose=hasattr(given, "verbose")))
 
 
 def _verdict(given: SimpleNamespace) -> int:
@@ -215,7 +217,12 @@ def _ignore_timers() -> None:
 
 
 def _top(config: Config, given: SimpleNamespace) -> int:
-    from chipwatch.top import program  # noqa: PLC0415
+    try:
+        from chipwatch.top import program  # noqa: PLC0415
+    except ModuleNotFoundError as problem:
+        if problem.name == "termios":
+            raise CommandError("top: it needs a terminal of Linux or macOS; `agent` alone prints a table") from problem
+        raise
 
     asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:
@@ -251,13 +258,17 @@ def _check(config: Config, given: SimpleNamespace) -> int:
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
     if hasattr(given, "bundle"):
         bundle.check_new(Path(given.bundle))
-    lines, faults, machine = [], [], dict[str, str]()
+    lines, faults, missing, machine = [], [], [], dict[str, str]()
     for good, line in check.check(config, machine, send=hasattr(given, "send")):
         lines.append(one_line(line))
-        if good:
-            _print(lines[-1])
-        else:
+        if not good:
             faults.append(lines[-1])
+        elif (name := check.name_if_absent(lines[-1])) and not hasattr(given, "verbose"):
+            missing.append(name)
+        else:
+            _print(lines[-1])
+    if missing:
+        _print(f"absent here: {', '.join(missing)} (-v says why)")
     _print("\n".join((*faults, check.summary(lines, len(faults)))))
     if hasattr(given, "bundle"):
         bundle.pack(Path(given.bundle), config, lines, machine)

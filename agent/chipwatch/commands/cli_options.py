@@ -90,6 +90,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     "check": (
         ("--send", "", "send one test point, agent.check, through each sink"),
         ("--bundle", "FILE", "pack a report for a ticket, without secrets"),
+        ("-v --verbose", "", "say why each collector is absent"),
     ),
     "plan": (
         *MACHINES,
@@ -132,7 +133,11 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--health", "[HOST:]PORT", "the agent's own --health"),
         *AGENT,
     ),
-    "status": (("--json", "", "print one JSON object"), *AGENT),
+    "status": (
+        ("--json", "", "print one JSON object"),
+        ("-v --verbose", "", "say why each collector is absent"),
+        *AGENT,
+    ),
     "verdict": (
         ("--for", "CALLER", "whose exit codes and form: person, slurm, npd or nagios (person)",
          {"dest": "caller", "choices": tuple(CALLERS), "default": "person"}),
@@ -153,7 +158,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--format", "FORM", "text, markdown or json (text)", {"choices": ("text", "markdown", "json")}),
     ),
     "sample-config": (("name", "NAME", "only the options of this collector, processor or sink", {"nargs": "?"}),),
-    "completion": (("shell", "SHELL", "bash or zsh", {"choices": ("bash", "zsh")}),),
+    "completion": (("shell", "SHELL", "bash, zsh or fish", {"choices": ("bash", "zsh", "fish")}),),
     "help": (("about", "COMMAND", "the command", {"nargs": "?", "choices": tuple(COMMANDS)}),),
 }  # fmt: skip
 CONFIGURED: Final = ("run", "check", "plan", "dashboard", "top")

@@ -8,7 +8,7 @@ from typing import Any
 
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, OPTIONS, OWN
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.text import is_utf8
+from chipwatch.contract.text import in_case_of, is_utf8
 
 
 def _check_values(given: Sequence[str]) -> None:
@@ -28,11 +28,12 @@ def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
         if not command:
             raise ConfigError("--: no command follows; write agent [OPTION ...] -- COMMAND")
     _check_values(given)
+    given[:1] = [in_case_of(word, COMMANDS) for word in given[:1]]
     first = given[0] if given else "run"
     if first in ("-V", "--version"):
         given = ["version"]
     elif first == "help":
-        given = [*given[1:], "--help"]
+        given = [*(in_case_of(word, COMMANDS) for word in given[1:]), "--help"]
     elif not given or (first.startswith("-") and first not in ("-h", "--help")):
         given.insert(0, "run")
     parsed = _plain(given)
@@ -73,7 +74,7 @@ def _plain(given: Sequence[str]) -> SimpleNamespace | None:
             if has_value:
                 return None
             continue
-        value = value if has_value else next(words, "")
+        value = in_case_of(value if has_value else next(words, ""), more.get("choices", ()))
         if not value or (value.startswith("-") and not has_value) or value not in more.get("choices", (value,)):
             return None
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from chipwatch.contract.errors import ConfigError, text_of
+from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.text import is_utf8
 from chipwatch.net.address import parse_address
 from chipwatch.status.heartbeat import NAME, is_held, state_folder
@@ -89,10 +89,10 @@ def _record(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             if not is_held(file.fileno()):
-                raise NoHeartbeat(f"no running agent has locked {path}")
+                raise NoHeartbeat(f"no agent runs with its state in {path.parent}")
             text = file.read()
     except OSError as problem:
-        raise NoHeartbeat(f"no heartbeat of an agent: {path}: {problem.strerror or problem}") from problem
+        raise NoHeartbeat(f"no heartbeat of an agent: {path}: {os_text(problem)}") from problem
     try:
         record = json.loads(text)
         at = None if record["at"] is None else float(record["at"])
@@ -142,5 +142,5 @@ def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
             answer = connection.getresponse()
             text = answer.read(2048).decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException, TooLarge) as problem:
-        return False, f"no answer from {host}:{port}: {getattr(problem, 'strerror', None) or text_of(problem)}"
+        return False, f"no answer from {host}:{port}: {os_text(problem)}"
     return answer.status == http.client.OK, f"{word if answer.status == http.client.OK else f'not {word}'}: {text}"

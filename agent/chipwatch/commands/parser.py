@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, RUN, Row
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.text import similar
+from chipwatch.contract.text import in_case_of, similar
 from chipwatch.identity.names import WORDS
 
 NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")
@@ -77,7 +77,9 @@ class Parser(argparse.ArgumentParser):
             return f"{word}: no such option{f'; did you mean {near[0]}?' if near else ''}"
         if word in COMMANDS:
             return f"{word}: a command must come first: agent {word} ..."
-        return f"{word}: neither an option nor a command; write a command to wrap after --"
+        if self.prog != "agent run":
+            return f"{word}: neither an option nor a value of one"
+        return f"{word}: neither an option nor a command; to run a program, write {self.prog} ... -- {word} ..."
 
 
 def drawn() -> list[str]:
@@ -92,7 +94,8 @@ def _nearest_command(word: str) -> str:
     from shutil import which  # noqa: PLC0415
 
     is_program = not similar(word, COMMANDS, 1) and which(word)
-    return f"; to run a program, write agent -- {word} ..." if is_program else _nearest(word, COMMANDS)
+    words = f"python {word}" if word.endswith(".py") else word if is_program else ""
+    return f"; to run a program, write agent -- {words} ..." if words else _nearest(word, COMMANDS)
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -142,6 +145,8 @@ def _add(to: Any, rows: Iterable[Row]) -> None:
         options |= dict(*more)
         if convert := options.get("type"):
             options["type"] = partial(_converted, convert)
+        elif choices := options.get("choices"):
+            options["type"] = partial(in_case_of, words=choices)
         to.add_argument(*flags.split(), **options)
 
 
@@ -167,7 +172,7 @@ def explain(given: Sequence[str]) -> SimpleNamespace:
 
 
 def completion(shell: str) -> str:
-    """Return the script with which `shell`, bash or zsh, completes commands, options and their values."""
+    """Return the script with which `shell`, bash, zsh or fish, completes commands, options and their values."""
     import shtab  # noqa: PLC0415  # these are needed only here
 
     from chipwatch.config import plugins  # noqa: PLC0415
@@ -185,10 +190,41 @@ def completion(shell: str) -> str:
     for command in (top, *top.commands.values()):
         for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
             _complete(action, choices)
+    if shell == "fish":
+        return "\n".join(_fish(top))
     text = str(shtab.complete(top, shell))
     for place in ("#compdef agent", "compdef _shtab_agent -N agent", "-F _shtab_agent agent"):
         text = text.replace(place, f"{place} chipwatch")
     return text
+
+
+def _fish(top: Parser) -> Iterator[str]:
+    """Yield the lines of a script for fish, which shtab does not make; the options of `run` need no command."""
+    yield from (
+        "function __agent_command",
+        "    set -l words (commandline -opc)",
+        f'    contains -- "$words[2]" {" ".join(top.commands)}; and echo $words[2]; or echo run',
+        "end",
+        "complete -c chipwatch -w agent",
+        "complete -c agent -f",
+    )
+    for name in top.commands:
+        yield f"complete -c agent -n 'test (count (commandline -opc)) = 1' -a {name} -d {_quoted(COMMANDS[name])}"
+    for name, command in top.commands.items():
+        for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
+            flags = "".join(f" -{'l' if flag[1] == '-' else 's'} {flag.lstrip('-')}" for flag in action.option_strings)
+            value = "" if action.nargs == 0 or not flags else " -r -F" if action.metavar == "FILE" else " -x"
+            choices = " ".join(map(str, action.choices or ()))
+            if action.metavar == "DIR":
+                choices = "(__fish_complete_directories)"
+            offered = f" -a {_quoted(choices)}" if choices else ""
+            text = _quoted(str(action.help or "").replace("%%", "%"))
+            yield f"complete -c agent -n 'test (__agent_command) = {name}'{flags}{value}{offered} -d {text}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as fish reads it in single quotes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _complete(action: Any, choices: dict[str, Any]) -> None:

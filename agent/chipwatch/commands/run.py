@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import ConfigError, text_of
 from chipwatch.contract.extensions import ChecksStart, IsScraped
+from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import count
 from chipwatch.identity.local import RecordsSource
 from chipwatch.identity.resolver import Identity, sources
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 
 SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
+EARLY: Final = 15.0
+"""Seconds after which a command's user hears that a sink has got nothing."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
 
@@ -86,6 +90,8 @@ def run(
 
     The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
     """
+    if once and duration is not None:
+        raise ConfigError("--once, --duration: a single reading has no duration; leave one of them out")
     check_places(config)
     _check_collectors(config)
     brief = once or duration is not None
@@ -130,6 +136,7 @@ def _run_command(
     def on_start(pipeline: Pipeline) -> None:
         if summary:
             summary.listen(pipeline)
+            _tell_early(pipeline, watched.tell)
 
         def end() -> None:
             pipeline.stop()
@@ -146,6 +153,22 @@ def _run_command(
     for line in (*lines, *logs.trouble(only_errors=config.quiet)):
         tell(line)
     return watched.code()
+
+
+def _tell_early(pipeline: Pipeline, tell: Callable[[str], None]) -> None:
+    """Tell once, EARLY seconds after the start or later, which sinks have got nothing, and why."""
+    start = time.monotonic()
+
+    def look() -> None:
+        if time.monotonic() - start < EARLY:
+            return
+        silent = [route for route in pipeline.routes if route.worker.delivered is None]
+        if all(route.worker.last_error for route in silent):
+            pipeline.after_tick.remove(look)
+            for route in silent:
+                tell(f"chipwatch: {route.name}: nothing is sent so far: {one_line(route.worker.last_error or '')}")
+
+    pipeline.after_tick.append(look)
 
 
 def _check_command(config: Config) -> None:
@@ -267,7 +290,7 @@ def _collect(
         if not route.worker.join(0):
             log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
     if not watched:
-        announcements.end()
+        announcements.end(once=once)
     lost = brief and any(route.spool.lost for route in pipeline.routes)
     for text in wanted.undelivered() if brief and not wanted.missing else ():
         log.error("%s", text)

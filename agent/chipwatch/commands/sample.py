@@ -19,11 +19,13 @@ from chipwatch.config.convert import nearest, options_of
 from chipwatch.config.load import FRAME_OPTIONS, SHARED
 from chipwatch.config.options import TABLES, Config
 from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.text import in_case_of
 
 
 def sample_config(only: str | None = None) -> str:
     """Return a TOML file with every option, commented out, at its default; with `only`, of the plugins of that name."""
     known = {name for group in TABLES for name in plugins.installed(f"chipwatch.{group}")}
+    only = only and in_case_of(only, known)
     if only and only not in known:
         raise ConfigError(f"sample-config {only}: no such collector, processor or sink{nearest(only, known)}")
     parts = ["# chipwatch: every option at its default. Flags override the environment, which overrides this file.\n"]

@@ -15,7 +15,7 @@ import msgspec
 from chipwatch.config import duration
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import without_secrets
-from chipwatch.contract.text import similar
+from chipwatch.contract.text import in_case_of, similar
 
 T = TypeVar("T")
 
@@ -60,6 +60,8 @@ def values_of(
     for key in table:
         if key not in options:
             raise ConfigError(f"{path_of(where, key)}: no such option{nearest(key, options)}")
+        if isinstance(table[key], Mapping) and f"{key}s" in options:
+            raise ConfigError(f"{path_of(where, key)}: expected a list, got a table; tables are [{key}s.NAME]")
     return {
         key: value_of(hints[key], value, labels.get(key) or path_of(where, key), strict=strict)
         for key, value in table.items()
@@ -87,7 +89,7 @@ def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
             return convert(hint, value, label)
         if origin in TABLE_TYPES and isinstance(args[1], type) and dataclasses.is_dataclass(args[1]):
             return {key: value_of(args[1], item, path_of(label, key)) for key, item in value.items()}
-    given = value
+    given = in_case_of(value, _choices(hint)) if isinstance(value, str) else value
     if isinstance(value, str) and _is_time(hint):
         try:
             given = duration.seconds(value)

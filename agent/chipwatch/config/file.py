@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.errors import ConfigError, os_text
 
 MAX_BYTES: Final = 1 << 20
+PLAINER: Final = {
+    "Cannot overwrite a value": "a key is set twice",
+    r"Illegal character '\n'": "a text has no closing quote",
+}
+"""Words of tomllib -> ours."""
 
 
 def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
@@ -23,8 +28,13 @@ def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
 
         return loads(text.decode())
     except OSError as problem:
-        raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
+        raise ConfigError(f"{path}: {os_text(problem)}") from problem
+    except UnicodeDecodeError as problem:
+        raise ConfigError(f"{path}: not UTF-8, from byte {problem.start + 1} on") from problem
     except ValueError as problem:  # also a number of more digits than Python reads
-        raise ConfigError(f"{path}: not TOML: {problem}") from problem
+        words = f"{problem}"
+        for theirs, ours in PLAINER.items():
+            words = words.replace(theirs, ours)
+        raise ConfigError(f"{path}: not TOML: {words}") from problem
     except RecursionError:
         raise ConfigError(f"{path}: not a configuration: its values are nested too deep") from None

@@ -18,7 +18,7 @@ from chipwatch.config.layers import PREFIX, from_environment, merge
 from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, SinkOptions
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.text import is_address, is_utf8
+from chipwatch.contract.text import in_case_of, is_address, is_utf8
 from chipwatch.identity.names import WORDS
 from chipwatch.naming.profiles import PROFILES, profile
 from chipwatch.net.address import parse_address
@@ -65,6 +65,7 @@ def load(
     labels = ({key: f"{file}: {key}" for key in tables}, {key: PREFIX + key.upper() for key in layers[1]}, names)
     config = Config(**merge(*layers), sources=merge(*labels))
     installed = {group: plugins.installed(f"chipwatch.{group}") for group in TABLES}
+    config = _with_case(config, installed)
     _check_names(config, installed)
     _check_sinks(config, env, installed["sinks"])
     has_options = config.format or any(name.startswith(_variables("sinks", DEFAULT_SINK)) for name in env)
@@ -77,17 +78,35 @@ def load(
     return config
 
 
+def _names(installed: Mapping[str, Iterable[str]]) -> dict[str, Iterable[str]]:
+    """Return the options that take names of plugins, dimensions or profiles, with the names that each takes."""
+    choices: dict[str, Iterable[str]] = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
+    for group in ("collectors", "processors"):
+        words = (*installed[group], *(plugins.FAMILIES if group == "collectors" else ()), "all")
+        choices |= {group[:-1]: words, f"no_{group[:-1]}": words}
+    return choices
+
+
+def _with_case(config: Config, installed: Mapping[str, Iterable[str]]) -> Config:
+    """Return the configuration with names as the plugins, dimensions and profiles write them, whatever their case."""
+    changes: dict[str, Any] = {}
+    for key, right in {**_names(installed), "sink": (*config.sinks, *installed["sinks"])}.items():
+        value = getattr(config, key)
+        if isinstance(value, str):
+            changes[key] = in_case_of(value, right)
+        elif value:
+            changes[key] = tuple(in_case_of(word, right) for word in value)
+    return dataclasses.replace(config, **changes)
+
+
 def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None:
     """Raise ConfigError for an unknown collector, processor, dimension or profile, and for an invalid `health`."""
-    choices = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
     for group in ("collectors", "processors"):
-        kind = group[:-1]
         for name in getattr(config, group):
             if name not in installed[group]:
-                raise ConfigError(f"{_where(config, group, name)}: no such {kind}{nearest(name, installed[group])}")
-        words = {*installed[group], *(plugins.FAMILIES if kind == "collector" else ()), "all"}
-        choices |= {kind: words, f"no_{kind}": words}
-    for key, right in choices.items():
+                near = nearest(name, installed[group])
+                raise ConfigError(f"{_where(config, group, name)}: no such {group[:-1]}{near}")
+    for key, right in _names(installed).items():
         value = getattr(config, key)
         for word in (value,) if isinstance(value, str) else value or ():
             if word not in right:

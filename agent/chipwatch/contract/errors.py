@@ -3,7 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import errno
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+OS_WORDS: Final[Mapping[int, str]] = {
+    errno.ECONNREFUSED: "nothing listens there",
+    errno.ECONNRESET: "the other side has ended the connection",
+    errno.EHOSTUNREACH: "no host answers at this address",
+    errno.ENETUNREACH: "this machine has no network to it",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EADDRINUSE: "another program uses it",
+    errno.ENOSPC: "the disk is full",
+    errno.EFBIG: "the file would be larger than this user may write (`ulimit -f`)",
+    errno.EMFILE: "too many files are open (`ulimit -n`)",
+}
+"""Errors of the system that need other words than its own."""
+NAME_WORDS: Final[Mapping[str, str]] = {"NONAME": "no such host name", "AGAIN": "the name server does not answer"}
+"""The same for the EAI_ errors of names of hosts."""
+
+
+def os_text(problem: BaseException) -> str:
+    """Return an error of the system in plain words, with the system's own in brackets; never raise."""
+    own = getattr(problem, "strerror", None) or text_of(problem)
+    number = getattr(problem, "errno", None)
+    words = OS_WORDS.get(number) if isinstance(number, int) else None
+    if type(problem).__name__ == "gaierror":
+        import socket  # noqa: PLC0415  # loaded by then
+
+        words = next((text for name, text in NAME_WORDS.items() if number == getattr(socket, f"EAI_{name}", 0)), None)
+    return f"{words} ({own})" if words else own
+
+
+def file_of(problem: BaseException) -> str | None:
+    """Return the file that an error of the system is about, None if it names none."""
+    return getattr(problem, "filename", None)
 
 
 def text_of(problem: BaseException) -> str:

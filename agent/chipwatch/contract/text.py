@@ -16,6 +16,17 @@ def similar(word: str, words: Iterable[str], most: int) -> list[str]:
     return [by_lower[near] for near in get_close_matches(word.lower(), by_lower, most)]
 
 
+def in_case_of(word: str, words: Iterable[str]) -> str:
+    """Return that one of `words` which differs from `word` in case at most; else `word`."""
+    known = [*words]
+    return word if word in known else next((text for text in known if text.lower() == word.lower()), word)
+
+
+def is_lacking(reason: str) -> bool:
+    """Return whether a collector's reason for its absence says that the machine has no such thing."""
+    return reason.startswith(("no ", "not in ")) or reason.endswith(" on Linux only")
+
+
 def is_address(text: str) -> bool:
     """Return whether `text` is an HTTP address that every library accepts; their errors may repeat an invalid one."""
     from urllib.parse import urlsplit  # noqa: PLC0415  # `agent health` goes without

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable, os_text
 from chipwatch.contract.redaction import one_line, without
 from chipwatch.net.address import is_loopback, plain
 from chipwatch.net.final_response import FinalResponse
@@ -133,7 +133,7 @@ class HttpClient:
         except IncompleteRead:
             why = Retryable("the answer is incomplete")
         except OSError as problem:
-            why = Retryable(f"{self._host}:{self._port}: {problem.strerror or str(problem) or type(problem).__name__}")
+            why = Retryable(f"{self._host}:{self._port}: {os_text(problem)}")
         except (HTTPException, ValueError) as problem:
             why = Retryable(f"the answer is not valid HTTP ({type(problem).__name__})")
         else:
@@ -194,8 +194,7 @@ class HttpClient:
         except OSError as problem:
             if via is None or isinstance(problem, TimeoutError):
                 raise
-            why = problem.strerror or str(problem) or type(problem).__name__
-            raise Retryable(f"the proxy {host}:{port}: {why}") from None
+            raise Retryable(f"the proxy {host}:{port}: {os_text(problem)}") from None
         sock: socket.socket = connection.sock
         if not self._secure:
             return sock

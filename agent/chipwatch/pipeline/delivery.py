@@ -232,8 +232,12 @@ class Worker:
         return self._stop.is_set()
 
     def _where(self) -> str | None:
-        """Return how a person finds the points in the service; None if that is not logged."""
+        """Return how a person finds the points in the service; None if that is not logged, or said here."""
         if self.sink.limits.standard_output or isinstance(self.sink, IsScraped):
+            if isinstance(self.sink, IsScraped):
+                asked = (self.sink.describe, self.sink.status)
+                page, state = (self._call(ask, "cannot say how it is") for ask in asked)
+                log.info("%s: serves %s; %s", self.name, page, state)
             return None
         if not isinstance(self.sink, HasConsole):
             return ""

@@ -41,6 +41,8 @@ ADVICE: Final[Mapping[str, str]] = {
 """Cause of idle time -> what it means and what to do."""
 WORTH: Final = 0.1
 """Share of a run from which idle time by one cause is worth a line."""
+LEAST: Final = 0.5
+"""Percent of a run from which a cause is listed."""
 FIRST_COLUMN: Final = 8
 LONGEST: Final = 40
 """Characters of the number and model of an accelerator."""
@@ -85,6 +87,8 @@ class DeviceUsage:
         """Milliseconds by reason; reasons may overlap."""
         self.idle: Counter[str] = Counter()
         """Milliseconds without a kernel, by cause."""
+        self.busy = 0.0
+        """Seconds with a kernel."""
         self.joules: float | None = None
         """Energy by the device's counter; after its last reading, or without a counter, by the readings of power."""
         self._counted = 0.0
@@ -110,6 +114,7 @@ class DeviceUsage:
                 times[point.dims.get(key, "")] += round(1000 * (point.increase or 0))
         self.is_used |= PROCESS in points
         busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
+        self.busy += busy
         read = [point for point in points.get(IDLE, ()) if point.dims.get("cause") not in NOT_READ]
         seconds = busy + sum(point.increase or 0 for point in read)
         if seconds > 0:
@@ -191,6 +196,18 @@ class Accelerators:
                 f"cost      {number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
                 f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
             )
+
+    def time(self) -> Iterator[str]:
+        """Yield what the time of the devices that the command used, else of all, went to."""
+        used = [device for device in self._devices.values() if device.is_used] or [*self._devices.values()]
+        busy, idle = sum(device.busy for device in used), Counter[str]()
+        for device in used:
+            idle.update(device.idle)
+        if total := busy + idle.total() / 1000:
+            shares = [(cause, 100 * ms / 1000 / total) for cause, ms in idle.most_common()]
+            causes = ", ".join(f"{cause} {share:.0f} %" for cause, share in shares if share >= LEAST)
+            spent = f"busy {100 * busy / total:.0f} %, idle {100 - 100 * busy / total:.0f} %"
+            yield f"time      accelerators {spent}{f': {causes}' if causes else ''}"
 
     def advice(self, seconds: float) -> Iterator[str]:
         """Yield what to do about the longest idle time of one device and cause, in a run of so many seconds."""

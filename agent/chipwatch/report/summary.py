@@ -41,6 +41,7 @@ class RunSummary:
         self._increase: defaultdict[str, float] = defaultdict(float)
         self._cpu_seconds = self._peak_cores = self._cpus = self._peak_rss = 0.0
         self._cpu_at: int | None = None
+        self._one_core = 0.0  # seconds, of each interval at most its CPU seconds
         self._processes = 0
         self._price: float | None = None
         self._answering: list[Answers] = []
@@ -74,7 +75,13 @@ class RunSummary:
         shown = shlex.join(words)
         ran = duration(command.seconds)
         yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
-        for part in self._cpu(command), self._memory(command), self._bytes(command), self._accelerators.lines():
+        for part in (
+            self._time(command),
+            self._cpu(command),
+            self._memory(command),
+            self._bytes(command),
+            self._accelerators.lines(),
+        ):
             yield from (f"  {line}" for line in part)
         if self._price is not None:
             states = (state for processor in self._answering for state in device_states(processor.answer()))
@@ -89,7 +96,9 @@ class RunSummary:
         if share:
             cores = share.value / 100 * cpus.value
             self._peak_cores = max(self._peak_cores, cores)
-            self._cpu_seconds += cores * (share.at - (self._cpu_at or share.at)) / 1e9
+            seconds = (share.at - (self._cpu_at or share.at)) / 1e9
+            self._cpu_seconds += cores * seconds
+            self._one_core += min(1.0, cores) * seconds
         self._cpu_at = cpus.at
 
     def _cpu(self, command: WrappedCommand) -> Iterator[str]:
@@ -98,6 +107,14 @@ class RunSummary:
             mean = seconds / command.seconds
             peak = f"{max(mean, self._peak_cores):.1f}{f' of {self._cpus:g}' if self._cpus else ''}"
             yield f"CPU       mean {mean:.1f} cores, peak {peak}; {amounts.cpu_time(seconds)}"
+
+    def _time(self, command: WrappedCommand) -> Iterator[str]:
+        """Yield what the time went to: accelerators busy or idle by cause, and time with no process on a CPU."""
+        yield from self._accelerators.time()
+        if (total := max(command.cpu_seconds(), self._cpu_seconds)) and command.seconds >= 1:
+            on_cpu = self._one_core + total - self._cpu_seconds  # at most: processes may have run at the same time
+            if (waited := 100 - 100 * on_cpu / command.seconds) >= 1:
+                yield f"time      waited at least {waited:.0f} % of it: none of its processes was on a CPU"
 
     def _memory(self, command: WrappedCommand) -> Iterator[str]:
         # A process may be larger between two readings; the system knows the largest.

@@ -38,14 +38,13 @@ class Announcements:
         every = f" every {_seconds(self._config.interval or 0)}"
         log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
         for route in self._pipeline.routes:
-            if not route.worker.sink.limits.standard_output:  # there a person sees the points
+            sink = route.worker.sink
+            if not (sink.limits.standard_output or isinstance(sink, IsScraped)):  # a page is there with its points
                 log.info("%s", self._where(route))
 
     def _where(self, route: Route) -> str:
         sink, interval = route.worker.sink, self._config.interval or 0.0
         step = max(window_length(route.name, sink, self._config), interval)
-        if isinstance(sink, IsScraped):
-            return f"{route.name}: serves {sink.describe()}"
         every = "a point a minute" if step == 60 else f"a point every {_seconds(step)}"
         text = ", ".join(filter(None, (route.worker.describe(), f"{every} for each series")))
         if first := route.first_points(interval):
@@ -56,8 +55,11 @@ class Announcements:
             text += f"; unsent points are kept in {where} (now {kept:,})"
         return f"{route.name}: {text}"
 
-    def end(self) -> None:
-        """Log the points of this run by the ledger; a warning if some were rejected, lost or not sent."""
+    def end(self, *, once: bool = False) -> None:
+        """Log the points of this run by the ledger; a warning if some were rejected, lost or not sent.
+
+        After a single reading that a sink could not send, its error says enough.
+        """
         for route in self._pipeline.routes:
             now, before = route.spool.ledger.totals(), self._before[route.name]
             counts = {word: n - before[word] for word, n in now.items() if word != "kept"} | {"kept": now["kept"]}
@@ -65,7 +67,8 @@ class Announcements:
                 counts["kept before"] = before["kept"]
             if not counts["dropped"]:
                 del counts["dropped"]
-            is_well = route.worker.is_closed or not (counts["rejected"] or counts.get("dropped") or counts["kept"])
+            worker, unsent = route.worker, counts["rejected"] or counts.get("dropped") or counts["kept"]
+            is_well = worker.is_closed or not unsent or (once and worker.last_error)
             level = logging.INFO if is_well else logging.WARNING
             name = f"{route.name}: " if len(self._pipeline.routes) > 1 else ""
             log.log(level, "stopping: %s%s", name, ", ".join(f"{word} {n:,}" for word, n in counts.items()))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.config.options import Config
-from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.extensions import Answers, KeepsState
 from chipwatch.contract.redaction import one_line
 from chipwatch.host.state_file import read_state, write_state
@@ -109,7 +109,7 @@ class KeptState:
             try:
                 write_state(path, saved)
             except OSError as problem:
-                log.info("%s is not saved: %s", path, problem.strerror or problem)
+                log.info("%s is not saved: %s", path, os_text(problem))
 
 
 def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
@@ -149,7 +149,7 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
     try:
         health = HealthServer(config.health, healthy, ready)
     except OSError as problem:
-        label, fault = config.sources.get("health", "health"), problem.strerror or problem
+        label, fault = config.sources.get("health", "health"), os_text(problem)
         raise ConfigError(f"{label} {config.health}: {fault}; choose another address or port") from problem
     log.info("health: http://%s:%d/healthz and /readyz", health.host, health.port)
     return health

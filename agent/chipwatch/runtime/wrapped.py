@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -15,7 +16,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from chipwatch.contract.errors import CommandError, text_of
+from chipwatch.contract.errors import CommandError, os_text, text_of
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class WrappedCommand:
                 raise NotStarted(f"{command[0]}: the program that its first line names was not found", 126) from None
             raise NotStarted(f"{command[0]}: command not found", 127) from None
         except OSError as problem:
-            raise NotStarted(f"{command[0]}: {problem.strerror or problem}", 126) from problem
+            raise NotStarted(f"{command[0]}: {os_text(problem)}", 126) from problem
         self.pid = self._child.pid
         self._waiting = threading.Lock()
         self.seconds = 0.0
@@ -124,6 +125,11 @@ class WrappedCommand:
                 self.seconds = time.monotonic() - self._started
         code = self._child.returncode
         return code if code >= 0 else 128 - code
+
+    def tell(self, line: str) -> None:
+        """Print a line on the command's standard error while that is not ours."""
+        with contextlib.suppress(OSError):
+            os.write(self._stderr, f"{line}\n".encode())
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of the command and of all descendants that were waited for; 0 where it is not known."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
-from chipwatch.contract.errors import Retryable
+from chipwatch.contract.errors import Retryable, file_of, os_text
 from chipwatch.contract.text import count
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
 from chipwatch.logs.throttled import ThrottledLogger
@@ -232,7 +232,8 @@ class Spool:
                 self._end(chunk, {"dropped:not sent at the stop": chunk.left})
             self._close_file()
         if lost:
-            log.error("spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
+            level = logging.INFO if self._path is None else logging.ERROR  # in memory they were to end with the run
+            log.log(level, "spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
 
     # -- chunks --------------------------------------------------------------------------------------------------------
 
@@ -371,7 +372,7 @@ class Spool:
         except Busy as problem:
             self._fault("busy", f"{problem}; {IN_MEMORY}")
         except (OSError, *Store.failures) as problem:
-            self._fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
+            self._fault("disk", f"{file_of(problem) or self._path}: {os_text(problem)}; {IN_MEMORY}")
         else:
             self._add_old(old, entries, self._store.left)
 
@@ -416,7 +417,7 @@ class Spool:
             if store.is_corruption(problem):
                 self._replace(problem)
             else:
-                self._fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
+                self._fault("disk", f"{file_of(problem) or self._path}: {os_text(problem)}; {IN_MEMORY}")
             return False
         return True
 

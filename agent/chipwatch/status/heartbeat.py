@@ -17,6 +17,7 @@ try:
 except ImportError:  # on Windows only the age of the last tick shows that the process has died
     fcntl = None  # type: ignore[assignment]
 
+from chipwatch.contract.errors import os_text
 from chipwatch.contract.redaction import without_secrets
 
 log = logging.getLogger(__name__)
@@ -122,6 +123,6 @@ def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat
     try:
         return Heartbeat(folder / NAME, interval)
     except OSError as problem:
-        why = "another agent holds it" if isinstance(problem, BlockingIOError) else problem.strerror or problem
+        why = "another agent holds it" if isinstance(problem, BlockingIOError) else os_text(problem)
         log.log(level, "no heartbeat for `agent health`: %s: %s", folder / NAME, why)
         return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.errors import CommandError
+from chipwatch.contract.errors import CommandError, os_text
 from chipwatch.contract.redaction import redacted
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,13 @@ def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]
                     raise NoAgent(f"the agent at {path} does not finish its answer")
         answer = json.loads(body)
     except (OSError, AttributeError) as problem:
-        why = getattr(problem, "strerror", None) or problem
+        if isinstance(problem, AttributeError):
+            raise NoAgent(
+                "Windows has no such sockets; start the agent with --health PORT and ask it by"
+                " `agent health --health PORT`"
+            ) from problem
+        gone = isinstance(problem, ConnectionRefusedError)
+        why = "the agent that made it has ended" if gone else os_text(problem)
         raise NoAgent(
             f"no agent answers at {path}: {why}; ask as its user, or give its --spool;"
             " a run with --once or --duration, or whose output is piped, does not answer"

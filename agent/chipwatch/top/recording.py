@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.contract.errors import CommandError
+from chipwatch.contract.errors import CommandError, os_text
 
 LONGEST: Final = 1 << 20
 """Bytes of a line; a longer one is counted as broken."""
@@ -58,7 +58,7 @@ class Recording:
             zipped = self._raw.peek(2)[:2] == GZIP
             self._size = max(1, path.stat().st_size)
         except OSError as problem:
-            raise NotARecording(f"{path}: {problem.strerror or problem}") from problem
+            raise NotARecording(f"{path}: {os_text(problem)}") from problem
         self._file: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._raw) if zipped else self._raw
 
     @property

@@ -42,7 +42,7 @@ def code_of_failure(argv: Sequence[str]) -> int | None:
 
     A caller that is named by a misspelt option or to a misspelt command gets its own code of unknown.
     """
-    words = [*takewhile(lambda word: word != "--", argv)]
+    words = [word.lower() for word in takewhile(lambda word: word != "--", argv)]
     given = [following for word, following in pairwise(words) if word == "--for"]
     given += [word.removeprefix("--for=") for word in words if word.startswith("--for=")]
     named = [word for word in (*given[::-1], *(word.rpartition("=")[2] for word in words)) if word in CALLERS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,5 +28,7 @@ def region_fault(region: str) -> str | None:
     from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
 
     near = " or ".join(get_close_matches(region, regions, n=2))
+    if not re.fullmatch("[a-z0-9-]+", region):
+        return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''}"
     newer = f"(if it is newer than botocore, set endpoint_url to https://monitoring.{region}.amazonaws.com)"
     return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''} {newer}"

@@ -20,7 +20,7 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.parsers import ResponseParserError
 from botocore.utils import IMDSRegionProvider, validate_region_name
 
-from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.contract.errors import Refused, Retryable, os_text
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import region_fault
 
@@ -77,8 +77,8 @@ def reading_credentials(who: str = "") -> Iterator[None]:
         raise Refused(f"{says}: {problem}") from None
     except OSError as problem:
         if problem.filename:
-            raise Refused(f"{says}: {problem.filename}: {problem.strerror}") from None
-        raise Retryable(f"{says}: {problem.strerror}") from None
+            raise Refused(f"{says}: {problem.filename}: {os_text(problem)}") from None
+        raise Retryable(f"{says}: {os_text(problem)}") from None
     except UNEXPECTED as problem:
         raise Retryable(f"{says}: invalid; check their source by hand ({type(problem).__name__})") from None
 
@@ -219,7 +219,10 @@ class Signer:
         """Drop credentials that the service calls expired or unknown; return the exception to raise."""
         self._credentials = None
         if self._renewed:
-            return Refused(f"the AWS credentials are expired or unknown, and no valid ones are found ({why})")
+            return Refused(
+                "the AWS credentials are expired or unknown, and no valid ones are found; log in again"
+                f" (`aws sso login`), or set new keys ({why})"
+            )
         self._renewed = True
         return Retryable(f"the AWS credentials are read again ({why})")
 

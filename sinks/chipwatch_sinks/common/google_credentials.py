@@ -37,4 +37,9 @@ def find_credentials(scopes: Sequence[str], request: Any = None) -> tuple[Any, s
 def blame(problem: auth.GoogleAuthError) -> Exception:
     """Return the exception to raise where no token can be had."""
     is_final = isinstance(problem, auth.RefreshError) and not problem.retryable
-    return (Refused if is_final else Retryable)(f"Google credentials: {problem}")
+    if is_final:
+        return Refused(
+            "Google's credentials are expired or not valid; run `gcloud auth application-default login`, or set a new"
+            f" key ({problem})"
+        )
+    return Retryable(f"Google credentials: {problem}")

@@ -120,7 +120,10 @@ class MlflowSink(Sink):
         """Raise ConfigError where no server is named, and no process that runs already could name one."""
         del dims
         if not self._uri and self._config.pid is None:
-            raise ConfigError(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri")
+            raise ConfigError(
+                f"no tracking server is named: write {URI}=http://HOST:5000 before this command, also where a script"
+                " sets it by itself, or set sinks.mlflow.tracking_uri"
+            )
 
     def restore(self, saved: bytes) -> None:
         """Take back the steps of points that may have been sent, and the next step."""

@@ -31,7 +31,8 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _REDIRECTS: Final = f"redirects, perhaps to a login page or to https; check {URI}"
 ADVICE: Final[Mapping[int | str, str]] = {
     **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTS),
-    401: "does not accept the credentials; set MLFLOW_TRACKING_USERNAME and _PASSWORD, or MLFLOW_TRACKING_TOKEN",
+    401: "does not accept the credentials, which are missing, wrong or expired; set MLFLOW_TRACKING_USERNAME and"
+    " _PASSWORD, or a new MLFLOW_TRACKING_TOKEN",
     403: "does not permit it; ask for the permission to edit the run's experiment",
     404: f"has no MLflow API at {API}; check {URI}",
     "run": f"has no such run; set {RUN} or sinks.mlflow.run to a run that it has",

@@ -25,7 +25,7 @@ PAGE: Final = re.compile(
 )
 """Beginning of a page that a proxy or a captive portal sends instead of the receiver's answer."""
 ADVICE: Final[Mapping[int, str]] = {
-    401: "the credentials are missing or not valid; check headers, bearer_token_file or the credentials of the cloud",
+    401: "the credentials are missing, expired or not valid; check headers, bearer_token_file or the cloud's",
     403: "the credentials lack a permission; check the role, or the headers",
     404: "nothing takes metrics at this address; check endpoint_url",
     405: "nothing takes metrics at this address; check endpoint_url",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.contract.errors import Refused
+from chipwatch.contract.errors import Refused, os_text
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.net.address import is_loopback, parse_address
 from chipwatch.net.page_server import PageServer, Request, Response
@@ -72,8 +72,9 @@ class PrometheusSink(Sink):
         except WebError as problem:
             raise Refused(str(problem)) from problem
         except OSError as problem:
-            why = problem.strerror or problem
-            raise Refused(f"cannot listen on {self._config.listen}: {why}; set listen to another address") from problem
+            raise Refused(
+                f"cannot listen on {self._config.listen}: {os_text(problem)}; set listen to another address"
+            ) from problem
         if not (self._web.encrypts or self._web.protects or is_loopback(address[0])):
             log.warning("%s is open to everyone who reaches it; web_config_file sets TLS and passwords", self.url)
 

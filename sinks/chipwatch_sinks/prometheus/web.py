@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from chipwatch.contract.errors import os_text
 from chipwatch.net.faults import is_printable
 from chipwatch.net.page_server import Answer, Request, Response
 
@@ -203,7 +204,7 @@ def _check_rights(path: Path, *, secret: bool) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as problem:
-        raise WebError(f"{path}: {problem.strerror}") from problem
+        raise WebError(f"{path}: {os_text(problem)}") from problem
     if os.name == "posix" and mode & stat.S_IWOTH:
         raise WebError(f"{path}: every user may write it; chmod o-w")
     if os.name == "posix" and secret and mode & stat.S_IROTH:
@@ -279,7 +280,7 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES)
     except OSError as problem:
-        raise WebError(f"{path}: {problem.strerror}") from problem
+        raise WebError(f"{path}: {os_text(problem)}") from problem
 
 
 def _content(path: Path) -> Any:

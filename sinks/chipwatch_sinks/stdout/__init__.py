@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, TextIO
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.contract.errors import Refused, Retryable, SinkClosed
+from chipwatch.contract.errors import Refused, Retryable, SinkClosed, os_text
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch_sinks.stdout.jsonl import lines
 
@@ -81,7 +81,7 @@ class StdoutSink(Sink):
             try:
                 self._stream = self._file = self._config.path.open("ab", buffering=0)
             except OSError as error:
-                raise Refused(f"{self._config.path}: {error.strerror}") from error
+                raise Refused(f"{self._config.path}: {os_text(error)}") from error
         stream = sys.stdout if self._stream is None else self._stream
         if stream is None or stream.closed:
             raise Refused("standard output is closed")
@@ -148,7 +148,7 @@ class StdoutSink(Sink):
             done = len(data) - len(left)
             within_line = done < pending or data[:done][-1:] not in {b"", b"\n"}
             self._unwritten = b"".join(left.partition(b"\n")[:2]) if within_line else b""
-            raise Retryable(f"{self._config.path or 'standard output'}: {error}") from error
+            raise Retryable(f"{self._config.path or 'standard output'}: {os_text(error)}") from error
         self._unwritten = b""
 
     def _abandon(self) -> NoReturn:

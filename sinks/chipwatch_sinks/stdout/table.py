@@ -212,7 +212,7 @@ def _quiet(points: Sequence[Datapoint], width: int) -> list[str]:
     """Return a line that names the counters of events that have not risen: `kernel log: nothing; errors: none`."""
     names = dict.fromkeys(_shown(point.metric.name) for point in points)
     logs = ["kernel log: nothing"] if names.pop(KERNEL_LOG, names) is None else []
-    text = "; ".join([*logs, *([f"no {', '.join(names)}"] if names else [])])
+    text = "; ".join([*logs, *([f"none so far: {', '.join(names)}"] if names else [])])
     return [f"{text[: width - 1]}…" if len(text) > width else text] if text else []
 
 

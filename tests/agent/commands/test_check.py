@@ -267,6 +267,16 @@ def test_a_folder_in_which_nobody_may_write_is_a_fault(checked):
     assert checked("well", sink=["kept"], spool="/proc/self/below")[2][0] is False
 
 
+def test_what_this_machine_lacks_is_one_line_unless_the_reasons_are_asked_for(agent):
+    brief, full = agent.run("check"), agent.run("check", "-v")
+    assert (brief.returncode, full.returncode) == (0, 0)
+    *_, absent, last = brief.stdout.splitlines()
+    assert re.fullmatch(r"absent here: .*\bipu\b.*\btextfile\b.* \(-v says why\)", absent)
+    assert not re.search(" absent ", brief.stdout)
+    assert re.search(r"(?m)^collector +ipu +absent +no IPU: ", full.stdout)
+    assert last.startswith("fine: ")
+
+
 def test_a_sink_is_contacted_only_if_a_point_is_to_be_sent(agent, monkeypatch):
     isolate(monkeypatch)
     with CloudwatchDouble() as service:

@@ -87,16 +87,19 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["plan", "--format", "table"], "--format table: no such choice; choose from: text, json, emf"),
         (["plan", "--hosts", "0"], "--hosts 0: expected a whole number from 1 to 1000000; see agent plan --help"),
         (["plan", "--for", "gpus"], "--for gpus: no such collector or family; did you mean gpu?"),
-        (["completion", "fish"], "SHELL fish: no such choice; choose from: bash, zsh"),
-        (["completion"], "SHELL is missing; choose from: bash, zsh"),
+        (["train.py"], "train.py: no such command; to run a program, write agent -- python train.py ...; see agent --help"),
+        (["top", "now"], "now: neither an option nor a value of one; see agent top --help"),
+        (["--once", "--duration", "5"], "--once, --duration: a single reading has no duration; leave one of them out"),
+        (["completion", "tcsh"], "SHELL tcsh: no such choice; choose from: bash, zsh, fish"),
+        (["completion"], "SHELL is missing; choose from: bash, zsh, fish"),
         (["sh", "train.sh"], "sh: no such command; to run a program, write agent -- sh ...; see agent --help"),
-        (["--once", "--collector", "NVIDIA"], "--collector NVIDIA: no such collector; did you mean nvidia?"),
+        (["--once", "--collector", "NVIDA"], "--collector NVIDA: no such collector; did you mean nvidia?"),
         (["dashboard"], "--cloud is missing; choose from: cloudwatch, google, grafana"),
         (["sample-config", "neuro"], "sample-config neuro: no such collector, processor or sink; did you mean neuron?"),
         (["list", "xyzzy"], "list xyzzy: no metric fits; `agent list` prints all"),
         (["list", "--once"], "--once: no such option; see agent list --help"),
         (["--once", "check"], "check: a command must come first: agent check ...; see agent run --help"),
-        (["--once", "train.py"], "train.py: neither an option nor a command; write a command to wrap after --; see agent run --help"),
+        (["--once", "train.py"], "train.py: neither an option nor a command; to run a program, write agent run ... -- train.py ...; see agent run --help"),
         (["--"], "--: no command follows; write agent [OPTION ...] -- COMMAND"),
         (["check", "--", "true"], "check: takes no command after --; only run does"),
         (["--pid", "1", "--", "true"], "--pid 1: the command after -- is watched instead; leave one of them out"),
@@ -306,7 +309,7 @@ def test_the_list_comes_in_three_forms(agent):
 
 
 def test_check_says_a_line_for_each_collector_and_sink(agent):
-    done = agent.run("check", "--dim", "team=ml")
+    done = agent.run("check", "-v", "--dim", "team=ml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     *report, judgement = done.stdout.splitlines()
@@ -408,3 +411,27 @@ def test_the_command_line_alone_loads_nothing_heavy():
     program = "import sys, chipwatch.commands.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"boto3", "botocore", "google", "rich", "psutil", "pynvml", "http", "asyncio"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Version", "list GPU --level ALL --format Json", "sample-config CPU", "completion Fish", "help Check",
+        "--once --collector Memory --format JSON --sink StdOut", "plan --for Host --format JSON",
+        "dashboard --cloud CloudWatch --region us-east-1 --for HOST",
+    ],
+)  # fmt: skip
+def test_case_does_not_count_in_commands_names_and_choices(agent, words):
+    done = agent.run(*words.split())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_where_there_is_no_terminal_interface_the_full_screen_is_refused_with_what_works(monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith("chipwatch.top.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "termios", None)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["top"])
+    assert end.value.code == 1
+    assert capsys.readouterr().err.startswith("chipwatch: top: it needs a terminal of Linux or macOS; `agent` alone")

@@ -40,7 +40,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         (["agent", "--common-dims", "instance_t"], {"instance_type"}),
         (["agent", "plan", "--for", "ho"], {"host"}),
         (["agent", "plan", "--format", ""], {"text", "json", "emf"}),
-        (["agent", "completion", ""], {"bash", "zsh"}),
+        (["agent", "completion", ""], {"bash", "zsh", "fish"}),
         (["agent", "help", "da"], {"dashboard"}),
     ],
 )
@@ -56,3 +56,36 @@ def test_the_real_command_prints_a_script_that_the_shell_can_read(agent, shell):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     subprocess.run([shell, "-n"], input=done.stdout, text=True, check=True, timeout=30)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("agent sta", {"status"}),
+        ("chipwatch sta", {"status"}),
+        ("agent --inter", {"--interval"}),
+        ("agent run --dur", {"--duration"}),
+        ("agent --level ", {"basic", "detailed", "all"}),
+        ("agent check --collector mem", {"memory"}),
+        ("agent plan --format ", {"text", "json", "emf"}),
+        ("agent completion ", {"bash", "zsh", "fish"}),
+        ("agent top --colors lig", {"light"}),
+    ],
+)
+def test_fish_completes_commands_options_and_values(tmp_path, line, offered):
+    file = tmp_path / "agent.fish"
+    file.write_text(script("fish"))
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {file}; complete -C '{line}'"],
+        capture_output=True, text=True, timeout=30, check=True, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert {row.partition("\t")[0] for row in done.stdout.splitlines()} == offered
+
+
+def test_the_script_for_fish_has_each_command_and_option_with_its_text():
+    text = script("fish")
+    assert "-a dashboard -d 'print a cloud\\'s dashboard, or alarms, for what would be sent, as JSON'" in text
+    assert "(__agent_command) = check' -l send -d 'send one test point, agent.check, through each sink'" in text
+    assert "= top' -l replay -r -F -d 'show this recording" in text

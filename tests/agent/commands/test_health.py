@@ -89,7 +89,7 @@ def test_one_that_has_ended_is_not_healthy_however_fresh_its_last_word(ask, aliv
     alive.close()
     good, line = ask()
     assert not good
-    assert line.startswith("no running agent has locked ")
+    assert line.startswith("no agent runs with its state in ")
     assert "--spool" in line
     assert "--health PORT" in line
 
@@ -248,7 +248,7 @@ def test_a_running_agent_is_healthy_without_a_port_until_it_hangs_or_dies(agent,
     running.process.wait(IN_TIME)
     done = agent.run(*ask)
     assert done.returncode == 1
-    assert done.stdout.startswith("no running agent has locked ")
+    assert done.stdout.startswith("no agent runs with its state in ")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 

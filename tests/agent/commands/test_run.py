@@ -16,6 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from chipwatch.commands import run
+from chipwatch.config.load import load
+from chipwatch.contract.datapoint import Dimensions
+from chipwatch.pipeline.build import assemble
+
 LONG = 30.0
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
@@ -184,9 +189,8 @@ def test_a_closed_standard_output_is_reported_with_what_is_lost_and_no_traceback
         ["bash", "-c", script], capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False
     )
     assert "Traceback" not in done.stderr
-    refused, lost, ledger = done.stderr.splitlines()
+    refused, ledger = done.stderr.splitlines()
     assert "standard output is closed" in refused
-    assert "points are lost: neither sent nor written to disk" in lost
     assert re.search(r"stopping: collected (\d+), sent 0, rejected 0, dropped \1, kept 0$", ledger)
 
 
@@ -254,6 +258,22 @@ def test_a_command_that_cannot_be_executed_gives_126_and_one_line(agent, tmp_pat
     done = agent.run("--", tmp_path)
     assert (done.returncode, done.stdout) == (126, "")
     assert done.stderr == f"chipwatch: {tmp_path}: Permission denied\n"
+
+
+def test_a_sink_that_gets_nothing_is_named_while_the_command_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "EARLY", 0.0)
+    config = load(None, {
+        "sink": ["otlp"], "endpoint_url": "http://127.0.0.1:9", "collector": ["memory"], "interval": "0.1",
+        "window": "0.1", "flush": "0.1", "spool": str(tmp_path),
+    }, {})  # fmt: skip
+    pipeline, lines = assemble(config, Dimensions), list[str]()
+    run._tell_early(pipeline, lines.append)
+    pipeline.after_tick.append(lambda: pipeline.stop() if lines else None)
+    pipeline.start()
+    pipeline.run(LONG)
+    pipeline.close()
+    (line,) = lines
+    assert line == "chipwatch: otlp: nothing is sent so far: 127.0.0.1:9: nothing listens there (Connection refused)"
 
 
 @pytest.mark.parametrize("words", [["--sink", "stdout"], ["--format", "json"]], ids=lambda words: words[0])
@@ -398,7 +418,10 @@ def test_no_command_is_started_where_the_port_is_taken(agent, tmp_path):
         number = taken.getsockname()[1]
         done = agent.run("--health", number, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
     assert done.returncode == 2
-    assert done.stderr == f"chipwatch: --health {number}: Address already in use; choose another address or port\n"
+    assert (
+        done.stderr
+        == f"chipwatch: --health {number}: another program uses it (Address already in use); choose another address or port\n"
+    )
     assert not started.exists()
 
 

@@ -12,6 +12,7 @@ import urllib.request
 
 import pytest
 
+from chipwatch.commands.answers import status_text
 from chipwatch.top.delivery import parts_of
 
 
@@ -52,6 +53,21 @@ def test_without_an_agent_it_ends_with_1_and_says_where_it_looked(agent, tmp_pat
         f"no agent answers at {tmp_path / 'status.sock'}: No such file or directory; ask as its user, or give its --spool;"
         in done.stderr
     )
+
+
+def test_the_last_line_judges_and_what_the_machine_lacks_is_one_line(agent, running, until, tmp_path):
+    words = ("status", "--spool", str(tmp_path))
+    until(lambda: agent.run(*words).stdout.endswith("\nnot fine: cloudwatch cannot send\n"))
+    answer = json.loads(agent.run(*words, "--json").stdout)
+    answer["sinks"]["cloudwatch"] |= {"last_error": None, "seconds_since_delivery": 2.0}
+    answer["collectors"]["amd"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "no card"}
+    answer["collectors"]["rdma"] = {"state": "absent", "points": 0, "seconds": 0.0, "error": "cannot be read"}
+    answer["not_ready"] = None
+    lines = status_text(answer).splitlines()
+    assert lines[-1] == "fine: 2 collectors read, 1 sink delivered"
+    assert lines[-2].startswith("absent here: amd")
+    assert "rdma         absent, 0 points: cannot be read" in lines
+    assert "amd          absent, 0 points: no card" in status_text(answer, verbose=True)
 
 
 def test_one_point_is_not_called_points(agent, running, until, tmp_path):

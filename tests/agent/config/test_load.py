@@ -160,6 +160,16 @@ def test_a_sink_that_has_a_table_in_the_file_is_used_unless_sinks_are_named(toml
     assert load(file, {"sink": ["stdout"]}, NOTHING).sink == ("stdout",)
 
 
+def test_case_does_not_count_in_names_and_choices(toml):
+    config = load(
+        toml('level = "Detailed"\n[sinks.Ops]\ntype = "stdout"\n'),
+        {"sink": ["STDOUT", "ops"], "collector": ["CPU", "Gpu"], "common_dims": ["Hostname"], "names": "WandB"},
+        NOTHING,
+    )
+    assert (config.level, config.sink, config.collector) == ("detailed", ("stdout", "Ops"), ("cpu", "gpu"))
+    assert (config.common_dims, config.names) == (("hostname",), "wandb")
+
+
 def test_a_sink_named_twice_is_one():
     assert load(None, {"sink": ["stdout", "stdout"]}, NOTHING).sink == ("stdout",)
 
@@ -174,6 +184,7 @@ def test_levels_have_names():
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        ("sink.stdout = {}", "sink: expected a list, got a table; tables are [sinks.NAME]"),
         ("levle = 1", "levle: no such option; did you mean level?"),
         ('level = "many"', "level: no such choice 'many'; choose from: basic, detailed, all"),
         ("level = 3", "level: expected a text, got 3; choose from: basic, detailed, all"),
@@ -325,7 +336,7 @@ def test_a_file_that_is_not_toml_is_named_with_the_line(toml):
 def test_a_file_that_is_not_text_is_named(tmp_path):
     path = tmp_path / "agent.toml"
     path.write_bytes(b'namespace = "\xff"\n')
-    assert refusal(read_file, path).startswith(f"{path}: not TOML: ")
+    assert refusal(read_file, path).startswith(f"{path}: not UTF-8")
 
 
 # -- secrets --------------------------------------------------------------------------------------------------------
@@ -744,3 +755,19 @@ def test_the_names_add_the_dimensions_of_gpus_that_their_attributes_need(names, 
     nvidia, jobs = (plugins.load(plugins.COLLECTORS, name) for name in ("nvidia", "jobs"))
     assert plugin_config(nvidia, "collectors", "nvidia", config).dimensions == dimensions
     assert plugin_config(jobs, "collectors", "jobs", config).dimensions == (), "nobody is named unasked"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"interval = 5\ninterval = 6\n", "not TOML: a key is set twice (at line 2, column 13)"),
+        (b'level = "all\n', "not TOML: a text has no closing quote (at line 1, column 13)"),
+        (b'level = "\xff"\n', "not UTF-8, from byte 10 on"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_refused_in_plain_words(tmp_path, body, says):
+    file = tmp_path / "chipwatch.toml"
+    file.write_bytes(body)
+    with pytest.raises(ConfigError) as caught:
+        load(file, {}, NOTHING)
+    assert str(caught.value) == f"{file}: {says}"

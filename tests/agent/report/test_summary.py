@@ -99,8 +99,16 @@ def test_cpu_and_memory_have_their_peaks_and_the_number_of_processes_at_the_peak
                       COUNT.point(0, processes))  # fmt: skip
     ended.seconds = 10.0
     lines = [*summary.lines(ended)]
+    assert not any(line.startswith("  time") for line in lines), "it was on a CPU all the time"
     assert "  CPU       mean 2.8 cores, peak 4.0 of 8; 28.0 CPU seconds" in lines
     assert "  memory    peak 7.5 GiB in 18 processes" in lines
+
+
+def test_time_without_a_process_on_a_cpu_is_named_as_far_as_it_is_certain(pipeline, summary, ended):
+    for second, share in ((0, 0), (5, 5), (10, 50)):
+        pipeline.tick(second, CPU_LIMIT.point(0, 8), CPU_UTILIZATION.point(0, share))
+    ended.seconds = 10.0
+    assert "  time      waited at least 30 % of it: none of its processes was on a CPU" in [*summary.lines(ended)]
 
 
 def test_the_cpu_time_of_a_command_that_ends_between_two_readings_is_known_from_the_system(summary):
@@ -162,6 +170,7 @@ def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pip
     ended.seconds = 600.0
     lines = [*summary.lines(ended)]
     assert any(line.endswith("data 0:04:00, other 0:02:00") for line in lines)
+    assert "  time      accelerators busy 0 %, idle 100 %: data 67 %, other 33 %" in lines
     assert "  cost      1 x 10 min at $3.00 an hour = $0.50, of which idle $0.30" in lines
     advice = (
         "GPU 0 was idle 40 % of the time; it waited for data: try more loader workers, or data nearer to the machine"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -188,3 +189,10 @@ print(_from_terminal())
         [sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True, check=True
     )
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_a_line_for_the_user_reaches_standard_error_while_libraries_do_not(capfd):
+    with WrappedCommand(["true"]) as command:
+        os.write(2, b"noise")
+        command.tell("chipwatch: news")
+    assert capfd.readouterr().err == "chipwatch: news\n"

@@ -250,6 +250,7 @@ def test_refused_points_are_counted_in_the_file_too(spooled, path):
 
 
 def test_one_point_that_is_lost_is_not_called_points(caplog):
+    caplog.set_level("INFO")
     spool = Spool("mem")
     spool.append(points(0))
     spool.close()
@@ -257,6 +258,7 @@ def test_one_point_that_is_lost_is_not_called_points(caplog):
 
 
 def test_points_in_memory_at_the_close_are_counted_as_lost_and_logged(caplog):
+    caplog.set_level("INFO")
     spool = Spool("mem")
     spool.append(points(0, 1))
     spool.append(points(2))

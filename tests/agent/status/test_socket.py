@@ -101,6 +101,19 @@ def test_without_an_agent_it_says_where_it_looked(tmp_path):
         ask(tmp_path, "status")
 
 
+def test_on_a_system_without_such_sockets_it_says_what_to_ask_instead(tmp_path, monkeypatch):
+    monkeypatch.delattr(socket, "AF_UNIX")
+    with pytest.raises(NoAgent, match="Windows has no such sockets; start the agent with --health PORT"):
+        ask(tmp_path, "status")
+
+
+def test_an_agent_that_has_ended_is_named_as_such(tmp_path):
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(tmp_path / NAME))
+    with pytest.raises(NoAgent, match="the agent that made it has ended; ask as its user"):
+        ask(tmp_path, "status")
+
+
 def test_a_folder_whose_path_is_too_long_costs_the_socket_alone(tmp_path):
     deep = tmp_path / ("x" * 120)
     deep.mkdir()

@@ -69,7 +69,7 @@ def test_the_exit_code_is_the_callers_own(machine, caller, verdict):
         (["--proc", "/nonexistent"], "--proc /nonexistent: it is not a folder"),
         (["--root", "/nonexistent"], "--root /nonexistent: it is not a folder"),
         (["--sys", "/usr"], "--sys /usr: it has none of the files of the host's /sys"),
-        (["now"], "now: neither an option nor a command"),
+        (["now"], "now: neither an option nor a value of one"),
     ],
 )
 @callers
@@ -80,11 +80,16 @@ def test_wrong_usage_is_a_line_and_never_reads_as_not_fit(here, caller, words, m
     assert done.returncode == CALLERS[caller][3]
 
 
-@pytest.mark.parametrize("words", [["--for", "slrum"], ["--for"], ["--for="], ["--for=Slurm"]])
+@pytest.mark.parametrize("words", [["--for", "slrum"], ["--for"], ["--for="], ["--for=slurn"]])
 def test_a_misspelt_caller_drains_nothing(here, words):
     done = here("verdict", *words)
     assert (done.returncode, done.stdout) == (0, "")
     assert "--for" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["verdict", "--for", "Slurm"], ["Verdict", "--for=SLURM"]])
+def test_case_does_not_count_in_a_callers_name_and_code(here, words):
+    assert here(*words, "--expect", "gpus").returncode == CALLERS["slurm"][3]
 
 
 @pytest.mark.parametrize("words", [["verdict", "--fo"], ["verdct", "--for"], ["verdict", "--forr"]])
@@ -147,7 +152,7 @@ def test_without_memory_or_with_a_closed_output_it_never_reads_as_not_fit(agent_
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, env=agent.env(**machine.env), stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == CALLERS[caller][3]
-    assert b"standard output: No space left on device" in done.stderr
+    assert b"standard output: the disk is full (No space left on device)" in done.stderr
 
 
 # -- what it finds ------------------------------------------------------------------------------------------------

@@ -269,7 +269,7 @@ def test_a_deleted_run_ends_the_sink(double, make_sink, points, clock):
 @pytest.mark.parametrize(
     "said",
     [
-        (401, b"You are not authenticated.", Refused, "set MLFLOW_TRACKING_USERNAME and _PASSWORD, or MLFLOW_TRACKING_TOKEN"),
+        (401, b"You are not authenticated.", Refused, "missing, wrong or expired; set MLFLOW_TRACKING_USERNAME and _PASSWORD, or a new MLFLOW_TRACKING_TOKEN"),
         (403, b"Permission denied", Refused, "ask for the permission to edit the run's experiment"),
         (404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run with id=r1 not found"}, Refused, "no such run; set MLFLOW_RUN_ID"),
         (404, b"<!doctype html>", Refused, "no MLflow API at /api/2.0/mlflow; check MLFLOW_TRACKING_URI"),

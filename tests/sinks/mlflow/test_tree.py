@@ -122,7 +122,10 @@ def test_a_run_that_the_command_has_started_and_ended_is_taken_too(make_sink, tr
 
 
 def test_a_missing_server_is_an_error_before_the_start_unless_a_process_may_name_it(make_sink):
-    with pytest.raises(ConfigError, match=r"no tracking server: set MLFLOW_TRACKING_URI"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no tracking server is named: write MLFLOW_TRACKING_URI=http://HOST:5000 before this command",
+    ):
         make_sink(opened=False, tracking_uri=None, run=None).check_start(())
     assert make_sink(opened=False, tracking_uri=None, run=None, pid=1).check_start(()) is None
 

@@ -220,7 +220,10 @@ def test_a_permission_that_lacks_is_named(receiver, opened, tokens):
 
 def test_refused_credentials_are_reported(receiver, opened, tokens):
     tokens.gives = False
-    with pytest.raises(Refused, match="invalid_grant"):
+    with pytest.raises(
+        Refused,
+        match=r"expired or not valid; run `gcloud auth .* login`, or set a new key .*invalid_grant",
+    ):
         opened(receiver.url, PLACE, flavour="google").write(BATCH)
 
 

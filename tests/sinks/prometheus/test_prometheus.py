@@ -157,11 +157,14 @@ def test_the_other_addresses_say_what_is_where(sink):
 
 def test_a_port_in_use_and_an_address_that_is_not_ours_are_reported(sink):
     port = int(sink.url.split(":")[2].split("/")[0])
-    with pytest.raises(Refused, match=rf"^cannot listen on 127.0.0.1:{port}: Address already in use; set listen"):
+    with pytest.raises(
+        Refused,
+        match=rf"^cannot listen on 127.0.0.1:{port}: another program uses it .Address already in use.; set listen",
+    ):
         PrometheusSink(PrometheusSink.Config(listen=f"127.0.0.1:{port}")).open()
     with pytest.raises(Refused, match=r"^cannot listen on a..b:0: (?!Unknown error)"):
         PrometheusSink(PrometheusSink.Config(listen="a..b:0")).open()
-    with pytest.raises(Refused, match=r"^cannot listen on 192.0.2.1:0: Cannot assign requested address;"):
+    with pytest.raises(Refused, match=r"^cannot listen on 192.0.2.1:0: this machine has no such address .Cannot"):
         PrometheusSink(PrometheusSink.Config(listen="192.0.2.1:0")).open()
 
 

@@ -16,6 +16,7 @@ from chipwatch.config.load import sink_type
 from chipwatch.config.options import Config
 from chipwatch.contract.advice import Board, DrawsBoards
 from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.text import in_case_of
 
 
 class Documents(NamedTuple):
@@ -30,9 +31,9 @@ class Documents(NamedTuple):
 def make(config: Config, options: BoardOptions) -> Documents:
     """Return the dashboard or the alarms for what `config` sends, without network; raise ConfigError or NotLoaded."""
     named = {*config.sinks, *config.sink}
-    cloud = (
-        options.cloud if options.cloud in {*named, *plugins.installed(plugins.ADVISORS)} else _drawn_by(options.cloud)
-    )
+    sinks = {*named, *plugins.installed(plugins.ADVISORS)}
+    given = in_case_of(options.cloud, sinks)
+    cloud = given if given in sinks else _drawn_by(given)
     fit = [name for name in config.sink if sink_type(name, config) == cloud]
     name = fit[0] if fit and cloud not in named else cloud
     advisor = advisor_of(name, config)
@@ -62,4 +63,4 @@ def _boards() -> Iterator[tuple[str, Board]]:
 
 def _drawn_by(program: str) -> str:
     """Return the sink whose dashboards `program` draws, `program` itself if there is none."""
-    return next((name for name, board in _boards() if board.program == program), program)
+    return next((name for name, board in _boards() if board.program == program.lower()), program)

@@ -168,7 +168,7 @@ def test_a_closed_connection_is_reported(exporter, opened):
 def test_a_refused_connection_is_reported(opened):
     with Exporter() as gone:
         url = gone.url
-    assert until(opened(e=url), problems=True)[1] == [f"endpoint e ({url}): Connection refused"]
+    assert until(opened(e=url), problems=True)[1] == [f"endpoint e ({url}): nothing listens there (Connection refused)"]
 
 
 def test_a_late_page_is_yielded_by_a_later_reading_and_one_scrape_runs_at_a_time(exporter, opened):
