@@ -37,6 +37,8 @@ class DeviceProcess(NamedTuple):
     """Bytes of the device's memory; None if the driver does not report it."""
     utilization: float | None = None
     """Share of the device's time since the last call, in percent; None if the driver does not report it."""
+    occupancy: float | None = None
+    """Compute units that it uses now; None if the driver does not report it."""
 
 
 class DeviceActivity(NamedTuple):

@@ -232,7 +232,8 @@ class JobsProcessor(Processor):
                 if device.work is not None and account.owner is not OTHER:
                     work.append(device.work)
                 dims = _dims_of(OTHER if account.owner is OTHER else holder.owner, self._with_user, True)
-                shares[dims] = shares.get(dims, 0.0) + 1 / len(device.held)
+                dims = _with(dims, "basis", holder.basis) if holder.basis else dims
+                shares[dims] = shares.get(dims, 0.0) + holder.share
             for dims, share in shares.items():
                 yield HELD.point(at, share, dims | device.dims)
         for account, gpus, work in families.values():
@@ -371,6 +372,8 @@ def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> di
         "place": dict(place),
         "slices": device.slices,
         "holders": [{"kind": holder.kind, "namespace": holder.namespace, "job": holder.job} for holder in owners],
+        "shares": [holder.share for holder in device.held.values()],
+        "basis": next((holder.basis for holder in device.held.values()), ""),
         "jobs": [*dict.fromkeys(owner.job for owner in owners)],
         "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
         "state": device.state,

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from math import isfinite, isnan
+from itertools import chain
+from math import inf, isfinite, isnan
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import DEVICES, Dimensions
@@ -23,6 +24,7 @@ SCHEDULERS: Final = ("mapping", "kubelet")
 PROCESS: Final = "process"
 """The source of an allocation that is known only from the device's use."""
 FREE: Final = "free"
+UTILIZATION, OCCUPANCY, EQUAL = "utilization", "occupancy", "equal"
 AVERAGED: Final = 300 * SECOND
 """Time constant of the mean of a device's work: GPUs that take turns within minutes are in balance."""
 Place = tuple[tuple[str, str], ...]
@@ -43,6 +45,10 @@ class Held(NamedTuple):
     holding: Holding
     memory: float | None
     """Bytes of the device's memory that its processes use, if known."""
+    share: float = 1.0
+    """Its part of the device: of the work of all holders, if that is known, else an nth."""
+    basis: str = ""
+    """Measurement of `share`: `utilization`, `occupancy` or `equal`; "" if no other job holds the device."""
 
 
 class Use(NamedTuple):
@@ -61,13 +67,13 @@ class Use(NamedTuple):
 
 def holders(use: Use) -> dict[Key, Held]:
     """Return the jobs that hold a device, by the best source that knows."""
-    present: dict[Key, list[tuple[Owner, float | None]]] = {}
+    present: dict[Key, list[tuple[Owner, DeviceProcess]]] = {}
     has_strangers = use.processes is None
     for process in use.processes or ():
         if (owner := use.owners.get(process.pid)) is None:
             has_strangers = True
         else:
-            present.setdefault(owner.key, []).append((owner, process.memory))
+            present.setdefault(owner.key, []).append((owner, process))
     given = [item for item in use.allocations if item.source in SCHEDULERS and not _is_stale(item, present)]
     others = [item for item in use.allocations if item.source not in SCHEDULERS]
     sources = {item.owner.key: (item.owner, item.source) for item in reversed(given or others)}
@@ -78,13 +84,39 @@ def holders(use: Use) -> dict[Key, Held]:
         mine = present.get(key, [])
         starts = [item.since for item in (owner, *(item for item, _ in mine)) if item.since is not None]
         since = use.moment - max(0, use.at - min(starts)) if starts else use.moment
-        sizes = [memory for _, memory in mine if memory is not None]
+        sizes = [process.memory for _, process in mine if process.memory is not None]
         holding = Holding(since, present=bool(mine), blind=not mine and has_strangers)
         by_job[key] = Held(mine[0][0] if mine else owner, source, holding, sum(sizes) if sizes else None)
-    return by_job
+    return by_job if len(by_job) < 2 else _shared(by_job, {key: mine for key, mine in present.items() if key in by_job})
 
 
-def _is_stale(allocation: Allocation, present: Mapping[Key, Sequence[tuple[Owner, float | None]]]) -> bool:
+def _shared(
+    by_job: Mapping[Key, Held], present: Mapping[Key, Sequence[tuple[Owner, DeviceProcess]]]
+) -> dict[Key, Held]:
+    """Return jobs that share a device with the part of each, by the best that is known of their processes."""
+    for basis in (UTILIZATION, OCCUPANCY):
+        works = {
+            key: [work for _, process in mine if (work := getattr(process, basis)) is not None and work >= 0]
+            for key, mine in present.items()
+        }
+        if not any(works.values()):
+            continue
+        total = sum(chain.from_iterable(works.values()))
+        if not 0 < total < inf:
+            return _equal(by_job, basis)
+        shared = {}
+        for key, holder in by_job.items():
+            share = sum(works.get(key, ())) / total
+            shared[key] = holder._replace(share=share, basis=basis, holding=holder.holding._replace(work=share))
+        return shared
+    return _equal(by_job, EQUAL)
+
+
+def _equal(by_job: Mapping[Key, Held], basis: str) -> dict[Key, Held]:
+    return {key: holder._replace(share=1 / len(by_job), basis=basis) for key, holder in by_job.items()}
+
+
+def _is_stale(allocation: Allocation, present: Mapping[Key, Sequence[tuple[Owner, DeviceProcess]]]) -> bool:
     """Return whether a job of Slurm without a cgroup has a device that another job of Slurm uses: it has ended."""
     has_ended = allocation.owner.kind == SLURM and not allocation.owner.cgroup and allocation.owner.key not in present
     return has_ended and any(mine[0][0].kind == SLURM and mine[0][0].cgroup for mine in present.values())

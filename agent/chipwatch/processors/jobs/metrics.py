@@ -23,8 +23,9 @@ IMBALANCE: Final = gauge(
     "Difference between the accelerators of the job that worked most and least in the last minutes.", DETAILED,
     ("job",))
 HELD: Final = gauge(
-    "job.gpu.held", "1", "Share of the accelerator that the job holds: 1, or a part where several jobs hold it.",
-    DETAILED, ("job", "gpu"))
+    "job.gpu.held", "1",
+    "Part of the accelerator's work that is the job's: 1, or by `basis` where several jobs hold it.", DETAILED,
+    ("job", "gpu"))
 IDLE: Final = counter(
     "gpu.idle.time", "s", "Experimental: time in which no kernel ran, by its likely cause.", DETAILED, ("gpu", "cause"))
 BUSY: Final = counter(
