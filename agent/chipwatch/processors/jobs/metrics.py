@@ -13,6 +13,9 @@ GPUS: Final = gauge(
     dims=("job", "source"))
 GPU_TIME: Final = counter(
     "job.gpu.time", "s", "Time of the accelerators that the job holds, by what they did in it.", dims=("job", "state"))
+JOB_IDLE: Final = counter(
+    "job.gpu.idle.time", "s", "Experimental: time of these accelerators in which no kernel ran, by its likely cause.",
+    DETAILED, ("job", "cause"))
 MEMORY: Final = gauge(
     "job.gpu.memory.max", "By", "The most memory of one accelerator that the job has used.", dims=("job",))
 ENERGY: Final = counter("job.energy", "J", "Energy of the accelerators that the job holds.", DETAILED, ("job",))
