@@ -71,8 +71,8 @@ _Static_assert(__builtin_offsetof(Metrics, metrics) == OFFSET_METRICS, "unlike n
 
 /* -- the table ---------------------------------------------------------------------------------------------- */
 
-#define SLOTS 16384
-#define GPUS 16
+#define SLOTS 32768
+#define GPUS 64
 #define MIGS 8
 
 typedef struct { char *key, *value; ull calls; } Slot;

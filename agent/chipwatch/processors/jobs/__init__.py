@@ -28,6 +28,7 @@ from chipwatch.processors.jobs.metrics import (
     IDLE,
     IMBALANCE,
     JOB_IDLE,
+    JOBS,
     MEMORY,
 )
 
@@ -53,7 +54,7 @@ class JobsProcessor(Processor):
         interval: float = 5.0
         """Seconds between two ticks; set by --interval."""
 
-    metrics: Sequence[Metric] = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, IDLE, BUSY)
+    metrics: Sequence[Metric] = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, JOBS, IDLE, BUSY)
     facts: Sequence[object] = ()
     needs_devices = True
     append: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
@@ -271,10 +272,11 @@ class JobsProcessor(Processor):
                 if device.work is not None and account.owner is not OTHER:
                     work.append(device.work)
                 dims = _dims_of(OTHER if account.owner is OTHER else holder.owner, self._with_user, True)
-                dims = _with(dims, "basis", holder.basis) if holder.basis else dims
                 shares[dims] = shares.get(dims, 0.0) + holder.share
             for dims, share in shares.items():
-                yield HELD.point(at, share, dims | device.dims)
+                yield HELD.point(at, share, _both(dims, device.dims))
+            if basis := _basis(device):
+                yield JOBS.point(at, len(device.held), _with(device.dims, "basis", basis))
         for account, gpus, work in families.values():
             yield from self._family(account, gpus, work, at)
 
@@ -389,6 +391,11 @@ def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
     return dims | {key: value}
 
 
+@lru_cache(maxsize=10_000)
+def _both(dims: Dimensions, others: Dimensions) -> Dimensions:
+    return dims | others
+
+
 def of_job(account: Account, price: float | None) -> dict[str, Any]:
     """Return the charges of a job since it began; `price` is dollars an hour of one accelerator."""
     owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
@@ -411,6 +418,11 @@ def of_job(account: Account, price: float | None) -> dict[str, Any]:
     }
 
 
+def _basis(device: JobDevice) -> str:
+    """Return how the parts of the jobs that share a device are known, "" for a device that is not shared."""
+    return next((holder.basis for holder in device.held.values()), "")
+
+
 def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> dict[str, Any]:
     """Return the holders of a device, and its state."""
     owners = [account.owner for account in holding]
@@ -421,7 +433,7 @@ def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> di
         "slices": device.slices,
         "holders": [{"kind": holder.kind, "namespace": holder.namespace, "job": holder.job} for holder in owners],
         "shares": [holder.share for holder in device.held.values()],
-        "basis": next((holder.basis for holder in device.held.values()), ""),
+        "basis": _basis(device),
         "jobs": [*dict.fromkeys(owner.job for owner in owners)],
         "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
         "state": device.state,

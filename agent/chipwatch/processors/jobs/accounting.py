@@ -61,7 +61,8 @@ def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading
             ran = now.moment - now.idle
         elif earlier and earlier.ran is not None:
             ran = earlier.ran
-        holders[key] = holding._replace(since=earlier.since if earlier else min(holding.since, now.moment), ran=ran)
+        since = earlier.since if earlier else min(holding.since, now.moment)
+        holders[key] = Holding(since, holding.present, holding.blind, ran, holding.work)
     return now._replace(holders=holders)
 
 

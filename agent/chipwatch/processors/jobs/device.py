@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import chain
 from math import inf, isfinite, isnan
 from typing import Final, NamedTuple
 
@@ -35,6 +34,10 @@ Place = tuple[tuple[str, str], ...]
 def place_of(dims: Dimensions) -> Place:
     """Return the device, and the part of it, that these dimensions name; nothing for the host's."""
     return tuple((key, dims[key]) for key in DEVICES if key in dims)
+
+
+Used = tuple[Owner, DeviceProcess]
+"""A process on a device, and its owner."""
 
 
 class Held(NamedTuple):
@@ -67,7 +70,7 @@ class Use(NamedTuple):
 
 def holders(use: Use) -> dict[Key, Held]:
     """Return the jobs that hold a device, by the best source that knows."""
-    present: dict[Key, list[tuple[Owner, DeviceProcess]]] = {}
+    present: dict[Key, list[Used]] = {}
     has_strangers = use.processes is None
     for process in use.processes or ():
         if (owner := use.owners.get(process.pid)) is None:
@@ -79,44 +82,37 @@ def holders(use: Use) -> dict[Key, Held]:
     sources = {item.owner.key: (item.owner, item.source) for item in reversed(given or others)}
     if not given:
         sources |= {key: (mine[0][0], PROCESS) for key, mine in present.items() if key not in sources}
+    parts, basis = _parts(sources, present)
     by_job = {}
     for key, (owner, source) in sources.items():
         mine = present.get(key, [])
         starts = [item.since for item in (owner, *(item for item, _ in mine)) if item.since is not None]
         since = use.moment - max(0, use.at - min(starts)) if starts else use.moment
         sizes = [process.memory for _, process in mine if process.memory is not None]
-        holding = Holding(since, present=bool(mine), blind=not mine and has_strangers)
-        by_job[key] = Held(mine[0][0] if mine else owner, source, holding, sum(sizes) if sizes else None)
-    return by_job if len(by_job) < 2 else _shared(by_job, {key: mine for key, mine in present.items() if key in by_job})
+        work = parts.get(key)
+        holding = Holding(since, present=bool(mine), blind=not mine and has_strangers, work=work)
+        share, memory = 1 / len(sources) if work is None else work, sum(sizes) if sizes else None
+        by_job[key] = Held(mine[0][0] if mine else owner, source, holding, memory, share, basis)
+    return by_job
 
 
-def _shared(
-    by_job: Mapping[Key, Held], present: Mapping[Key, Sequence[tuple[Owner, DeviceProcess]]]
-) -> dict[Key, Held]:
-    """Return jobs that share a device with the part of each, by the best that is known of their processes."""
+def _parts(jobs: Collection[Key], present: Mapping[Key, Sequence[Used]]) -> tuple[dict[Key, float], str]:
+    """Return the part of each job in the work of a device that they share, {} if it is unknown, and its basis."""
+    if len(jobs) < 2:
+        return {}, ""
     for basis in (UTILIZATION, OCCUPANCY):
         works = {
-            key: [work for _, process in mine if (work := getattr(process, basis)) is not None and work >= 0]
-            for key, mine in present.items()
+            key: [work for _, process in present.get(key, ()) if (work := getattr(process, basis)) is not None]
+            for key in jobs
         }
-        if not any(works.values()):
-            continue
-        total = sum(chain.from_iterable(works.values()))
-        if not 0 < total < inf:
-            return _equal(by_job, basis)
-        shared = {}
-        for key, holder in by_job.items():
-            share = sum(works.get(key, ())) / total
-            shared[key] = holder._replace(share=share, basis=basis, holding=holder.holding._replace(work=share))
-        return shared
-    return _equal(by_job, EQUAL)
+        if any(works.values()):
+            sums = {key: sum(work for work in mine if work > 0) for key, mine in works.items()}
+            total = sum(sums.values())
+            return {key: work / total for key, work in sums.items()} if 0 < total < inf else {}, basis
+    return {}, EQUAL
 
 
-def _equal(by_job: Mapping[Key, Held], basis: str) -> dict[Key, Held]:
-    return {key: holder._replace(share=1 / len(by_job), basis=basis) for key, holder in by_job.items()}
-
-
-def _is_stale(allocation: Allocation, present: Mapping[Key, Sequence[tuple[Owner, DeviceProcess]]]) -> bool:
+def _is_stale(allocation: Allocation, present: Mapping[Key, Sequence[Used]]) -> bool:
     """Return whether a job of Slurm without a cgroup has a device that another job of Slurm uses: it has ended."""
     has_ended = allocation.owner.kind == SLURM and not allocation.owner.cgroup and allocation.owner.key not in present
     return has_ended and any(mine[0][0].kind == SLURM and mine[0][0].cgroup for mine in present.values())

@@ -27,8 +27,11 @@ IMBALANCE: Final = gauge(
     ("job",))
 HELD: Final = gauge(
     "job.gpu.held", "1",
-    "Part of the accelerator's work that is the job's: 1, or by `basis` where several jobs hold it.", DETAILED,
+    "Part of the accelerator's work that is the job's: 1, or less where several jobs hold it.", DETAILED,
     ("job", "gpu"))
+JOBS: Final = gauge(
+    "gpu.jobs", "{job}", "Jobs that hold the accelerator, where there are several, by how their parts are known.",
+    DETAILED, ("gpu", "basis"))
 IDLE: Final = counter(
     "gpu.idle.time", "s", "Experimental: time in which no kernel ran, by its likely cause.", DETAILED, ("gpu", "cause"))
 BUSY: Final = counter(

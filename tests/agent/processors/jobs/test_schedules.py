@@ -6,7 +6,7 @@ import pytest
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 from chipwatch.collectors.nvidia import NvidiaCollector
-from chipwatch.contract.datapoint import Level
+from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected
 from chipwatch.contract.extensions import DeviceFacts
 from chipwatch.contract.owner import Allocation, JobFacts, Owner
@@ -138,6 +138,7 @@ def test_a_gpu_that_two_jobs_share_is_charged_to_each_by_half(replay):
         found = machine.states(job)
         assert found["busy"] == pytest.approx(0.2 * HALF_HOUR, rel=0.02)
         assert sum(found.values()) == pytest.approx(HALF_HOUR / 2, abs=0.5)
+    assert machine.processor.answer()["devices"][0]["basis"] == "equal"
     assert sums_agree(machine)
 
 
@@ -152,7 +153,8 @@ def test_two_pods_that_share_a_gpu_are_charged_by_what_each_ran(replay):
     assert sum(small.values()) / HALF_HOUR == pytest.approx(0.3, abs=0.01)
     held = {point.dims["job"]: point for point in machine.points if point.metric.name == "job.gpu.held"}
     assert {name: point.value for name, point in held.items()} == pytest.approx({"large": 0.7, "small": 0.3})
-    assert {point.dims["basis"] for point in held.values()} == {"utilization"}
+    (shared,) = (point for point in machine.points if point.metric.name == "gpu.jobs")
+    assert (shared.value, shared.dims) == (2, Dimensions(gpu="0", basis="utilization"))
     assert sums_agree(machine)
 
 
