@@ -68,8 +68,8 @@ class Use(NamedTuple):
     at: int
 
 
-def holders(use: Use) -> dict[Key, Held]:
-    """Return the jobs that hold a device, by the best source that knows."""
+def holders(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
+    """Return the jobs that hold a device, by the best source that knows; `has_worked`: since the last reading."""
     present: dict[Key, list[Used]] = {}
     has_strangers = use.processes is None
     for process in use.processes or ():
@@ -82,7 +82,7 @@ def holders(use: Use) -> dict[Key, Held]:
     sources = {item.owner.key: (item.owner, item.source) for item in reversed(given or others)}
     if not given:
         sources |= {key: (mine[0][0], PROCESS) for key, mine in present.items() if key not in sources}
-    parts, basis = _parts(sources, present)
+    parts, basis = _parts(sources, present, has_worked=has_worked)
     by_job = {}
     for key, (owner, source) in sources.items():
         mine = present.get(key, [])
@@ -96,7 +96,9 @@ def holders(use: Use) -> dict[Key, Held]:
     return by_job
 
 
-def _parts(jobs: Collection[Key], present: Mapping[Key, Sequence[Used]]) -> tuple[dict[Key, float], str]:
+def _parts(
+    jobs: Collection[Key], present: Mapping[Key, Sequence[Used]], *, has_worked: bool
+) -> tuple[dict[Key, float], str]:
     """Return the part of each job in the work of a device that they share, {} if it is unknown, and its basis."""
     if len(jobs) < 2:
         return {}, ""
@@ -108,7 +110,10 @@ def _parts(jobs: Collection[Key], present: Mapping[Key, Sequence[Used]]) -> tupl
         if any(works.values()):
             sums = {key: sum(work for work in mine if work > 0) for key, mine in works.items()}
             total = sum(sums.values())
-            return {key: work / total for key, work in sums.items()} if 0 < total < inf else {}, basis
+            if 0 < total < inf:
+                return {key: work / total for key, work in sums.items()}, basis
+            if not has_worked:
+                return {}, basis
     return {}, EQUAL
 
 
@@ -173,7 +178,7 @@ class JobDevice:
         """Return the time since the last reading by job and state, not weighted; nothing for one that is older."""
         if self.last and use.moment <= self.last.moment:
             return {}
-        holding = holders(use)
+        holding = holders(use, has_worked=bool(activity.active))
         if activity.lost and not holding:  # the driver no longer lists its processes
             holding = {key: holder for key, holder in self.held.items() if key in use.alive}
         idle = round((activity.idle or 0.0) * SECOND)
