@@ -33,6 +33,8 @@ USAGE = {
     "io.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=3000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
     "memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=8\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=2\n",
 }
+CLIENTS = 8
+"""Jobs with a process on each of the GPUs, which they share."""
 SMALL, LARGE = "one process of each job on each of its GPUs", "all processes of each job on its GPUs"
 
 
@@ -40,32 +42,43 @@ def eight_gpus_with_jobs(effort: Effort) -> list[Figure]:
     """Measure what jobs add to a tick of eight GPUs, with few and with all of their processes on GPUs."""
     from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build  # the child is to be without it
 
-    figures = []
-    for name, count in ((SMALL, 1), (LARGE, PROCESSES)):
+    def measured(gpus: int, jobs: int, processes: int, on: list[list[int]]) -> list[float]:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 library = build(Path(folder))
             except CannotBuild as reason:
                 raise NotHere(str(reason)) from reason
-            told = Driver(Path(folder), "h100", GPUS)
+            told = Driver(Path(folder), "h100", gpus)
             for number, gpu in enumerate(told.gpus):
-                pids = jobs_of(number)[:count]
-                gpu["processes"] = ",".join(f"{pid}:1000000000" for pid in pids)
+                gpu["processes"] = ",".join(f"{pid}:1000000000" for pid in on[number])
+                gpu["parts"] = ",".join(f"{pid}:{100 // len(on[number])}" for pid in on[number])
                 gpu["kernels"] = "0.2/5"
             told.write()
-            machine(Path(folder))
+            machine(Path(folder), jobs, processes)
             env = environment() | {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(told.path)}
             done = subprocess.run(
-                command("jobs", folder, str(effort.rounds)),
+                command("jobs", folder, str(effort.rounds), str(jobs)),
                 cwd=ROOT,
                 env=env,
                 stdout=subprocess.PIPE,
                 timeout=120,
                 check=True,
             )
+        return list(json.loads(done.stdout))
+
+    figures = []
+    for name, count in ((SMALL, 1), (LARGE, PROCESSES)):
         how = f"CPU that {GPUS} GPUs and {JOBS} jobs of {PROCESSES} processes add to a tick, {name}; mean of {TICKS} ticks"
         asked = 2.0 if name == SMALL else None
-        figures.append(Figure(f"jobs, {count} of {PROCESSES} processes", "ms", asked, json.loads(done.stdout), how))
+        values = measured(GPUS, JOBS, PROCESSES, [jobs_of(gpu)[:count] for gpu in range(GPUS)])
+        figures.append(Figure(f"jobs, {count} of {PROCESSES} processes", "ms", asked, values, how))
+    for gpus, jobs, count, asked in ((GPUS, CLIENTS, GPUS, 2.5), (64, 200, 1, 25.0)):
+        on = [
+            [pids_of(job, count)[gpu % count] for job in range(jobs) if count > 1 or job % gpus == gpu]
+            for gpu in range(gpus)
+        ]
+        how = f"CPU that {jobs} jobs, which share {gpus} GPUs, add to a tick; mean of {TICKS} ticks"
+        figures.append(Figure(f"jobs, {jobs} share {gpus}", "ms", asked, measured(gpus, jobs, count, on), how))
     return figures
 
 
@@ -107,14 +120,14 @@ def machine(folder: Path, jobs: int = JOBS, processes: int = PROCESSES) -> None:
             write(f"proc/{pid}/environ", "SLURM_JOB_PARTITION=h100\0")
 
 
-def child(folder: str, rounds: str) -> None:
+def child(folder: str, rounds: str, count: str) -> None:
     """Measure in this process, which finds the fake driver."""
     root, now = Path(folder), [time.monotonic_ns()]
     gpus = NvidiaCollector(NvidiaCollector.Config(proc=root / "proc", root=root))
     gpus._clock = lambda: now[0]
-    jobs = JobsCollector(JobsCollector.Config(proc=root / "proc", sys=root / "sys", root=root))
+    jobs = JobsCollector(JobsCollector.Config(proc=root / "proc", sys=root / "sys", root=root, max_jobs=int(count)))
     jobs._clock = lambda: now[0]
-    processor = JobsProcessor(JobsProcessor.Config())
+    processor = JobsProcessor(JobsProcessor.Config(max_jobs=int(count)))
     gpus.level = jobs.level = Level.BASIC
     gpus.open()
     jobs.open()
@@ -143,7 +156,7 @@ def child(folder: str, rounds: str) -> None:
             spent += whole(time.time_ns())
         means.append(spent / TICKS)
     named = {point.dims.get("job") for point in points} - {None}  # type: ignore[attr-defined]
-    assert named == {str(41337 + job) for job in range(JOBS)}
+    assert named == {str(41337 + job) for job in range(int(count))}
     gpus.close()
     jobs.close()
     json.dump(means, sys.stdout)

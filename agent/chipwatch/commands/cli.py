@@ -133,6 +133,10 @@ def _answer(given: SimpleNamespace) -> int:
 
     from chipwatch.commands import answers, health  # noqa: PLC0415
 
+    if any(hasattr(given, name) for name in ("since", "job", "format")):
+        from chipwatch.commands.ended_jobs import listing  # noqa: PLC0415
+
+        return _print(listing(given))
     answer = health.question(given, given.command)
     if hasattr(given, "json"):
         return _print(json.dumps(answer, indent=1))

@@ -150,7 +150,14 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
          {"type": seconds}),
         *AGENT, *PLACES,
     ),
-    "jobs": (("--json", "", "print one JSON object"), *AGENT),
+    "jobs": (
+        ("--since", "TIME", "the jobs of this time, ended ones too, and how well they used their accelerators: 7d",
+         {"type": seconds}),
+        ("--job", "NAME", "only jobs of this name"),
+        ("--format", "FORM", "text, json or csv (text)", {"choices": ("text", "json", "csv")}),
+        ("--json", "", "print one JSON object"),
+        *AGENT,
+    ),
     "list": (
         ("word", "WORD", "only metrics and collectors whose name has this word, or of this family", {"nargs": "?"}),
         ("--here", "", "only metrics that this machine has now"),

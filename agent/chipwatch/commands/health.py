@@ -56,7 +56,12 @@ def question(given: SimpleNamespace, word: str, env: Mapping[str, str] = os.envi
     """Return the answer of the running agent; raise NoAnswer, ConfigError."""
     from chipwatch.status.socket import ask  # noqa: PLC0415  # `health` goes without
 
-    return ask(_place(given, env)[0], word)
+    return ask(folder_of(given, env), word)
+
+
+def folder_of(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> Path:
+    """Return the agent's state folder; raise ConfigError."""
+    return _place(given, env)[0]
 
 
 def _place(given: SimpleNamespace, env: Mapping[str, str]) -> tuple[Path, Any]:

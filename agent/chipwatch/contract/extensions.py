@@ -8,7 +8,7 @@ Methods run on the thread of the plugin's other methods, unless a sentence says 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -37,6 +37,8 @@ class DeviceProcess(NamedTuple):
     """Bytes of the device's memory; None if the driver does not report it."""
     utilization: float | None = None
     """Share of the device's time since the last call, in percent; None if the driver does not report it."""
+    occupancy: float | None = None
+    """Compute units that it uses now; None if the driver does not report it."""
 
 
 class DeviceActivity(NamedTuple):
@@ -261,6 +263,14 @@ class KeepsState(Protocol):
     def restore(self, saved: bytes) -> None:
         """Take the state of an earlier process, before the first `derive` or `open`; raise ValueError if unreadable."""
         ...
+
+
+@runtime_checkable
+class LeavesRecords(Protocol):
+    """A processor that writes down what has ended, for later."""
+
+    append: Callable[[Sequence[Mapping[str, Any]]], None] | None
+    """Adds records to the state folder, or raises OSError; None as long as there is no folder. Set before `derive`."""
 
 
 def state_of(plugin: KeepsState) -> bytes | None:

@@ -364,14 +364,21 @@ class TreeClients:
         """Return the share of time (%) in which the busiest kind of engine worked for the tree, or None if unknown."""
         shares: dict[str, float] = {}
         for client in self.on_card(slot):
-            before = self._before.get((slot, client.number))
-            for name, engine in client.engines.items():
-                then = before.engines.get(name) if before else None
-                if then is None or engine.busy < then.busy:  # a new client with the same number
-                    continue
-                passed = self._passed
-                if engine.total is not None:
-                    passed = engine.total - (engine.total if then.total is None else then.total)
-                if passed > 0 and engine.engines > 0:
-                    shares[name] = shares.get(name, 0.0) + (engine.busy - then.busy) / passed / engine.engines
+            for name, share in busy_shares(client, self._before.get((slot, client.number)), self._passed).items():
+                shares[name] = shares.get(name, 0.0) + share
         return min(100.0, 100 * max(shares.values())) if shares else None
+
+
+def busy_shares(client: DrmClient, before: DrmClient | None, passed: int) -> dict[str, float]:
+    """Return the share (0 to 1) of the `passed` ns in which a client used each kind of engine; {} if unknown."""
+    shares = {}
+    for name, engine in client.engines.items():
+        then = before.engines.get(name) if before else None
+        if then is None or engine.busy < then.busy:  # a new client with the same number
+            continue
+        total = passed
+        if engine.total is not None:
+            total = engine.total - (engine.total if then.total is None else then.total)
+        if total > 0 and engine.engines > 0:
+            shares[name] = (engine.busy - then.busy) / total / engine.engines
+    return shares

@@ -56,7 +56,7 @@ MOST_FACTS: Final = 10_000
 
 
 NUMBERS: Final = {
-    DeviceProcess: ("pid", "memory", "utilization"),
+    DeviceProcess: ("pid", "memory", "utilization", "occupancy"),
     DeviceActivity: ("active", "idle", "throttled", "energy", "slices"),
 }
 """Fields of facts that are numbers, or None where that is their default."""

@@ -6,20 +6,21 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError, os_text
-from chipwatch.contract.extensions import Answers, KeepsState
+from chipwatch.contract.extensions import Answers, KeepsState, LeavesRecords
 from chipwatch.contract.redaction import one_line
 from chipwatch.host.state_file import read_state, write_state
 from chipwatch.identity.resolver import Identity
 from chipwatch.logs.formats import Recent
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Derivation
+from chipwatch.runtime.job_records import append, records_of
 from chipwatch.runtime.snapshot import CpuUsage, snapshot
 from chipwatch.status import heartbeat, socket
 from chipwatch.verdict.history import EventHistory
@@ -80,8 +81,11 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
 class KeptState:
     """Restores processors, and saves them each minute and when asked; the caller holds the lock of the folder."""
 
-    def __init__(self, folder: Path, derivations: Iterable[Derivation]) -> None:
-        """Restore from `folder`; a file that cannot be read is left out."""
+    def __init__(self, folder: Path, derivations: Collection[Derivation]) -> None:
+        """Restore from `folder`, where records are added, too; a file that cannot be read is left out."""
+        for derivation in derivations:
+            if isinstance(derivation.processor, LeavesRecords):
+                derivation.processor.append = partial(append, records_of(folder, derivation.name))
         self._files = {
             derivation: folder / f"{derivation.name}.json"
             for derivation in derivations

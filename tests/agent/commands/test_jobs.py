@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import signal
 import subprocess
 import sys
+import time
 from datetime import datetime
 
 import psutil
 import pytest
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+
+from chipwatch.runtime.job_records import append, records_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver and /proc are those of Linux")
 
@@ -66,6 +71,51 @@ def test_a_running_agent_tells_who_holds_what_and_knows_it_after_a_restart(agent
     (job,) = until(asked)["jobs"]
     again.stop()
     assert sum(job["seconds"].values()) > before
+
+
+def record(job, since, **more):
+    states = {"busy": 3000.0, "stalled": 500.0, "held": 500.0, "unseen": 100.0}
+    return {
+        "job": job, "kind": "slurm", "user": "ada", "since": since, "until": since + 4000, "seconds": states,
+        "idle": {"data": 900.0, "held": 100.0}, "memory_max": 2.0**33, "energy": 7.2e6, "cost": 2.5, "cpu": 12000.0,
+        "cpus": 4.0, "host_memory_max": 2**32,
+    } | more  # fmt: skip
+
+
+def test_jobs_that_have_ended_are_listed_without_a_running_agent(agent, tmp_path):
+    now = time.time()
+    append(
+        records_of(tmp_path), [record("41337", now - 5000), record("1", now - 90 * 86400), record("41340", now - 4500)]
+    )
+    head, *rows = agent.run("jobs", "--since", "7d", "--spool", tmp_path).stdout.splitlines()
+    words = "JOB USER STARTED ELAPSED GPU TIME GPU IDLE BY GPU MEMORY CPU MEMORY ENERGY COST"
+    assert head.split() == words.split()
+    assert [row.split()[0] for row in rows] == ["41337", "41340"]
+    cells = ["1:06:40", "1:08:20", "75 %", "data 22 %", "8.0 GiB", "75 %", "4.0 GiB", "2.00 kWh", "$2.50"]
+    assert re.split(r"\s{2,}", rows[0])[3:] == cells
+    assert agent.run("jobs", "--since", "1m", "--spool", tmp_path).stdout == "no job held an accelerator in this time\n"
+    chosen = json.loads(agent.run("jobs", "--since", "7d", "--job", "41340", "--json", "--spool", tmp_path).stdout)
+    assert [job["cost"] for job in chosen["jobs"]] == [2.5]
+
+
+def test_jobs_are_exported_as_csv(agent, tmp_path):
+    append(records_of(tmp_path), [record('a "job", of one', time.time() - 5000)])
+    text = agent.run("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
+    (row,) = csv.DictReader(text.splitlines())
+    assert row["job"] == 'a "job", of one'
+    assert (row["busy"], row["idle_data"], row["throttled"], row["energy"]) == ("3000.0", "900.0", "0", "7200000.0")
+
+
+def test_a_job_that_goes_on_is_listed_with_what_it_has_so_far(agent, machine, until, tmp_path):
+    file = {"CHIPWATCH_SINKS__STDOUT__PATH": str(tmp_path / "points.jsonl")}
+    agent.start("--collector", "nvidia,jobs", "--interval", "0.2", "--spool", tmp_path / "state", env=machine | file)
+
+    def rows():
+        done = agent.run("jobs", "--since", "1h", "--json", "--spool", tmp_path / "state")
+        return [row for row in json.loads(done.stdout)["jobs"] if row["seconds"].get("busy")]
+
+    (row,) = until(rows)
+    assert row["user"] == psutil.Process().username()
 
 
 def test_without_a_running_agent_it_says_so(agent, tmp_path):

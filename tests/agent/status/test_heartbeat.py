@@ -49,7 +49,7 @@ def test_the_file_never_grows_whatever_the_reason(alive, tmp_path, why):
     assert why.startswith(said["why"])
 
 
-def test_a_reason_that_is_no_unicode_is_written_all_the_same(alive, tmp_path):
+def test_a_reason_that_is_not_unicode_is_written_all_the_same(alive, tmp_path):
     alive.beat("no file \udcff")
     assert record(tmp_path)["why"] == "no file ?"
 

@@ -71,8 +71,8 @@ _Static_assert(__builtin_offsetof(Metrics, metrics) == OFFSET_METRICS, "unlike n
 
 /* -- the table ---------------------------------------------------------------------------------------------- */
 
-#define SLOTS 16384
-#define GPUS 16
+#define SLOTS 32768
+#define GPUS 64
 #define MIGS 8
 
 typedef struct { char *key, *value; ull calls; } Slot;
@@ -714,20 +714,30 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(const Device *device, uint *many,
     return list(device, "mps", many, found);
 }
 
-/* 0.samples=11345:1000:99   (PID:TIME STAMP:PERCENT), those that are newer than what was asked for */
+/*
+ * 0.samples=11345:1000:99   (PID:TIME STAMP:PERCENT), those that are newer than what was asked for
+ * 0.parts=11345:70,11346:30 (PID:PERCENT of the kernels of the schedule), averaged since what was asked for
+ */
 int nvmlDeviceGetProcessUtilization(const Device *device, Sample *found, uint *many, ull since)
 {
     const char *value;
     ENTER;
-    int code = ask(device, "samples", &value);
+    int scheduled = !ask(device, "parts", &value), code = scheduled ? OK : ask(device, "samples", &value);
     if (code)
         return code;
+    double share = 0;
+    if (scheduled)
+        worked(device, (double)since / 1e6, now(), &share);
     uint room = found ? *many : 0;
     *many = 0;
     for (const char *part = value; part && *part; part = strchr(part, ','), part = part ? part + 1 : NULL) {
         uint pid, sm;
         ull stamp;
-        if (sscanf(part, "%u:%llu:%u", &pid, &stamp, &sm) != 3 || stamp <= since)
+        if (scheduled && sscanf(part, "%u:%u", &pid, &sm) == 2) {
+            stamp = (ull)(now() * 1e6);
+            if (!(sm = (uint)(sm * share + 0.5)))
+                continue; /* the driver has those alone that ran */
+        } else if (sscanf(part, "%u:%llu:%u", &pid, &stamp, &sm) != 3 || stamp <= since)
             continue;
         if (*many < room)
             found[*many] = (Sample){pid, stamp, sm, 0, 0, 0};

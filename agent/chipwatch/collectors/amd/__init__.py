@@ -81,12 +81,16 @@ class AmdCollector(CardCollector[AmdCard]):
         sys = self._config.sys
         if not self._cards or not (sys / "class/kfd/kfd/proc").is_dir():
             return None
-        from chipwatch.collectors.amd.share import computing, find_slots  # noqa: PLC0415  only where it is needed
+        from chipwatch.collectors.amd.share import computing, find_slots, occupied  # noqa: PLC0415  only where it is needed
 
         self._slots = self._slots or find_slots(sys)
         sizes_on = computing(sys, self._slots)
-        used_on = ((card.dims, sizes_on.get(card.slot, {})) for card in self._cards.values())
-        return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
+        listed = []
+        for card in self._cards.values():
+            sizes = {pid: size for pid, size in sizes_on.get(card.slot, {}).items() if size}
+            units = occupied(sys, self._slots, card.slot, sizes) if len(sizes) > 1 else {}
+            listed += [DeviceProcess(card.dims, pid, size, None, units.get(pid)) for pid, size in sizes.items()]
+        return listed
 
     def describe(self) -> str:
         if self._tool:

@@ -74,6 +74,22 @@ def computing(sys: Path, slots: Mapping[str, str], pids: Iterable[int] | None = 
     return {slot: used for slot, used in sizes.items() if any(used.values())}
 
 
+def occupied(sys: Path, slots: Mapping[str, str], slot: str, pids: Iterable[int]) -> dict[int, int]:
+    """
+    Return the compute units of a card that each process uses now, by KFD; {} on older kernels and some cards.
+
+    Parts of a card that has several are added. The kernel reads the registers of the card for each answer.
+    https://git.kernel.org/torvalds/c/f2fa07b39fafb2a5f49c71a504862c5efa57d03e
+    """
+    units: dict[int, int] = {}
+    for pid in pids:
+        for number in (number for number, place in slots.items() if place == slot):
+            value = text(sys / f"class/kfd/kfd/proc/{pid}/stats_{number}/cu_occupancy")
+            if value.isdecimal():
+                units[pid] = units.get(pid, 0) + int(value)
+    return units
+
+
 def find_slots(sys: Path) -> dict[str, str]:
     """Return the PCI address of each of KFD's devices, by its number."""
     slots = {}

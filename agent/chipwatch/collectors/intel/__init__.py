@@ -11,7 +11,7 @@ from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, parse_
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardCollector, Cards, CardTool, cards, clients
+from chipwatch.host.drm import CardCollector, Cards, CardTool, DrmClient, busy_shares, cards, clients
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.supervised_process import QueryFailed
 
@@ -53,6 +53,8 @@ class IntelCollector(CardCollector[IntelCard]):
         self._config = config
         self._xpu: CardTool | None = None
         self._open: OpenDevices | None = None
+        self._clients: tuple[int, dict[tuple[str, int], DrmClient]] = 0, {}
+        """The uses of cards in the last list of processes, and when it was made (monotonic ns)."""
 
     def open(self) -> None:
         super().open()
@@ -85,8 +87,15 @@ class IntelCollector(CardCollector[IntelCard]):
         if not self._cards or (pids := self._open.by_process()) is None:
             return None
         dims = {card.slot: card.dims for card in self._cards.values()}
-        users = clients(self._config.proc, pids, parse_client).values()
-        return [DeviceProcess(dims[use.slot], use.pid, use.memory) for use in users if use.slot in dims]
+        users, now = clients(self._config.proc, pids, parse_client), self._clock()
+        (read_at, before), self._clients = self._clients, (now, users)
+        listed = []
+        for key, use in users.items():
+            if use.slot in dims:
+                shares = busy_shares(use, before.get(key), now - read_at)
+                busy = min(100.0, 100 * max(shares.values())) if shares else None
+                listed.append(DeviceProcess(dims[use.slot], use.pid, use.memory, busy))
+        return listed
 
     def describe(self) -> str:
         return f"{len(self._cards)} GPUs, {self._config.sys}{', xpu-smi' if self._xpu else ''}"

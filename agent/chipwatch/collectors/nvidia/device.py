@@ -57,8 +57,10 @@ class Part:
         """Utilization in this tick, or None."""
         self.slices: float | None = None
         """Share of the whole GPU's compute slices, once it is known."""
-        self.sampled_until: int | None = None
-        """Time of the driver's last sample of the processes' utilization; None if none was read yet."""
+        self.sampled_until: dict[str, int] = {}
+        """Time of the driver's last sample of the processes' utilization, by its reader; none before the first one."""
+        self.servers: dict[int, bool] = {}
+        """The pids on it -> True for a server of MPS."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
@@ -206,7 +208,7 @@ class Gpu(Part):
         if self.lost:
             self._action = None
             for part in self.parts:
-                part.sampled_until = None
+                part.sampled_until.clear()
         elif slow:
             self._is_failing = len(self.query.broken) > len(self.query.answered)
         if self.lost or self.query.reset or self._is_failing or self._action in STOPS:

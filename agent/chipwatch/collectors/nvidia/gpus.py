@@ -158,7 +158,7 @@ class Gpus:
         for gpu in self._gpus.values():
             with suppress(Lost):  # the next reading reports it
                 for part in gpu.parts if gpu.handle is not None else ():
-                    yield from processes(part)
+                    yield from processes(part, self._config.proc)
 
     def activity(self) -> Iterator[DeviceActivity]:
         """Yield the activity of all GPUs and instances since the last call."""

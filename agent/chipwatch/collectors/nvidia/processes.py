@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pynvml
@@ -16,6 +17,8 @@ from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of
 
+TREE, ALL = "tree", "all"
+"""The readers of the driver's samples of processes: each needs those since its last reading."""
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 LISTS: Final = {
     "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
@@ -64,7 +67,7 @@ class Tree:
         running = _running(part) if self._pids else {}
         mine = [memory for pid, memory in running.items() if pid in self._pids]
         if not mine and not self._has_open(minor):
-            part.sampled_until = None
+            part.sampled_until.pop(TREE, None)
             return
         if mine and (all(mine) or not self._contained):
             self.method, known = BY_PID, [memory for memory in mine if memory is not None]
@@ -79,7 +82,7 @@ class Tree:
 
     def _busy(self, part: Part, *, alone: bool) -> float | None:
         """Return the utilization by the tree since the last reading in percent, or None."""
-        if (samples := _new_samples(part)) is None:
+        if (samples := _new_samples(part, TREE)) is None:
             return None
         shares = {int(sample.pid): int(sample.smUtil) for sample in samples}
         mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
@@ -115,26 +118,45 @@ def _running(part: Part) -> dict[int, int | None]:
     return running
 
 
-def processes(part: Part) -> Iterator[DeviceProcess]:
-    """Yield the processes on the part, with the share that each used since the last call; raise Lost."""
-    samples = _new_samples(part) or ()
-    shares = {int(sample.pid): float(sample.smUtil) for sample in samples if sample.smUtil <= 100}
-    for pid, memory in _running(part).items():
-        yield DeviceProcess(part.dims, pid, memory, shares.get(pid))
+def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
+    """
+    Yield the processes on the part, with the share that each used since the last call; raise Lost.
+
+    The server of MPS is left out: its clients, which the driver lists too, are those who use the GPU. The driver has
+    samples of the processes that ran only; in a container they may have other pids than its lists.
+    """
+    running, shares = _running(part), dict[int, float]()
+    samples = _new_samples(part, ALL)
+    for sample in samples or ():
+        if sample.smUtil <= 100:
+            shares[int(sample.pid)] = float(sample.smUtil)
+    is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
+    part.servers = {pid: part.servers[pid] if pid in part.servers else _is_server(proc, pid) for pid in running}
+    for pid, memory in running.items():
+        if not part.servers[pid]:
+            yield DeviceProcess(part.dims, pid, memory, shares.get(pid, 0.0) if is_known else None)
 
 
-def _new_samples(part: Part) -> list[Any] | None:
-    """Return the samples since the last call; None if the driver has none, or if they cover an unknown time."""
-    if (samples := part.query.ask("processes.utilization", _samples, part)) is None:
-        return None
-    is_first = part.sampled_until is None
-    part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
-    return None if is_first else list(samples)
-
-
-def _samples(part: Part) -> list[Any]:
+def _is_server(proc: Path, pid: int) -> bool:
+    """Return whether a process is a server of MPS; the kernel has the first 15 characters of its name."""
     try:
-        return list(pynvml.nvmlDeviceGetProcessUtilization(part.handle, part.sampled_until or 0))
+        return (proc / f"{pid}/comm").read_bytes().startswith(b"nvidia-cuda-mps")
+    except OSError:
+        return False
+
+
+def _new_samples(part: Part, reader: str) -> list[Any] | None:
+    """Return the samples since a reader's last call; None if the driver has none, or if they cover an unknown time."""
+    until = part.sampled_until.get(reader)
+    if (samples := part.query.ask("processes.utilization", _samples, part, until or 0)) is None:
+        return None
+    part.sampled_until[reader] = max((sample.timeStamp for sample in samples), default=until or 0)
+    return None if until is None else samples
+
+
+def _samples(part: Part, since: int) -> list[Any]:
+    try:
+        return list(pynvml.nvmlDeviceGetProcessUtilization(part.handle, since))
     except pynvml.NVMLError as error:
         if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
             return []  # no process ran since the last sample

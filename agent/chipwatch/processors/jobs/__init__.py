@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -16,9 +17,22 @@ from chipwatch.contract.processor import Processor
 from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, STATES, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.device import PROCESS, Held, JobDevice, Place, UnnamedDevices, Use, place_of, plausible
 from chipwatch.processors.jobs.evidence import DevicePoints, Evidences, Values, from_points
-from chipwatch.processors.jobs.ledger import OTHER, Account, Hold, JobLedger
-from chipwatch.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
+from chipwatch.processors.jobs.ledger import CAUSE, OTHER, Account, Hold, JobLedger
+from chipwatch.processors.jobs.metrics import (
+    BUSY,
+    COST,
+    ENERGY,
+    GPU_TIME,
+    GPUS,
+    HELD,
+    IDLE,
+    IMBALANCE,
+    JOB_IDLE,
+    JOBS,
+    MEMORY,
+)
 
+log: Final = logging.getLogger(__name__)
 MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
 HOUR: Final = 3600
@@ -40,9 +54,10 @@ class JobsProcessor(Processor):
         interval: float = 5.0
         """Seconds between two ticks; set by --interval."""
 
-    metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, HELD, IDLE, BUSY)
+    metrics: Sequence[Metric] = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, JOBS, IDLE, BUSY)
     facts: Sequence[object] = ()
     needs_devices = True
+    append: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -65,6 +80,8 @@ class JobsProcessor(Processor):
         self._before = 0
         """Time of the tick before this one (ns since the epoch)."""
         self._starts: dict[tuple[Place, str], int] = {}
+        self._problem = ""
+        """Why the last record could not be written."""
         self._stopped: int | None = None
         """Time of the last tick of an earlier process (ns since the epoch), until devices are read."""
 
@@ -102,6 +119,7 @@ class JobsProcessor(Processor):
             if (moment := moments.get(self._devices[place].source)) is not None:
                 self._miss(place, answered, moment, at)
         holders = {key for device in self._devices.values() for key in device.held}
+        self._record(at)
         ended = self._ledger.end(holders if len(holders) <= self._config.max_jobs else holders | {OTHER.key}, at)
         yield from self._of_jobs(ended, at)
         yield from self._of_devices(at)
@@ -112,6 +130,26 @@ class JobsProcessor(Processor):
         self._evidences.take(facts)
         given, used = (fact.owner for fact in facts.allocations), (fact.owner for fact in facts.uses)
         self._alive = {owner.key for owner in chain(facts.owners.values(), given, used)}
+        for use in facts.uses:
+            if account := self._ledger.accounts.get(use.owner.key):
+                account.cpu = account.cpu if use.cpu is None else use.cpu
+                account.cpus = account.cpus if use.cores is None else use.cores
+                account.host_memory = max(account.host_memory or 0, use.memory_max or 0) or None
+
+    def _record(self, at: int) -> None:
+        """Write the records of jobs that have ended; after an error, try again in each tick."""
+        if self.append is None or self._jobs is None or not (ended := self._ledger.ended(self._alive, at)):
+            return
+        try:
+            self.append([of_job(account, self._config.dollars_per_hour) for account in ended])
+            self._problem = ""
+        except OSError as problem:
+            if self._problem != (text := problem.strerror or str(problem)):
+                log.warning("jobs: records of jobs are not written: %s", text, extra={"who": "jobs"})
+            self._problem = text
+            return
+        for account in ended:
+            account.recorded = account.seen
 
     def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], fallen: set[Place], at: int) -> set[Place]:
         """Charge the reading of one collector; return the devices in it."""
@@ -189,9 +227,11 @@ class JobsProcessor(Processor):
     ) -> None:
         """Add charges to the accounts; `watts` are joules a nanosecond."""
         for key, holder in holders.items():
+            states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)
+            seen = earlier.seen if earlier and not states and key not in device.held else at
             account = self._ledger.account(holder.owner, at)
-            states = charged.get(key, {})
-            account.charge(states, device.slices, self._before)
+            account.seen = seen
+            account.charge(states, device.slices, device.cause, self._before)
             account.energy += watts * sum(states.values())
 
     def _note_memory(self, device: JobDevice, values: Values) -> None:
@@ -232,9 +272,11 @@ class JobsProcessor(Processor):
                 if device.work is not None and account.owner is not OTHER:
                     work.append(device.work)
                 dims = _dims_of(OTHER if account.owner is OTHER else holder.owner, self._with_user, True)
-                shares[dims] = shares.get(dims, 0.0) + 1 / len(device.held)
+                shares[dims] = shares.get(dims, 0.0) + holder.share
             for dims, share in shares.items():
-                yield HELD.point(at, share, dims | device.dims)
+                yield HELD.point(at, share, _both(dims, device.dims))
+            if basis := _basis(device):
+                yield JOBS.point(at, len(device.held), _with(device.dims, "basis", basis))
         for account, gpus, work in families.values():
             yield from self._family(account, gpus, work, at)
 
@@ -247,6 +289,9 @@ class JobsProcessor(Processor):
             yield GPUS.point(at, count, _with(dims, "source", source))
         for state, spent in account.times.items():
             yield GPU_TIME.point(at, spent / SECOND, _with(dims, "state", state), start_time=account.starts[state])
+        for cause, spent in account.idle.items():
+            start = account.starts[CAUSE + cause]
+            yield JOB_IDLE.point(at, spent / SECOND, _with(dims, "cause", cause), start_time=start)
         if len(work) > 1:
             yield IMBALANCE.point(at, 100 * (max(work) - min(work)), dims)
         if account.memory:
@@ -308,6 +353,7 @@ class JobsProcessor(Processor):
                 "at": self._before / SECOND,
                 "dollars_per_hour": self._config.dollars_per_hour,
                 "jobs": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.holding()],
+                "ended": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.unrecorded()],
                 "devices": [of_device(place, device, self._holding(device)) for place, device in devices],
                 "missing": self._missing(),
                 "charged_seconds": charged,
@@ -345,6 +391,11 @@ def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
     return dims | {key: value}
 
 
+@lru_cache(maxsize=10_000)
+def _both(dims: Dimensions, others: Dimensions) -> Dimensions:
+    return dims | others
+
+
 def of_job(account: Account, price: float | None) -> dict[str, Any]:
     """Return the charges of a job since it began; `price` is dollars an hour of one accelerator."""
     owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
@@ -355,11 +406,21 @@ def of_job(account: Account, price: float | None) -> dict[str, Any]:
         "partition": owner.partition,
         "namespace": owner.namespace,
         "since": account.since / SECOND,
+        "until": account.seen / SECOND,
         "seconds": seconds,
+        "idle": {cause: time / SECOND for cause, time in account.idle_by_cause().items()},
         "memory_max": account.memory,
         "energy": account.earlier_energy + account.energy,
         "cost": None if price is None else sum(seconds.values()) / 3600 * price,
+        "cpu": account.cpu,
+        "cpus": account.cpus,
+        "host_memory_max": account.host_memory,
     }
+
+
+def _basis(device: JobDevice) -> str:
+    """Return how the parts of the jobs that share a device are known, "" for a device that is not shared."""
+    return next((holder.basis for holder in device.held.values()), "")
 
 
 def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> dict[str, Any]:
@@ -371,6 +432,8 @@ def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> di
         "place": dict(place),
         "slices": device.slices,
         "holders": [{"kind": holder.kind, "namespace": holder.namespace, "job": holder.job} for holder in owners],
+        "shares": [holder.share for holder in device.held.values()],
+        "basis": _basis(device),
         "jobs": [*dict.fromkeys(owner.job for owner in owners)],
         "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
         "state": device.state,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 LOST, THROTTLED, BUSY, STALLED, HELD = "lost", "throttled", "busy", "stalled", "held"
@@ -32,6 +32,8 @@ class Holding(NamedTuple):
     """Its processes cannot be known."""
     ran: int | None = None
     """Time of the last kernel while its process was there; before the first kernel, the start of that process."""
+    work: float | None = None
+    """Its part of the device's work since the last reading, in the unit of the other holders; None: unknown."""
 
 
 class DeviceReading(NamedTuple):
@@ -55,11 +57,12 @@ def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading
     for key, holding in now.holders.items():
         earlier = before.holders.get(key) if before else None
         ran = now.moment if holding.present else None
-        if holding.present and now.active:
+        if holding.present and now.active and holding.work != 0:
             ran = now.moment - now.idle
         elif earlier and earlier.ran is not None:
             ran = earlier.ran
-        holders[key] = holding._replace(since=earlier.since if earlier else min(holding.since, now.moment), ran=ran)
+        since = earlier.since if earlier else min(holding.since, now.moment)
+        holders[key] = Holding(since, holding.present, holding.blind, ran, holding.work)
     return now._replace(holders=holders)
 
 
@@ -85,8 +88,9 @@ def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Ke
     """
     Return the time from `before` to `now` by job and state; readings are due each `interval`.
 
-    Each of n jobs that hold a device is charged an nth. A new job counts from its start. The time between the end of a
-    job and the start of the next one is charged to the first as unseen.
+    Of n jobs that hold a device each is charged the time of its kernels, and an nth of the rest; an nth of all where
+    their work is unknown. A new job counts from its start. The time between the end of a job and the start of the next
+    one is charged to the first as unseen.
     """
     begun, ended = before.moment, now.moment
     seen_from = begun if now.lost else max(begun, ended - MOST_INTERVALS * interval)
@@ -100,9 +104,8 @@ def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Ke
     charged: dict[Key, dict[str, int]] = {}
     for start, end in pairwise(edges):
         holders = [key for key, since in starts.items() if since <= start]
-        for key, share in _split(end - start, holders or left):
-            is_seen = holders and end > seen_from
-            spent = _spread(share, now, now.holders[key], start, end) if is_seen else {UNSEEN: share}
+        is_seen = holders and end > seen_from
+        for key, spent in _spread(now, holders, start, end) if is_seen else _each(UNSEEN, end - start, holders or left):
             states = charged.setdefault(key, {})
             for state, time in spent.items():
                 if time:
@@ -118,27 +121,38 @@ def allocated(before: DeviceReading, now: DeviceReading) -> int:
     return now.moment - min(max(first, before.moment), now.moment)
 
 
-def _split(time: int, keys: Sequence[Key]) -> list[tuple[Key, int]]:
-    """Return equal shares of a time, which sum to it."""
-    if not keys:
-        return []
-    share, rest = divmod(time, len(keys))
-    return [(key, share + (n < rest)) for n, key in enumerate(keys)]
+def _split(time: int, weights: Sequence[float]) -> list[int]:
+    """Return parts of a time in proportion to weights, which sum to it; equal ones if nothing has a weight."""
+    total = sum(weights)
+    if not total:
+        weights, total = [1.0] * len(weights), len(weights)
+    edges = [min(time, round(time * (share / total))) for share in accumulate(weights)]
+    return [end - start for start, end in pairwise([0, *edges[:-1], time])] if edges else []
 
 
-def _spread(time: int, now: DeviceReading, holding: Holding, start: int, end: int) -> dict[str, int]:
-    """Return a job's time between two moments by state."""
-    if now.lost:
-        return {LOST: time}
-    if now.active is None:
-        return {UNKNOWN: time}
+def _each(state: str, time: int, keys: Sequence[Key]) -> Iterator[tuple[Key, dict[str, int]]]:
+    """Yield equal parts of a time, in one state."""
+    for key, share in zip(keys, _split(time, [1.0] * len(keys)), strict=True):
+        yield key, {state: share}
+
+
+def _spread(now: DeviceReading, keys: Sequence[Key], start: int, end: int) -> Iterator[tuple[Key, dict[str, int]]]:
+    """Yield the time between two moments by job and state."""
+    time = end - start
+    if now.lost or now.active is None:
+        yield from _each(LOST if now.lost else UNKNOWN, time, keys)
+        return
     worked = round(time * now.active)
-    throttled, idle = round(worked * now.throttled), time - worked
-    spent = {THROTTLED: throttled, BUSY: worked - throttled}
-    if holding.blind:
-        return {**spent, UNKNOWN: idle}
-    recent = 0.0
-    if holding.present and holding.ran is not None:
-        recent = min(1.0, max(0.0, (holding.ran + HELD_AFTER - start) / (end - start)))
-    stalled = round(idle * recent)
-    return {**spent, STALLED: stalled, HELD: idle - stalled}
+    works = _split(worked, [now.holders[key].work or 0.0 for key in keys])
+    rests = _split(time - worked, [1.0] * len(keys))
+    for key, work, idle in zip(keys, works, rests, strict=True):
+        holding, throttled = now.holders[key], round(work * now.throttled)
+        spent = {THROTTLED: throttled, BUSY: work - throttled}
+        if holding.blind:
+            yield key, {**spent, UNKNOWN: idle}
+            continue
+        recent = 0.0
+        if holding.present and holding.ran is not None:
+            recent = min(1.0, max(0.0, (holding.ran + HELD_AFTER - start) / (end - start)))
+        stalled = round(idle * recent)
+        yield key, {**spent, STALLED: stalled, HELD: idle - stalled}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from math import isfinite, isnan
+from math import inf, isfinite, isnan
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import DEVICES, Dimensions
@@ -23,6 +23,7 @@ SCHEDULERS: Final = ("mapping", "kubelet")
 PROCESS: Final = "process"
 """The source of an allocation that is known only from the device's use."""
 FREE: Final = "free"
+UTILIZATION, OCCUPANCY, EQUAL = "utilization", "occupancy", "equal"
 AVERAGED: Final = 300 * SECOND
 """Time constant of the mean of a device's work: GPUs that take turns within minutes are in balance."""
 Place = tuple[tuple[str, str], ...]
@@ -35,6 +36,10 @@ def place_of(dims: Dimensions) -> Place:
     return tuple((key, dims[key]) for key in DEVICES if key in dims)
 
 
+Used = tuple[Owner, DeviceProcess]
+"""A process on a device, and its owner."""
+
+
 class Held(NamedTuple):
     """A job that holds a device."""
 
@@ -43,6 +48,10 @@ class Held(NamedTuple):
     holding: Holding
     memory: float | None
     """Bytes of the device's memory that its processes use, if known."""
+    share: float = 1.0
+    """Its part of the device: of the work of all holders, if that is known, else an nth."""
+    basis: str = ""
+    """Measurement of `share`: `utilization`, `occupancy` or `equal`; "" if no other job holds the device."""
 
 
 class Use(NamedTuple):
@@ -59,32 +68,56 @@ class Use(NamedTuple):
     at: int
 
 
-def holders(use: Use) -> dict[Key, Held]:
-    """Return the jobs that hold a device, by the best source that knows."""
-    present: dict[Key, list[tuple[Owner, float | None]]] = {}
+def holders(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
+    """Return the jobs that hold a device, by the best source that knows; `has_worked`: since the last reading."""
+    present: dict[Key, list[Used]] = {}
     has_strangers = use.processes is None
     for process in use.processes or ():
         if (owner := use.owners.get(process.pid)) is None:
             has_strangers = True
         else:
-            present.setdefault(owner.key, []).append((owner, process.memory))
+            present.setdefault(owner.key, []).append((owner, process))
     given = [item for item in use.allocations if item.source in SCHEDULERS and not _is_stale(item, present)]
     others = [item for item in use.allocations if item.source not in SCHEDULERS]
     sources = {item.owner.key: (item.owner, item.source) for item in reversed(given or others)}
     if not given:
         sources |= {key: (mine[0][0], PROCESS) for key, mine in present.items() if key not in sources}
+    parts, basis = _parts(sources, present, has_worked=has_worked)
     by_job = {}
     for key, (owner, source) in sources.items():
         mine = present.get(key, [])
         starts = [item.since for item in (owner, *(item for item, _ in mine)) if item.since is not None]
         since = use.moment - max(0, use.at - min(starts)) if starts else use.moment
-        sizes = [memory for _, memory in mine if memory is not None]
-        holding = Holding(since, present=bool(mine), blind=not mine and has_strangers)
-        by_job[key] = Held(mine[0][0] if mine else owner, source, holding, sum(sizes) if sizes else None)
+        sizes = [process.memory for _, process in mine if process.memory is not None]
+        work = parts.get(key)
+        holding = Holding(since, present=bool(mine), blind=not mine and has_strangers, work=work)
+        share, memory = 1 / len(sources) if work is None else work, sum(sizes) if sizes else None
+        by_job[key] = Held(mine[0][0] if mine else owner, source, holding, memory, share, basis)
     return by_job
 
 
-def _is_stale(allocation: Allocation, present: Mapping[Key, Sequence[tuple[Owner, float | None]]]) -> bool:
+def _parts(
+    jobs: Collection[Key], present: Mapping[Key, Sequence[Used]], *, has_worked: bool
+) -> tuple[dict[Key, float], str]:
+    """Return the part of each job in the work of a device that they share, {} if it is unknown, and its basis."""
+    if len(jobs) < 2:
+        return {}, ""
+    for basis in (UTILIZATION, OCCUPANCY):
+        works = {
+            key: [work for _, process in present.get(key, ()) if (work := getattr(process, basis)) is not None]
+            for key in jobs
+        }
+        if any(works.values()):
+            sums = {key: sum(work for work in mine if work > 0) for key, mine in works.items()}
+            total = sum(sums.values())
+            if 0 < total < inf:
+                return {key: work / total for key, work in sums.items()}, basis
+            if not has_worked:
+                return {}, basis
+    return {}, EQUAL
+
+
+def _is_stale(allocation: Allocation, present: Mapping[Key, Sequence[Used]]) -> bool:
     """Return whether a job of Slurm without a cgroup has a device that another job of Slurm uses: it has ended."""
     has_ended = allocation.owner.kind == SLURM and not allocation.owner.cgroup and allocation.owner.key not in present
     return has_ended and any(mine[0][0].kind == SLURM and mine[0][0].cgroup for mine in present.values())
@@ -145,7 +178,7 @@ class JobDevice:
         """Return the time since the last reading by job and state, not weighted; nothing for one that is older."""
         if self.last and use.moment <= self.last.moment:
             return {}
-        holding = holders(use)
+        holding = holders(use, has_worked=bool(activity.active))
         if activity.lost and not holding:  # the driver no longer lists its processes
             holding = {key: holder for key, holder in self.held.items() if key in use.alive}
         idle = round((activity.idle or 0.0) * SECOND)

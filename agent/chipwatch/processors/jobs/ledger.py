@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from chipwatch.contract.owner import Owner
-from chipwatch.processors.jobs.accounting import Key
+from chipwatch.processors.jobs.accounting import HELD, LOST, STALLED, UNKNOWN, Key
 
 OTHER: Final = Owner("", "other")
 """Stands for all jobs beyond the limit."""
@@ -18,6 +18,12 @@ MOST_BYTES: Final = 1 << 20
 """Most bytes of the saved state."""
 LATEST: Final = 2**62
 """A time (ns) beyond any clock: 146 years after 1970."""
+ENDED_AFTER: Final = 60 * 1_000_000_000
+"""Time (ns) after which a job that holds nothing has ended, if nothing of it is alive."""
+IDLE: Final = frozenset((STALLED, HELD, LOST, UNKNOWN))
+"""The states without a kernel."""
+CAUSE: Final = "cause "
+"""Before a cause among the starts of an account."""
 Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
@@ -52,16 +58,34 @@ class Account(msgspec.Struct):
     """Joules since the start of the agent."""
     held: dict[str, Hold] = {}
     """The devices that it held when the agent stopped, until they are read again."""
+    idle: dict[str, int] = {}
+    """GPU time without a kernel by cause since the start of the agent, and before that."""
+    earlier_idle: dict[str, Time] = {}
+    recorded: Time = 0
+    """`seen` of its last record in the state folder."""
+    cpu: Amount | None = None
+    """CPU seconds of its cgroup, the CPUs that it may use, and the most memory that it had."""
+    cpus: Amount | None = None
+    host_memory: Amount | None = None
 
-    def charge(self, states: Mapping[str, int], slices: float, at: int) -> None:
-        """Add time by state on a device; `at`: when a new state was zero."""
+    def charge(self, states: Mapping[str, int], slices: float, cause: str, at: int) -> None:
+        """Add time by state on a device, which is idle for a cause; `at`: when a new state was zero."""
         for state, time in states.items():
-            self.times[state] = self.times.get(state, 0) + round(time * slices)
+            weighted = round(time * slices)
+            self.times[state] = self.times.get(state, 0) + weighted
             self.starts.setdefault(state, at)
+            if state in IDLE:
+                self.idle[cause] = self.idle.get(cause, 0) + weighted
+                self.starts.setdefault(CAUSE + cause, at)
 
     def total(self, state: str) -> int:
         """Return the time in a state over all runs of the agent."""
         return self.times.get(state, 0) + self.earlier.get(state, 0)
+
+    def idle_by_cause(self) -> dict[str, int]:
+        """Return the time without a kernel by cause over all runs of the agent."""
+        causes = {**self.earlier_idle, **self.idle}
+        return {cause: self.earlier_idle.get(cause, 0) + self.idle.get(cause, 0) for cause in causes}
 
 
 class SavedLedger(msgspec.Struct):
@@ -107,6 +131,17 @@ class JobLedger:
                 self.forgotten += sum(self.accounts.pop(key).times.values())
         return [self.accounts[key] for key in over]
 
+    def unrecorded(self) -> list[Account]:
+        """Return the accounts of jobs that hold nothing and have no record of their end yet."""
+        past = (account for key, account in self.accounts.items() if key not in self._live and key != OTHER.key)
+        return [account for account in past if account.recorded != account.seen and (account.times or account.earlier)]
+
+    def ended(self, alive: Container[Key], at: int) -> list[Account]:
+        """Return the accounts whose record is due; at once where so many wait that some would be forgotten."""
+        waiting = self.unrecorded()
+        before = at - (ENDED_AFTER if 2 * len(waiting) < self._most else 0)
+        return [account for account in waiting if account.owner.key not in alive and account.seen <= before]
+
     def holding(self) -> list[Account]:
         """Return the accounts of jobs that hold a device."""
         return [self.accounts[key] for key in sorted(self._live)]
@@ -129,6 +164,8 @@ class JobLedger:
             owner = account.owner._replace(cgroup="")  # the next run finds it again
             energy = account.earlier_energy + account.energy
             kept = Account(owner, account.since, account.seen, totals, energy, account.memory)
+            kept.earlier_idle, kept.recorded = account.idle_by_cause(), account.recorded
+            kept.cpu, kept.cpus, kept.host_memory = account.cpu, account.cpus, account.host_memory
             kept.held = {**account.held, **holds.get(account.owner.key, {})}
             rows.append(msgspec.json.encode(kept))
             size += len(rows[-1]) + 1
@@ -147,5 +184,7 @@ class JobLedger:
             account = self.accounts.setdefault(old.owner.key, Account(old.owner, old.since, old.seen))
             account.since = min(account.since, old.since)
             account.earlier, account.earlier_energy = old.earlier, old.earlier_energy
+            account.earlier_idle, account.recorded = old.earlier_idle, old.recorded
+            account.cpu, account.cpus, account.host_memory = old.cpu, old.cpus, old.host_memory
             account.memory, account.held = max(account.memory, old.memory), old.held
         return state.at

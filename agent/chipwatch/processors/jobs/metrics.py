@@ -13,6 +13,9 @@ GPUS: Final = gauge(
     dims=("job", "source"))
 GPU_TIME: Final = counter(
     "job.gpu.time", "s", "Time of the accelerators that the job holds, by what they did in it.", dims=("job", "state"))
+JOB_IDLE: Final = counter(
+    "job.gpu.idle.time", "s", "Experimental: time of these accelerators in which no kernel ran, by its likely cause.",
+    DETAILED, ("job", "cause"))
 MEMORY: Final = gauge(
     "job.gpu.memory.max", "By", "The most memory of one accelerator that the job has used.", dims=("job",))
 ENERGY: Final = counter("job.energy", "J", "Energy of the accelerators that the job holds.", DETAILED, ("job",))
@@ -23,8 +26,12 @@ IMBALANCE: Final = gauge(
     "Difference between the accelerators of the job that worked most and least in the last minutes.", DETAILED,
     ("job",))
 HELD: Final = gauge(
-    "job.gpu.held", "1", "Share of the accelerator that the job holds: 1, or a part where several jobs hold it.",
-    DETAILED, ("job", "gpu"))
+    "job.gpu.held", "1",
+    "Part of the accelerator's work that is the job's: 1, or less where several jobs hold it.", DETAILED,
+    ("job", "gpu"))
+JOBS: Final = gauge(
+    "gpu.jobs", "{job}", "Jobs that hold the accelerator, where there are several, by how their parts are known.",
+    DETAILED, ("gpu", "basis"))
 IDLE: Final = counter(
     "gpu.idle.time", "s", "Experimental: time in which no kernel ran, by its likely cause.", DETAILED, ("gpu", "cause"))
 BUSY: Final = counter(

@@ -14,6 +14,6 @@ output "uninstall_script" {
 }
 
 output "agent" {
-  description = "What was said of the agent, with what was left out."
+  description = "The settings of the agent, with the default of what was left out."
   value       = local.agent
 }

@@ -350,6 +350,21 @@ def test_the_processes_that_compute_are_listed_by_kfd(machine):
     }  # fmt: skip
 
 
+def test_the_compute_units_of_processes_that_share_a_card_are_read(machine):
+    machine.card(1)
+    machine.put("class/kfd/kfd/topology/nodes/1/gpu_id", 4711)
+    machine.put("class/kfd/kfd/topology/nodes/1/properties", "location_id 256\ndomain 0")
+    machine.put("class/kfd/kfd/proc/10/vram_4711", 5 * 2**20)
+    machine.put("class/kfd/kfd/proc/10/stats_4711/cu_occupancy", 70)
+    collector = machine.collector()
+    collector.open()
+    assert [one.occupancy for one in collector.processes()] == [None]  # the only one has all
+    machine.put("class/kfd/kfd/proc/11/vram_4711", 7 * 2**20)
+    machine.put("class/kfd/kfd/proc/11/stats_4711/cu_occupancy", 30)
+    machine.put("class/kfd/kfd/proc/12/vram_4711", 7 * 2**20)
+    assert {one.pid: one.occupancy for one in collector.processes()} == {10: 70, 11: 30, 12: None}
+
+
 def test_without_kfd_no_process_is_known(machine):
     machine.card(1)
     collector = machine.collector()

@@ -344,6 +344,21 @@ def test_the_processes_that_have_a_card_open_are_listed_with_their_memory(machin
     assert collector.devices() == [Device(dims, ids=("0000:03:00.0", "card3", "0"))]
 
 
+def test_each_process_has_its_share_of_a_card_since_the_last_list(machine):
+    machine.xe(3)
+    machine.process(1, "pos: 0\n")
+    clients = {10: I915, 11: I915.replace("drm-client-id:\t", "drm-client-id:\t9")}
+    for pid, client in clients.items():
+        machine.process(pid, client.format(render=0))
+    collector, now = machine.collector(), [SECOND]
+    collector._clock = lambda: now[0]
+    assert [one.utilization for one in collector.processes()] == [None, None]
+    now[0] += 5 * SECOND
+    for (pid, client), busy in zip(clients.items(), (3 * SECOND, SECOND), strict=True):
+        machine.process(pid, client.format(render=busy))
+    assert {one.pid: one.utilization for one in collector.processes()} == {10: 60.0, 11: 20.0}
+
+
 def test_without_the_right_to_see_the_files_of_others_no_process_is_known(machine):
     machine.xe(3)
     assert machine.collector().processes() is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, Level
-from chipwatch.contract.extensions import names_of
+from chipwatch.contract.extensions import DeviceProcess, names_of
 
 MIB = 1 << 20
 TOTAL = 81559 * MIB
@@ -299,13 +299,61 @@ def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watc
     told.gpus[1] |= {"processes": "", "samples": ""}
     told.tell()
     collector = watch().collector
-    assert [*collector.processes()] == [(Dimensions(gpu="0"), 71, 1000, None), (Dimensions(gpu="0"), 72, None, None)]
+    dims = Dimensions(gpu="0")
+    assert [*collector.processes()] == [DeviceProcess(dims, 71, 1000), DeviceProcess(dims, 72)]
     told.gpus[0]["samples"] = "71:9:60,72:9:7"
     told.tell()
-    assert [one[1:] for one in collector.processes()] == [(71, 1000, 60), (72, None, 7)]
+    assert [one.utilization for one in collector.processes()] == [60, 7]
     assert [device[:2] for device in collector.devices()] == [
         (Dimensions(gpu=n), "NVIDIA H100 80GB HBM3") for n in "01"
     ]
+
+
+def test_a_process_of_which_the_driver_has_no_sample_did_nothing(driver, watch):
+    told = driver()
+    told.gpus[0] |= {"processes": "71:1,72:2", "samples": "71:5:40"}
+    told.tell()
+    collector = watch().collector
+    list(collector.processes())
+    assert [one.utilization for one in collector.processes()] == [0, 0]
+    told.gpus[0]["samples"] = "72:9:30"
+    told.tell()
+    assert [one.utilization for one in collector.processes()] == [0, 30]
+
+
+def test_samples_of_pids_that_the_driver_does_not_list_tell_nothing(driver, watch):
+    told = driver()
+    told.gpus[0] |= {"processes": "27:1,28:2", "samples": "645400:5:40"}  # in a container
+    told.tell()
+    collector = watch().collector
+    list(collector.processes())
+    told.gpus[0]["samples"] = "645400:9:30"
+    told.tell()
+    assert [one.utilization for one in collector.processes()] == [None, None]
+
+
+def test_a_watched_tree_leaves_the_samples_to_the_list_of_processes(driver, watch, process):
+    told = driver()
+    told.gpus[0] |= {"processes": "71:1", "samples": ""}
+    told.tell()
+    process(71)
+    watched = watch(Level.BASIC, pid=71)
+    shares(watched)
+    list(watched.collector.processes())
+    told.gpus[0]["samples"] = "71:1800000000000200:42"
+    told.tell()
+    assert shares(watched)[BUSY] == 42
+    assert [one.utilization for one in watched.collector.processes()] == [42]
+
+
+def test_the_clients_of_mps_are_listed_and_its_server_is_not(driver, watch, process, proc):
+    told = driver()
+    told.gpus[0] |= {"processes": "500:100,71:7", "mps": "72:8"}
+    told.tell()
+    for pid, name in (500, "nvidia-cuda-mps"), (71, "python"):
+        process(pid)
+        (proc / f"{pid}/comm").write_text(f"{name}\n")
+    assert [one.pid for one in watch().collector.processes()] == [71, 72]
 
 
 def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):

@@ -28,6 +28,7 @@ holdings = st.builds(
     present=st.booleans(),
     blind=st.booleans(),
     ran=st.none() | st.integers(0, 10**13),
+    work=st.none() | st.floats(0, 1),
 )
 readings = st.builds(
     DeviceReading,
@@ -68,7 +69,39 @@ def test_jobs_that_share_a_device_are_charged_alike(keys, elapsed, active):
     charged = charges(before, before._replace(moment=elapsed, active=active), INTERVAL)
     sums = [sum(states.values()) for states in charged.values()]
     assert len(sums) == len(keys) or elapsed < len(keys)
-    assert max(sums) - min(sums) <= 2  # one for each part of the time
+    assert max(sums) - min(sums) <= 4  # one for the work, and one for the rest, of each part of the time
+
+
+@given(
+    st.dictionaries(st.sampled_from(KEYS), st.floats(0, 1).map(lambda work: round(work, 6)), min_size=1),
+    st.integers(1, 10**13),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+def test_jobs_that_share_a_device_are_charged_by_their_work_to_the_nanosecond(works, elapsed, active, throttled):
+    before = DeviceReading(0, dict.fromkeys(works, Holding(0)))
+    now = DeviceReading(elapsed, {key: Holding(0, work=work) for key, work in works.items()}, active, 0, throttled)
+    charged = charges(before, now, elapsed)
+    assert sum(sum(states.values()) for states in charged.values()) == elapsed
+    total, worked = sum(works.values()), round(elapsed * active)
+    for key, work in works.items():
+        states = charged.get(key, {})
+        share = work / total if total else 1 / len(works)
+        ran = states.get("busy", 0) + states.get("throttled", 0)
+        assert abs(ran - worked * share) <= 2
+        assert abs(sum(states.values()) - ran - (elapsed - worked) / len(works)) <= 2
+
+
+def test_a_job_that_ran_no_kernel_beside_another_holds_the_device_after_a_minute():
+    last = DeviceReading(0, {ADA: Holding(0, ran=0), BOB: Holding(0, ran=0)})
+    totals = {}
+    for n in range(1, 25):
+        holders = {ADA: Holding(0, work=1.0), BOB: Holding(0, work=0.0)}
+        now = following(last, DeviceReading(n * INTERVAL, holders, 0.5))
+        for key, time in seconds(charges(last, now, INTERVAL)).items():
+            totals[key] = totals.get(key, 0) + time
+        last = now
+    assert totals == {("0", "busy"): 60.0, ("0", "stalled"): 30.0, ("1", "stalled"): 15.0, ("1", "held"): 15.0}
 
 
 def reading(seconds, *keys, active=1.0, **more):

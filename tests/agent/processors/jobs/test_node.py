@@ -1,8 +1,9 @@
 """
 A node of eight GPUs for 24 minutes: what each job is charged by state is what happened, within half a percent.
 
-Ten jobs on the compiled driver: whole GPUs, one that two share, instances that are made otherwise, a pid that is used
-again, a GPU that is reset, a driver that is loaded again with other UUIDs, a kill and a stop of the agent.
+Ten jobs on the compiled driver: whole GPUs, one that two share by 70 to 30, instances that are made otherwise, a pid
+that is used again, a GPU that is reset, a driver that is loaded again with other UUIDs, two kills and a stop of the
+agent.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ INTERVAL, SAVES = 5, 60
 STEP = 0.05
 """Seconds of a step of the truth."""
 END, KILLED, KILL_ENDS, STOPPED, STOP_ENDS = 1440, 297, 312, 1202, 1260
+KILLED_AGAIN, SECOND_KILL_ENDS = 803, 814
 RESET, RESET_ENDS, RELOAD, LOADS, RELOAD_ENDS = 401, 519, 1001, 1012, 1033
 DIVIDED = 611
 
@@ -41,6 +43,8 @@ class Hold(NamedTuple):
     start: float
     end: float
     share: float = 1.0
+    work: float = 1.0
+    """Its part of the kernels of a GPU that it shares."""
 
 
 HOLDS = [
@@ -49,8 +53,8 @@ HOLDS = [
     Hold("2", "2", 103, 22, 702),
     Hold("3", "2", 103, 716, 1423),
     Hold("4", "3", 104, -500, 1440),
-    Hold("5", "4", 105, 33, 1404, 1 / 2),
-    Hold("6", "4", 106, 33, 1404, 1 / 2),
+    Hold("5", "4", 105, 33, 1404, 1 / 2, 0.7),
+    Hold("6", "4", 106, 33, 1404, 1 / 2, 0.3),
     Hold("7", "5", 107, 41, 1402),
     Hold("8", "7.0", 108, 52, 604, 3 / 7),
     Hold("9", "7.1", 109, 53, 603, 4 / 7),
@@ -85,6 +89,7 @@ class Node:
         self.driver.gpus[7] = {**divided, "uuid": self.driver.gpus[7]["uuid"], "minor": 7, "processes": None}
         for n, gpu in enumerate(self.driver.gpus):
             gpu["kernels"] = KERNELS.get(str(n))
+        self.driver.gpus[4]["parts"] = "105:70,106:30"
         self.instances = [(0, 3), (1, 4)]
         self.windows, self.seen = [], {}
         """Times in which the agent did not read; when each place was first read."""
@@ -178,6 +183,7 @@ def events(node):
 
     return {
         KILLED: lambda: node.end(kill=True),
+        KILLED_AGAIN: lambda: node.end(kill=True),
         STOPPED: lambda: node.end(kill=False),
         705: lambda: gpus[2].update(kernels=LATER),
         RESET: lambda: gpus[5].update(lost=1),
@@ -202,7 +208,7 @@ def live(node):
             happens[node.now]()
         if node.now in edges | happens.keys():
             node.tell()
-        if node.now in (KILL_ENDS, STOP_ENDS):
+        if node.now in (KILL_ENDS, SECOND_KILL_ENDS, STOP_ENDS):
             node.windows.append((node.saved_at, node.now + -node.now % INTERVAL))
             node.begin()
         if node.now % INTERVAL == 0 and node.processor:
@@ -235,7 +241,8 @@ def truth(node, lost):
                 state = "unknown"
             else:
                 state = "busy" if active else "stalled" if at - ran < 60 else "held"
-            states[state] = states.get(state, 0.0) + STEP * hold.share
+            is_shared = state == "busy" and "." not in hold.place and hold.share < 1
+            states[state] = states.get(state, 0.0) + STEP * (hold.work if is_shared else hold.share)
     return found
 
 

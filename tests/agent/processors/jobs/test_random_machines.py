@@ -30,6 +30,8 @@ devices = st.fixed_dictionaries(
         "throttled": st.floats(0, 1) | st.just(float("nan")),
         "lost": st.booleans(),
         "jobs": st.lists(st.sampled_from(range(len(JOBS))), max_size=3, unique=True),
+        "works": st.lists(numbers, min_size=3, max_size=3),
+        "work_is": st.sampled_from(["utilization", "occupancy"]),
         "given": st.none() | st.sampled_from(range(len(JOBS))),
         "source": st.sampled_from(["mapping", "kubelet", "environment"]),
     }
@@ -60,7 +62,11 @@ class Run:
         found = told["devices"]
         facts = []
         if told["are_devices_read"]:
-            listed = [DeviceProcess(dims_of(place), 100 + n) for place in found for n in found[place]["jobs"]]
+            listed = [
+                DeviceProcess(dims_of(place), 100 + n, **{one["work_is"]: work})
+                for place, one in found.items()
+                for n, work in zip(one["jobs"], one["works"], strict=False)
+            ]
             known = {place: dims_of(place) for place in found}
             plain = ("active", "idle", "energy", "throttled", "lost")
             active = [

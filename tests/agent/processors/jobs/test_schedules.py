@@ -6,7 +6,7 @@ import pytest
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 from chipwatch.collectors.nvidia import NvidiaCollector
-from chipwatch.contract.datapoint import Level
+from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected
 from chipwatch.contract.extensions import DeviceFacts
 from chipwatch.contract.owner import Allocation, JobFacts, Owner
@@ -138,6 +138,34 @@ def test_a_gpu_that_two_jobs_share_is_charged_to_each_by_half(replay):
         found = machine.states(job)
         assert found["busy"] == pytest.approx(0.2 * HALF_HOUR, rel=0.02)
         assert sum(found.values()) == pytest.approx(HALF_HOUR / 2, abs=0.5)
+    assert machine.processor.answer()["devices"][0]["basis"] == "equal"
+    assert sums_agree(machine)
+
+
+def test_two_pods_that_share_a_gpu_are_charged_by_what_each_ran(replay):
+    machine = replay()
+    pods = [Owner("kubernetes", name, namespace="ml", pod=name, container="main") for name in ("large", "small")]
+    machine.allocations = [Allocation("0", pod, "kubelet") for pod in pods]
+    told = {"kernels": "5/5", "processes": "10:3000000,11:5000000", "parts": "10:70,11:30"}
+    watch(machine, {0: told}, dict(zip((10, 11), pods, strict=True)))
+    large, small = machine.states("large"), machine.states("small")
+    assert sum(large.values()) / HALF_HOUR == pytest.approx(0.7, abs=0.01)
+    assert sum(small.values()) / HALF_HOUR == pytest.approx(0.3, abs=0.01)
+    held = {point.dims["job"]: point for point in machine.points if point.metric.name == "job.gpu.held"}
+    assert {name: point.value for name, point in held.items()} == pytest.approx({"large": 0.7, "small": 0.3})
+    (shared,) = (point for point in machine.points if point.metric.name == "gpu.jobs")
+    assert (shared.value, shared.dims) == (2, Dimensions(gpu="0", basis="utilization"))
+    assert sums_agree(machine)
+
+
+def test_of_a_shared_gpu_each_job_has_its_kernels_and_half_of_the_rest(replay):
+    machine = replay()
+    told = {"kernels": "2/5", "processes": "10:3000000,11:5000000", "parts": "10:75,11:25"}
+    watch(machine, {0: told}, {10: ADA, 11: BOB})
+    for job, busy in ("41337", 0.3), ("41340", 0.1):
+        found = machine.states(job)
+        assert found["busy"] == pytest.approx(busy * HALF_HOUR, rel=0.02)
+        assert found["stalled"] == pytest.approx(0.3 * HALF_HOUR, rel=0.02)
     assert sums_agree(machine)
 
 

@@ -1,0 +1,90 @@
+"""`agent jobs --since`: the jobs that have ended and those that go on, and how well they used their accelerators."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+
+from chipwatch.commands import answers, health
+from chipwatch.contract.redaction import one_line
+from chipwatch.report import amounts
+from chipwatch.report.table import TableColumn, table
+from chipwatch.runtime.job_records import JobRecord, read, records_of
+from chipwatch.status.socket import NoAgent
+
+STATES: Final = (*answers.STATES, *answers.REST)
+CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")
+RIGHT: Final = ("ELAPSED", "GPU TIME", "GPU", "GPU MEMORY", "CPU", "MEMORY", "ENERGY", "COST")
+TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
+
+
+def listing(given: SimpleNamespace) -> str:
+    """Return the jobs that held an accelerator within the time asked for, in the form asked for; raise ConfigError."""
+    now = time.time_ns() / 1e9
+    since = now - getattr(given, "since", 0.0)
+    records = read(records_of(health.folder_of(given)), since)
+    try:
+        answer: Mapping[str, Any] = health.question(given, "jobs")
+    except NoAgent:  # what has ended is known all the same
+        answer = {}
+    running = msgspec.convert([*answer.get("ended", ()), *answer.get("jobs", ())], list[JobRecord])
+    by_job = {(record.kind, record.namespace, record.job, record.since): record for record in [*records, *running]}
+    name = getattr(given, "job", None)
+    chosen = [item for item in by_job.values() if item.until >= since and name in (None, item.job)]
+    chosen.sort(key=lambda item: (item.since, item.job))
+    form = "json" if hasattr(given, "json") else getattr(given, "format", "text")
+    if form == "json":
+        return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
+    return _as_csv(chosen) if form == "csv" else "\n".join(_lines(chosen))
+
+
+def _as_csv(records: Iterable[JobRecord]) -> str:
+    """Return a line a job, with a head; numbers in seconds, bytes, joules and dollars."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    plain = [name for name in JobRecord.__struct_fields__ if name not in ("seconds", "idle")]
+    lines.writerow([*plain, *STATES, *(f"idle_{cause}" for cause in CAUSES)])
+    for record in records:
+        values = [getattr(record, name) for name in plain]
+        spent = [record.seconds.get(state, 0) for state in STATES], [record.idle.get(cause, 0) for cause in CAUSES]
+        lines.writerow(["" if value is None else value for value in (*values, *spent[0], *spent[1])])
+    return text.getvalue().removesuffix("\n")
+
+
+def _lines(records: Iterable[JobRecord]) -> Iterator[str]:
+    rows = [_row(record) for record in records]
+    if not rows:
+        return iter(["no job held an accelerator in this time"])
+    empty = {"USER": ("", "-"), "COST": ("", "-")}
+    return table(
+        TableColumn([title, *(row[title] for row in rows)], title in RIGHT, empty.get(title, ("",))) for title in TITLES
+    )
+
+
+def _row(record: JobRecord) -> dict[str, str]:
+    charged, elapsed = sum(record.seconds.values()), record.until - record.since
+    seen = charged - sum(record.seconds.get(state, 0) for state in answers.REST)
+    worked = record.seconds.get("busy", 0) + record.seconds.get("throttled", 0)
+    cause, idle = max(record.idle.items(), key=lambda item: item[1], default=("", 0.0))
+    cpus = (record.cpus or 0) * elapsed
+    return {
+        "JOB": one_line(record.job, answers.LONGEST),
+        "USER": one_line(record.user, answers.LONGEST) or "-",
+        "STARTED": time.strftime("%m-%d %H:%M", time.localtime(record.since)),
+        "ELAPSED": amounts.clock(max(0.0, elapsed)),
+        "GPU TIME": amounts.clock(charged),
+        "GPU": f"{100 * worked / seen:.0f} %" if seen > 0 else "-",
+        "IDLE BY": f"{cause} {100 * idle / charged:.0f} %" if idle and charged else "-",
+        "GPU MEMORY": amounts.binary(record.memory_max) if record.memory_max else "-",
+        "CPU": f"{100 * (record.cpu or 0) / cpus:.0f} %" if cpus > 0 else "-",
+        "MEMORY": amounts.binary(record.host_memory_max) if record.host_memory_max else "-",
+        "ENERGY": amounts.energy(record.energy) if record.energy else "-",
+        "COST": "-" if record.cost is None else f"${record.cost:,.2f}",
+    }
