@@ -182,7 +182,8 @@ def test_a_brief_run_leaves_nothing_behind_and_says_what_was_not_sent(agent, dou
     state = tmp_path / "state"
     done = agent.run(*words, *brief, env={"STATE_DIRECTORY": state})
     assert done.returncode == 1
-    assert "points are lost: neither sent nor written to disk" in done.stderr
+    advice = f"({brief[0]} keeps no spool; set --spool DIR)"
+    assert f"points are lost: neither sent nor written to disk {advice}" in done.stderr
     assert not state.exists()
     double.listen()
     done = agent.run(*words, *brief, env={"STATE_DIRECTORY": state})

@@ -18,7 +18,7 @@ from chipwatch.config.instances import build_collectors, build_processors, build
 from chipwatch.config.load import asked_collectors
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
-from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, CommandError, ConfigError, Refused, Retryable
 from chipwatch.contract.extensions import destination_of
 from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import count
@@ -58,14 +58,21 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     ConfigError.
     """
     check_places(config)
-    validate(config, with_refusals=False)
-    collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
+    left_out: dict[tuple[str, str], CommandError] = {}
+
+    def report(kind: str, name: str, problem: CommandError) -> None:
+        left_out[kind, name] = problem
+
+    validate(config, with_refusals=False, report=report)
+    collectors, processors = build_collectors(config, report=report), build_processors(config, report)
+    sinks = build_sinks(config)
     samplers, derivations, readings = build_sources(collectors, processors, config)
     pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
     ticks: list[Sequence[Datapoint]] = []
     pipeline.listeners.append(lambda points, _: ticks.append(points))
     pipeline.start()
     pipeline.once(PAUSE)
+    yield from (_line(kind, name, "FAILED", problem) for (kind, name), problem in left_out.items())
     by_name = {sampler.name: sampler for sampler in samplers}
     missing = {name for names in asked_collectors(config) if absent(by_name, names) for name in names}
     for sampler in samplers:
@@ -125,7 +132,8 @@ def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_f
             description = f"{plugin.describe()}"
     except ConfigError as bug:
         return _line(kind, runner.name, "FAILED", bug)
-    troubles = filter(None, dict.fromkeys((runner.trouble, None if runner.yielded else runner.earlier)))
+    earlier = None if runner.yielded else runner.earlier
+    troubles = filter(None, dict.fromkeys((runner.trouble, earlier, *runner.validation.breaches.values())))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(troubles))
     level = " at this level" if kind == "collector" and not (runner.yielded or trouble) else ""
     text = f"{runner.yielded} series{level}{f': {description}' if description else ''}{trouble}"

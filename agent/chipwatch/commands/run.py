@@ -241,6 +241,9 @@ def _collect(
     least = Level.DETAILED if with_details else Level.BASIC
     pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
     on_start(pipeline)
+    for route in pipeline.routes if not keep else ():
+        if route.worker.sink.limits.durable:
+            route.spool.advice = f" ({'--once' if once else '--duration'} keeps no spool; set --spool DIR)"
     is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
     is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
     alive = contextlib.ExitStack()

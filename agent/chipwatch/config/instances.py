@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 Known = Mapping[str, EntryPoint] | None
 """The installed plugins of a group; None: they are looked up."""
+Report = Callable[[str, str, CommandError], None]
+"""Takes the kind and the name of a plugin that is left out, and why."""
 
 
 class NotLoaded(CommandError):
@@ -37,10 +39,20 @@ def load_plugin(group: str, name: str, config: Config, registry: Known = None) -
                 raise ModuleNotFoundError(f"No module named {module!r}")
     except ImportError as problem:
         kind = group.removeprefix("chipwatch.").removesuffix("s")
-        extra = f"; install chipwatch with the extra '{registered}'" if isinstance(problem, ModuleNotFoundError) else ""
+        is_missing = isinstance(problem, ModuleNotFoundError) and _has_extra(registered)
+        extra = f"; install chipwatch with the extra '{registered}'" if is_missing else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
     plugins.check(group, registered, cls)
     return cls
+
+
+def _has_extra(name: str) -> bool:
+    from importlib import metadata  # noqa: PLC0415  # takes 3 MB
+
+    try:
+        return name in (metadata.metadata("chipwatch").get_all("Provides-Extra") or ())
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def _limits(cls: Any) -> Limits:
@@ -57,9 +69,16 @@ def build_plugin(group: str, name: str, config: Config, known: Known = None) -> 
     )
 
 
-def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, Collector]:
+def log_left_out(_kind: str, _name: str, problem: CommandError) -> None:
+    """Log why a plugin is left out."""
+    log.error("%s; it is left out", problem)
+
+
+def build_collectors(
+    config: Config, spared: Collection[str] = (), report: Report = log_left_out
+) -> dict[str, Collector]:
     """
-    Return the configured collectors, or all installed ones; raise as build_plugin.
+    Return the configured collectors, or all installed ones; raise as build_plugin, but `report` one that nobody named.
 
     A collector that reads standard input is always included. The `spared` ones are left out, unless they have options,
     which may be wrong.
@@ -74,24 +93,28 @@ def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, 
             if name not in spared or configuration.is_configured("collectors", name, config, os.environ)
         ],
         config,
+        report,
     )
 
 
-def build_processors(config: Config) -> dict[str, Processor]:
-    """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
-    return _build_all(plugins.PROCESSORS, sorted(configuration.chosen("processors", config)), config)
+def build_processors(config: Config, report: Report = log_left_out) -> dict[str, Processor]:
+    """Return the configured processors, or all installed ones; raise and `report` as build_collectors."""
+    return _build_all(plugins.PROCESSORS, sorted(configuration.chosen("processors", config)), config, report)
 
 
-def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
-    """Build these plugins; leave out a plugin that cannot be loaded, unless the configuration names plugins."""
+def _build_all(group: str, names: Iterable[str], config: Config, report: Report) -> dict[str, Any]:
+    """Build these plugins; `report` and leave out a faulty one, unless the configuration names it or has options."""
     built, entries = {}, plugins.installed(group)
+    many = group.removeprefix("chipwatch.")
+    kind = many.removesuffix("s")
     for name in names:
         try:
             built[name] = build_plugin(group, name, config, entries)
-        except NotLoaded as problem:
-            if getattr(config, group.removeprefix("chipwatch.").removesuffix("s")):
+        except CommandError as problem:
+            is_named = name in (*getattr(config, kind), config.stdin)
+            if is_named or configuration.is_configured(many, name, config, os.environ):
                 raise
-            log.warning("%s", problem)
+            report(kind, name, problem)
     return built
 
 
