@@ -113,6 +113,13 @@ class Refuses(Good):
 class Unlimited(Good):
     limits = 5
 
+class Boundless:
+    Config, write, open = Good.Config, Good.write, Good.open
+    describe, close = Good.describe, Good.close
+
+    def __init__(self, config):
+        pass
+
 class Needy(Good):
     @dataclass(frozen=True)
     class Config:
@@ -203,6 +210,7 @@ def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line
     [
         ("Refuses", "refuses fails: Mute: its __str__ raises"),
         ("Unlimited", "it cannot be built: TypeError: limits: expected Limits, got 5"),
+        ("Boundless", "it cannot be built: TypeError: limits: expected Limits, got None"),
         ("Needy", "file: it must be set: [sinks.odd] file, or CHIPWATCH_SINKS__ODD__FILE"),
         ("Writeless", "not a plugin: <class 'theirs.Writeless'> has no method write; chipwatch.Sink says what it does"),
     ],

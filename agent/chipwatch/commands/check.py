@@ -7,18 +7,18 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from chipwatch.advisor.advisors import advisor_of
 from chipwatch.config import plugins
-from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
-from chipwatch.config.load import asked_collectors
+from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_processors, build_sinks, hints
+from chipwatch.config.load import asked_collectors, chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
-from chipwatch.contract.errors import BadBatch, CommandError, ConfigError, Refused, Retryable
+from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable
 from chipwatch.contract.extensions import destination_of
 from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import count
@@ -58,21 +58,15 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     ConfigError.
     """
     check_places(config)
-    left_out: dict[tuple[str, str], CommandError] = {}
-
-    def report(kind: str, name: str, problem: CommandError) -> None:
-        left_out[kind, name] = problem
-
-    validate(config, with_refusals=False, report=report)
-    collectors, processors = build_collectors(config, report=report), build_processors(config, report)
-    sinks = build_sinks(config)
+    validate(config, with_refusals=False)
+    collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
     samplers, derivations, readings = build_sources(collectors, processors, config)
     pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
     ticks: list[Sequence[Datapoint]] = []
     pipeline.listeners.append(lambda points, _: ticks.append(points))
     pipeline.start()
     pipeline.once(PAUSE)
-    yield from (_line(kind, name, "FAILED", problem) for (kind, name), problem in left_out.items())
+    yield from _lines_of_left_out("collectors", collectors, config)
     by_name = {sampler.name: sampler for sampler in samplers}
     missing = {name for names in asked_collectors(config) if absent(by_name, names) for name in names}
     for sampler in samplers:
@@ -81,6 +75,7 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     for reason in gpu_troubles(ticks[-1] if ticks else ()):
         word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
         yield _line("device", reason.about, word, f"{reason.says}. {reason.do}")
+    yield from _lines_of_left_out("processors", processors, config)
     for derivation in derivations:
         yield _plugin_line(derivation)
     among = sources(os.environ, config.sys, owner_of_watched(config))
@@ -102,6 +97,16 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     dims = {word: machine[word] for word in config.common_dims if word in machine and word not in config.dims}
     for name, sink in sinks.items():
         yield from _fault_lines(name, preflight.dimension_faults(name, sink, dims, "common_dims"))
+
+
+def _lines_of_left_out(group: str, built: Collection[str], config: Config) -> Iterator[CheckLine]:
+    """Yield a line for each plugin of `group` that the agent goes on without."""
+    for name in chosen(group, config):
+        if name not in built:
+            try:
+                build_plugin(f"chipwatch.{group}", name, config)
+            except (ConfigError, NotLoaded) as problem:
+                yield _line(group.removesuffix("s"), name, "FAILED", problem)
 
 
 def summary(lines: Iterable[str], faults: int) -> str:

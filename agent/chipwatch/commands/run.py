@@ -241,9 +241,6 @@ def _collect(
     least = Level.DETAILED if with_details else Level.BASIC
     pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
     on_start(pipeline)
-    for route in pipeline.routes if not keep else ():
-        if route.worker.sink.limits.durable:
-            route.spool.advice = f" ({'--once' if once else '--duration'} keeps no spool; set --spool DIR)"
     is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
     is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
     alive = contextlib.ExitStack()
@@ -272,6 +269,10 @@ def _collect(
     if not watched:
         announcements.end()
     lost = brief and any(route.spool.lost for route in pipeline.routes)
+    for route in pipeline.routes if lost and duration is not None and not keep else ():
+        if route.spool.lost and route.worker.sink.limits.durable:
+            number = count(route.spool.lost, "are")
+            log.error("%s: %s lost: --duration keeps no spool; set --spool DIR", route.name, number)
     for text in wanted.undelivered() if brief and not wanted.missing else ():
         log.error("%s", text)
         lost = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,7 +13,7 @@ from chipwatch.config import plugins
 from chipwatch.config.entry_points import EntryPoint
 from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.errors import CommandError
+from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.sink import Limits, Sink
 
@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 Known = Mapping[str, EntryPoint] | None
 """The installed plugins of a group; None: they are looked up."""
-Report = Callable[[str, str, CommandError], None]
-"""Takes the kind and the name of a plugin that is left out, and why."""
 
 
 class NotLoaded(CommandError):
@@ -69,16 +67,9 @@ def build_plugin(group: str, name: str, config: Config, known: Known = None) -> 
     )
 
 
-def log_left_out(_kind: str, _name: str, problem: CommandError) -> None:
-    """Log why a plugin is left out."""
-    log.error("%s; it is left out", problem)
-
-
-def build_collectors(
-    config: Config, spared: Collection[str] = (), report: Report = log_left_out
-) -> dict[str, Collector]:
+def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, Collector]:
     """
-    Return the configured collectors, or all installed ones; raise as build_plugin, but `report` one that nobody named.
+    Return the configured collectors, or all installed ones; raise as build_plugin, log one that nobody named.
 
     A collector that reads standard input is always included. The `spared` ones are left out, unless they have options,
     which may be wrong.
@@ -93,29 +84,34 @@ def build_collectors(
             if name not in spared or configuration.is_configured("collectors", name, config, os.environ)
         ],
         config,
-        report,
     )
 
 
-def build_processors(config: Config, report: Report = log_left_out) -> dict[str, Processor]:
-    """Return the configured processors, or all installed ones; raise and `report` as build_collectors."""
-    return _build_all(plugins.PROCESSORS, sorted(configuration.chosen("processors", config)), config, report)
+def build_processors(config: Config) -> dict[str, Processor]:
+    """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
+    return _build_all(plugins.PROCESSORS, sorted(configuration.chosen("processors", config)), config)
 
 
-def _build_all(group: str, names: Iterable[str], config: Config, report: Report) -> dict[str, Any]:
-    """Build these plugins; `report` and leave out a faulty one, unless the configuration names it or has options."""
+def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
+    """Build these plugins; leave out a plugin that cannot be loaded, unless the configuration names plugins."""
     built, entries = {}, plugins.installed(group)
-    many = group.removeprefix("chipwatch.")
-    kind = many.removesuffix("s")
     for name in names:
         try:
             built[name] = build_plugin(group, name, config, entries)
-        except CommandError as problem:
-            is_named = name in (*getattr(config, kind), config.stdin)
-            if is_named or configuration.is_configured(many, name, config, os.environ):
-                raise
-            report(kind, name, problem)
+        except NotLoaded as problem:
+            _leave_out(group, name, config, problem)
+        except ConfigError as problem:
+            _leave_out(group, name, config, problem)
     return built
+
+
+def _leave_out(group: str, name: str, config: Config, problem: CommandError) -> None:
+    """Log a faulty collector or processor; raise `problem` if the configuration names it or has options for it."""
+    many = group.removeprefix("chipwatch.")
+    is_named = name in (*getattr(config, many.removesuffix("s")), config.stdin)
+    if is_named or configuration.is_configured(many, name, config, os.environ):
+        raise problem
+    log.error("%s; it is left out", problem)
 
 
 def build_sinks(config: Config) -> dict[str, Sink]:

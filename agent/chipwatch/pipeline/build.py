@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.config import plugins
-from chipwatch.config.instances import Report, build_collectors, build_processors, build_sinks, hints, log_left_out
+from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
 from chipwatch.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
 from chipwatch.config.options import Config, SinkOptions
 from chipwatch.contract.collector import Collector
@@ -100,10 +100,10 @@ def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:
     return folder / f"{name}.db" if sink.limits.durable else None
 
 
-def validate(config: Config, *, with_refusals: bool = True, report: Report = log_left_out) -> None:
+def validate(config: Config, *, with_refusals: bool = True) -> None:
     """Build every plugin; raise ConfigError, with `with_refusals` also where a sink would reject every point."""
     _check_dims(config)
-    collectors, processors = build_collectors(config, report=report), build_processors(config, report)
+    collectors, processors = build_collectors(config), build_processors(config)
     check_includes(config, collectors, processors)
     metrics = declared(collectors, processors)
     for name, sink in build_sinks(config).items():

@@ -94,8 +94,6 @@ class Spool:
         self._store: Store | None = None
         self._pending: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
         self.ledger = Ledger()
-        self.advice = ""
-        """Ends the message of points that are lost."""
         self.lost = 0
         """Points that were lost at the close, since no file took them."""
         self.faults: Counter[str] = Counter()
@@ -232,8 +230,7 @@ class Spool:
                 self._end(chunk, {"dropped:not sent at the stop": chunk.left})
             self._close_file()
         if lost:
-            number = count(self.lost, "are")
-            log.error("spool %s: %s lost: neither sent nor written to disk%s", self.name, number, self.advice)
+            log.error("spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
 
     # -- chunks --------------------------------------------------------------------------------------------------------
 
