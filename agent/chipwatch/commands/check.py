@@ -99,16 +99,6 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
         yield from _fault_lines(name, preflight.dimension_faults(name, sink, dims, "common_dims"))
 
 
-def _lines_of_left_out(group: str, built: Collection[str], config: Config) -> Iterator[CheckLine]:
-    """Yield a line for each plugin of `group` that the agent goes on without."""
-    for name in chosen(group, config):
-        if name not in built:
-            try:
-                build_plugin(f"chipwatch.{group}", name, config)
-            except (ConfigError, NotLoaded) as problem:
-                yield _line(group.removesuffix("s"), name, "FAILED", problem)
-
-
 def summary(lines: Iterable[str], faults: int) -> str:
     """Return the last line of a report: how many parts are well, or how many faults stand above."""
     if faults:
@@ -120,6 +110,16 @@ def summary(lines: Iterable[str], faults: int) -> str:
 
 def _fault_lines(name: str, reported: Iterable[preflight.Fault]) -> Iterator[CheckLine]:
     return (_line("sink", name, "FAILED", fault.text) for fault in reported)
+
+
+def _lines_of_left_out(group: str, built: Collection[str], config: Config) -> Iterator[CheckLine]:
+    """Yield a line for each plugin of `group` that the agent goes on without."""
+    for name in chosen(group, config):
+        if name not in built:
+            try:
+                build_plugin(f"chipwatch.{group}", name, config)
+            except (ConfigError, NotLoaded) as problem:
+                yield _line(group.removesuffix("s"), name, "FAILED", problem)
 
 
 def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_for: bool = False) -> CheckLine:
