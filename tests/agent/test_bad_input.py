@@ -113,6 +113,13 @@ class Refuses(Good):
 class Unlimited(Good):
     limits = 5
 
+class Boundless:
+    Config, write, open = Good.Config, Good.write, Good.open
+    describe, close = Good.describe, Good.close
+
+    def __init__(self, config):
+        pass
+
 class Needy(Good):
     @dataclass(frozen=True)
     class Config:
@@ -189,12 +196,11 @@ def test_a_wrong_file_is_refused(here, tmp_path, command, text, line):
         ("Idle", "it cannot be built: TypeError: Can't instantiate abstract class Idle .*collect.*"),
         ("thing", "not a plugin: 5 is not a class"),
         ("Odd", "it cannot be built: TypeError: 'int' object is not iterable"),
-        ("missing", "its import fails: AttributeError: module 'theirs' has no attribute 'missing'"),
     ],
 )
 def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line):
     others.add("theirs", PLUGINS, collectors=[("odd", name)])
-    told = line_of(here("--once"), 2)
+    told = line_of(here("--once", "--collector", "odd"), 2)
     assert told == f"collectors.odd: {line}" or re.fullmatch(f"collectors.odd: {line}", told)
 
 
@@ -204,7 +210,8 @@ def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line
     [
         ("Refuses", "refuses fails: Mute: its __str__ raises"),
         ("Unlimited", "it cannot be built: TypeError: limits: expected Limits, got 5"),
-        ("Needy", "file: it must be set"),
+        ("Boundless", "it cannot be built: TypeError: limits: expected Limits, got None"),
+        ("Needy", "file: it must be set: [sinks.odd] file, or CHIPWATCH_SINKS__ODD__FILE"),
         ("Writeless", "not a plugin: <class 'theirs.Writeless'> has no method write; chipwatch.Sink says what it does"),
     ],
 )
@@ -258,6 +265,90 @@ def test_a_plugin_whose_module_fails_is_refused_by_name(here, others, module, li
     others.add("theirs", module + "\n", sinks=[("odd", "Odd")])
     done = here("check", "--sink", "odd")
     assert line_of(done, 2) == f"sinks.odd: its import fails: {line}"
+
+
+LEVEL = """
+from chipwatch import gauge
+gauge("x.load", "1", "The load.", level="detailed")
+"""
+REFUSED_LEVEL = (
+    "collectors.theirs: its import fails: TypeError: x.load: expected a Level, such as Level.DETAILED, got 'detailed'"
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        (PLUGINS, "collector theirs cannot be loaded: module 'theirs' has no attribute 'Nobody'"),
+        ("import bad_thing\n", "collector theirs cannot be loaded: No module named 'bad_thing'"),
+        (
+            LEVEL,
+            REFUSED_LEVEL,
+        ),
+    ],
+)
+def test_a_collector_that_nobody_named_costs_only_itself(agent, others, module, line):
+    others.add("theirs", module, collectors=[("theirs", "Nobody")])
+    env = {"PYTHONPATH": others.folder}
+    done = agent.run("--once", "--interval", "0.1", env=env)
+    assert done.returncode == 0
+    assert '"name":"memory.used"' in done.stdout.replace(" ", "")
+    assert re.fullmatch(rf"\S+ chipwatch: {re.escape(line)}; it is left out\n", done.stderr)
+    checked = agent.run("check", env=env)
+    assert (checked.returncode, checked.stderr) == (1, "")
+    assert f"collector  theirs       FAILED   {line}\n" in checked.stdout
+    done = agent.run("--once", "--collector", "theirs", env=env)
+    assert done.returncode in (1, 2)
+    assert done.stderr == f"chipwatch: {line}\n"
+
+
+NAN = """
+from dataclasses import dataclass
+from chipwatch import gauge
+
+LOAD = gauge("x.load", "1", "The load.")
+
+class Nan:
+    metrics = (LOAD,)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def open(self):
+        pass
+
+    def collect(self, at):
+        yield LOAD.point(at, float("nan"))
+
+    def describe(self):
+        return ""
+
+    def close(self):
+        pass
+"""
+
+
+def test_a_run_without_a_finite_value_names_the_one_that_is_not(agent, others):
+    others.add("theirs", NAN, collectors=[("theirs", "Nan")])
+    words = ("--collector", "theirs")
+    done = agent.run("--once", "--interval", "0.1", *words, env={"PYTHONPATH": others.folder})
+    assert done.returncode == 1
+    line = "x.load is nan: what is not finite is left out"
+    assert f"stdout: nothing was delivered: theirs: {line}\n" in done.stderr
+    checked = agent.run("check", *words, env={"PYTHONPATH": others.folder})
+    assert f"collector  theirs       IN PART  0 series; in part: {line}\n" in checked.stdout
+
+
+def test_a_metric_that_is_not_declared_is_a_fault_of_the_check(agent, others):
+    undeclared = NAN.replace("metrics = (LOAD,)", "metrics = ()").replace('float("nan")', "1.0")
+    others.add("theirs", undeclared, collectors=[("theirs", "Nan")])
+    checked = agent.run("check", "--collector", "theirs", env={"PYTHONPATH": others.folder})
+    line = "`metrics` does not declare x.load so: `list` and `plan` do not know it"
+    assert f"collector  theirs       IN PART  1 series; in part: {line}\n" in checked.stdout
 
 
 @pytest.mark.parametrize(("command", "name"), [("list", "Riddle"), ("sample-config", "missing")])

@@ -157,6 +157,31 @@ def test_the_page_on_collectors_fits_one_screen():
     assert len([line for line in text.splitlines() if line]) <= 60
 
 
+def test_the_page_on_collectors_has_the_parameters_of_a_metric_by_their_names():
+    (words,) = re.findall(r"`gauge\((name, .*?)\)`", (ROOT / PAGES["chipwatch_entropy"]).read_text())
+    names = re.findall(r"(\w+)(?:=(?:Level\.DETAILED|\(.*?\)))?(?:, |$)", words)
+    for declare in (chipwatch.gauge, chipwatch.counter):
+        assert names == [*declare.__code__.co_varnames[: declare.__code__.co_argcount]]
+
+
+def test_the_three_lines_of_a_counter_keep_the_contract():
+    blocks = shown(PAGES["chipwatch_entropy"], "python")
+    declared, state, point = next(block for block in blocks if block.startswith("SENT = ")).splitlines()
+    code = (
+        f"from chipwatch import *\n{declared}\nclass Link(Collector):\n metrics = (SENT,)\n def open(self):\n  {state}\n"
+        f" def collect(self, at):\n  {point}\n"
+    )
+    world = {}
+    exec(code, world)  # of our page
+    assert [point.value for point in chipwatch.check_collector(world["Link"]())] == [17, 17, 17]
+
+
+def test_the_page_on_sinks_has_the_defaults_of_the_limits():
+    page, limits = (ROOT / PAGES["chipwatch_udp"]).read_text(), chipwatch.Limits(max_points=1)
+    assert f"| `window`, `flush` | your defaults in seconds ({limits.window:g} and {limits.flush:g})" in page
+    assert f"refuses a point ({limits.max_age}: any age)" in page
+
+
 def test_every_extension_is_explained_on_some_page():
     pages = "".join((ROOT / page).read_text() for page in PAGES.values())
     protocols = [name for name in chipwatch.__all__ if getattr(getattr(chipwatch, name), "_is_runtime_protocol", False)]

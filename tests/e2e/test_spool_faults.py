@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 from collections import Counter
@@ -189,6 +190,11 @@ def test_a_brief_run_leaves_nothing_behind_and_says_what_was_not_sent(agent, dou
     assert done.returncode == 0, done.stderr
     assert double.datums
     assert not state.exists()
+
+
+def test_a_run_of_a_duration_that_loses_points_says_where_they_could_be_kept(agent, words, tmp_path):
+    done = agent.run(*words, "--duration", "0.5", env={"STATE_DIRECTORY": tmp_path / "state"})
+    assert re.search(r"\w+: \d+ points? (is|are) lost: --duration keeps no spool; set --spool DIR\n", done.stderr)
 
 
 def test_a_brief_run_that_names_a_spool_leaves_there_what_was_not_sent(agent, words, spool):

@@ -12,7 +12,6 @@ from chipwatch.advisor.dashboard.charts import LISTS, TABLES
 from chipwatch.config import plugins
 from chipwatch.config.convert import nearest
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors
-from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.errors import ConfigError
@@ -92,9 +91,13 @@ def of_machines(config: Config, words: Sequence[str]) -> Config:
 
 def assumed(config: Config, devices: int, names: Sequence[str] | None = None) -> dict[str, list[Datapoint]]:
     """Return for these collectors, else the configured ones, and the agent a point of each series; nothing is read."""
-    names = chosen("collectors", config) if names is None else names
-    metrics = {name: list(build_plugin(plugins.COLLECTORS, name, config).metrics) for name in names}
-    if "process" not in names and config.pid is None:
+    collectors = (
+        build_collectors(config)
+        if names is None
+        else {name: build_plugin(plugins.COLLECTORS, name, config) for name in names}
+    )
+    metrics = {name: list(collector.metrics) for name, collector in collectors.items()}
+    if "process" not in collectors and config.pid is None:
         metrics = {name: [m for m in own if not m.name.startswith("gpu.process.")] for name, own in metrics.items()}
     devices_of = {key for metric in chain(*metrics.values()) for key in metric.dims if key in DEVICES}
     for name, processor in build_processors(config).items() if devices_of else ():

@@ -7,15 +7,15 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from chipwatch.advisor.advisors import advisor_of
 from chipwatch.config import plugins
-from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
-from chipwatch.config.load import asked_collectors
+from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_processors, build_sinks, hints
+from chipwatch.config.load import asked_collectors, chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
@@ -66,6 +66,7 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     pipeline.listeners.append(lambda points, _: ticks.append(points))
     pipeline.start()
     pipeline.once(PAUSE)
+    yield from _lines_of_left_out("collectors", collectors, config)
     by_name = {sampler.name: sampler for sampler in samplers}
     missing = {name for names in asked_collectors(config) if absent(by_name, names) for name in names}
     for sampler in samplers:
@@ -74,6 +75,7 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     for reason in gpu_troubles(ticks[-1] if ticks else ()):
         word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
         yield _line("device", reason.about, word, f"{reason.says}. {reason.do}")
+    yield from _lines_of_left_out("processors", processors, config)
     for derivation in derivations:
         yield _plugin_line(derivation)
     among = sources(os.environ, config.sys, owner_of_watched(config))
@@ -116,6 +118,16 @@ def _fault_lines(name: str, reported: Iterable[preflight.Fault]) -> Iterator[Che
     return (_line("sink", name, "FAILED", fault.text) for fault in reported)
 
 
+def _lines_of_left_out(group: str, built: Collection[str], config: Config) -> Iterator[CheckLine]:
+    """Yield a line for each plugin of `group` that the agent goes on without."""
+    for name in chosen(group, config):
+        if name not in built:
+            try:
+                build_plugin(f"chipwatch.{group}", name, config)
+            except (ConfigError, NotLoaded) as problem:
+                yield _line(group.removesuffix("s"), name, "FAILED", problem)
+
+
 def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_for: bool = False) -> CheckLine:
     """Return the line of a collector or processor; a collector that was asked for must read all that is configured."""
     kind, group = (
@@ -131,7 +143,8 @@ def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_f
             description = f"{plugin.describe()}"
     except ConfigError as bug:
         return _line(kind, runner.name, "FAILED", bug)
-    troubles = filter(None, dict.fromkeys((runner.trouble, None if runner.yielded else runner.earlier)))
+    earlier = None if runner.yielded else runner.earlier
+    troubles = filter(None, dict.fromkeys((runner.trouble, earlier, *runner.validation.breaches.values())))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(troubles))
     level = " at this level" if kind == "collector" and not (runner.yielded or trouble) else ""
     text = f"{runner.yielded} series{level}{f': {description}' if description else ''}{trouble}"

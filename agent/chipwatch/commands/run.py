@@ -292,6 +292,10 @@ def _collect(
     if not watched:
         announcements.end(once=once)
     lost = brief and any(route.spool.lost for route in pipeline.routes)
+    for route in pipeline.routes if lost and duration is not None and not keep else ():
+        if route.spool.lost and route.worker.sink.limits.durable:
+            number = count(route.spool.lost, "are")
+            log.error("%s: %s lost: --duration keeps no spool; set --spool DIR", route.name, number)
     for text in wanted.undelivered() if brief and not wanted.missing else ():
         log.error("%s", text)
         lost = True

@@ -21,9 +21,13 @@ class EntryPoint(NamedTuple):
     """`module:attribute`, perhaps with extras in brackets after it."""
 
     def load(self) -> Any:
-        """Import and return the object; raise ImportError or AttributeError."""
+        """Import and return the object; raise ImportError, also where its module has no such name."""
         module, _, attributes = self.value.partition("[")[0].partition(":")
-        return reduce(getattr, filter(None, attributes.strip().split(".")), import_module(module.strip()))
+        imported = import_module(module.strip())
+        try:
+            return reduce(getattr, filter(None, attributes.strip().split(".")), imported)
+        except AttributeError as problem:
+            raise ImportError(str(problem)) from problem
 
 
 def entry_points(group: str) -> list[EntryPoint]:

@@ -13,7 +13,7 @@ from chipwatch.config import plugins
 from chipwatch.config.entry_points import EntryPoint
 from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.errors import CommandError
+from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.sink import Limits, Sink
 
@@ -37,10 +37,20 @@ def load_plugin(group: str, name: str, config: Config, registry: Known = None) -
                 raise ModuleNotFoundError(f"No module named {module!r}")
     except ImportError as problem:
         kind = group.removeprefix("chipwatch.").removesuffix("s")
-        extra = f"; install chipwatch with the extra '{registered}'" if isinstance(problem, ModuleNotFoundError) else ""
+        is_missing = isinstance(problem, ModuleNotFoundError) and _has_extra(registered)
+        extra = f"; install chipwatch with the extra '{registered}'" if is_missing else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
     plugins.check(group, registered, cls)
     return cls
+
+
+def _has_extra(name: str) -> bool:
+    from importlib import metadata  # noqa: PLC0415  # takes 3 MB
+
+    try:
+        return name in (metadata.metadata("chipwatch").get_all("Provides-Extra") or ())
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def _limits(cls: Any) -> Limits:
@@ -59,7 +69,7 @@ def build_plugin(group: str, name: str, config: Config, known: Known = None) -> 
 
 def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, Collector]:
     """
-    Return the configured collectors, or all installed ones; raise as build_plugin.
+    Return the configured collectors, or all installed ones; raise as build_plugin, log one that nobody named.
 
     A collector that reads standard input is always included. The `spared` ones are left out, unless they have options,
     which may be wrong.
@@ -91,10 +101,19 @@ def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, An
         except plugins.LeftOut as problem:
             log.error("%s", problem)  # noqa: TRY400  # the message says it all
         except NotLoaded as problem:
-            if getattr(config, group.removeprefix("chipwatch.").removesuffix("s")):
-                raise
-            log.warning("%s", problem)
+            _leave_out(group, name, config, problem)
+        except ConfigError as problem:
+            _leave_out(group, name, config, problem)
     return built
+
+
+def _leave_out(group: str, name: str, config: Config, problem: CommandError) -> None:
+    """Log a faulty collector or processor; raise `problem` if the configuration names it or has options for it."""
+    many = group.removeprefix("chipwatch.")
+    is_named = name in (*getattr(config, many.removesuffix("s")), config.stdin)
+    if is_named or configuration.is_configured(many, name, config, os.environ):
+        raise problem
+    log.error("%s; it is left out", problem)
 
 
 def build_sinks(config: Config) -> dict[str, Sink]:

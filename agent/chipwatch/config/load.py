@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from chipwatch.config import plugins
-from chipwatch.config.convert import convert, nearest, options_of, path_of, refusal, values_of
+from chipwatch.config.convert import convert, nearest, needed_of, options_of, path_of, refusal, values_of
 from chipwatch.config.file import read_file
 from chipwatch.config.layers import PREFIX, from_environment, merge
 from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, SinkOptions
@@ -199,6 +199,9 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     shared = {key: value for key, value in general.items() if key in hints and value is not None}
     labels = {key: label_of(config, group, name, key, env) for key in hints}
     given = shared | merge(table, _own_environment(cls.Config, group, name, env))
+    if missing := [key for key in needed_of(cls.Config) if key not in given]:
+        variable = f"{_variables(group, name)}{missing[0].upper()}"
+        raise ConfigError(f"{labels[missing[0]]}: it must be set: [{group}.{name}] {missing[0]}, or {variable}")
     options = convert(cls.Config, given, _where(config, group, name), labels)
     if not is_address(getattr(options, "endpoint_url", None) or "http://host"):
         raise ConfigError(f"{labels['endpoint_url']}: expected http://HOST:PORT, or https, without spaces")

@@ -87,8 +87,8 @@ def build(group: str, name: str, cls: Any, config: Any) -> Any:
     """Return a plugin of a class that was checked; raise ConfigError, LeftOut for a property that fails."""
     with blamed(group, name, "it cannot be built"):
         plugin = cls(config)
-        if group == SINKS and not isinstance(plugin.limits, Limits):
-            raise TypeError(f"limits: expected Limits, got {plugin.limits!r}")
+        if group == SINKS and not isinstance(limits := getattr(plugin, "limits", None), Limits):
+            raise TypeError(f"limits: expected Limits, got {limits!r}")
         if group == COLLECTORS and (wrong := [metric for metric in plugin.metrics if not isinstance(metric, Metric)]):
             raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
     for ability in ABILITIES:

@@ -151,6 +151,11 @@ class Metric:
     dims: tuple[str, ...] = ()
     """The keys of the dimensions that every point of this metric carries."""
 
+    def __post_init__(self) -> None:
+        """Raise TypeError for a level that is not one: it is compared at the start of every run."""
+        if type(self.level) is not Level:
+            raise TypeError(f"{self.name}: expected a Level, such as Level.DETAILED, got {self.level!r}")
+
     def point(
         self, at: int, value: float, dims: Dimensions = NO_DIMENSIONS, *, start_time: int | None = None
     ) -> Datapoint:
@@ -167,11 +172,23 @@ def start_after(last: int, start_time: int, at: int) -> int:
     return min(max(last, min(start_time + 1_000_000, at - 1)), at)
 
 
-def gauge(name: str, unit: str, text: str, level: Level = Level.BASIC, dims: tuple[str, ...] = ()) -> Metric:
-    """Declare a gauge."""
-    return Metric(name, Kind.GAUGE, unit, text, level, dims)
+def gauge(
+    name: str,
+    unit: str,
+    help: str,  # noqa: A002  # as the field
+    level: Level = Level.BASIC,
+    dims: tuple[str, ...] = (),
+) -> Metric:
+    """Declare a gauge; raise TypeError for a level that is not a Level."""
+    return Metric(name, Kind.GAUGE, unit, help, level, dims)
 
 
-def counter(name: str, unit: str, text: str, level: Level = Level.BASIC, dims: tuple[str, ...] = ()) -> Metric:
-    """Declare a counter."""
-    return Metric(name, Kind.COUNTER, unit, text, level, dims)
+def counter(
+    name: str,
+    unit: str,
+    help: str,  # noqa: A002  # as the field
+    level: Level = Level.BASIC,
+    dims: tuple[str, ...] = (),
+) -> Metric:
+    """Declare a counter; raise TypeError for a level that is not a Level."""
+    return Metric(name, Kind.COUNTER, unit, help, level, dims)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any, Final
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import IsSized, YieldsOtherNames, destination_of
 from chipwatch.contract.sink import Limits, Rejected, Sink
+
+NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+")
+_WORD: Final = r"(([kMGTmun]|[KMGT]i)?(By|bit|s|W|Wh|J|Hz|V|A|T|m|g|L|Pa)|min|h|d|Cel|K|[{][^{}\s]+[}])"
+UNIT: Final = re.compile(rf"(%|1|{_WORD})(/{_WORD})?")
+"""The UCUM words of computers, and `{thing}`; alone, or a rate of them."""
+SCALARS: Final = (str, int, float, bool, Path)
+"""Types of options that a file and a variable of the environment can both give."""
 
 
 class Clock:
@@ -87,8 +101,8 @@ def check_collector(
     name = type(collector).__name__
     declared = None if isinstance(collector, YieldsOtherNames) and collector.dynamic else frozenset(collector.metrics)
     for metric in collector.metrics:
-        assert metric.name == metric.name.lower(), f"{metric.name} has capitals"
-        assert metric.help.endswith("."), f"the help of {metric.name} is not a sentence"
+        _check_metric(metric)
+    _check_config(getattr(collector, "Config", None))
     yielded: list[Datapoint] = []
     last = {(point.metric.name, point.dims): point for point in earlier}
     try:
@@ -115,6 +129,33 @@ def check_collector(
     return yielded
 
 
+def _check_metric(metric: Metric) -> None:
+    name = metric.name
+    assert name == name.lower(), f"{name} has capitals"
+    assert NAME.fullmatch(name), f"the name {name!r} is not area.thing, of a to z, 0 to 9, _ and points"
+    assert UNIT.fullmatch(metric.unit), (
+        f"the unit {metric.unit!r} of {name} is not a UCUM word; write {{thing}} for others"
+    )
+    assert metric.help.endswith("."), f"the help of {name} is not a sentence"
+
+
+def _check_config(shape: Any) -> None:
+    for field in dataclasses.fields(shape) if dataclasses.is_dataclass(shape) else ():
+        hint = typing.get_type_hints(shape)[field.name]
+        assert _is_option(hint), (
+            f"Config.{field.name} is {hint}: expected str, int, float, bool or Path, perhaps `| None`, or a tuple"
+        )
+
+
+def _is_option(hint: Any) -> bool:
+    """Return whether people can set a field of this type in the file and in the environment."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (tuple, Mapping):
+        return True
+    parts = args if origin in (typing.Union, types.UnionType) else (hint,)
+    return all(part in (*SCALARS, type(None)) or typing.get_origin(part) is typing.Literal for part in parts)
+
+
 def _check_point(who: str, point: Datapoint, at: int, declared: AbstractSet[Metric] | None) -> None:
     name = point.metric.name
     assert declared is None or point.metric in declared, (
@@ -123,6 +164,7 @@ def _check_point(who: str, point: Datapoint, at: int, declared: AbstractSet[Metr
     assert point.at == at, f"{who} stamped {name} {point.at} instead of {at}"
     assert tuple(point.dims) == tuple(sorted(point.metric.dims)), f"{name} has dimensions {tuple(point.dims)}"
     assert isinstance(point.value, int | float), f"{name} is not a number"
+    assert math.isfinite(point.value), f"{name} is {point.value}: yield nothing where a value could not be read"
     if point.metric.kind is Kind.COUNTER:
         assert point.start_time is not None, f"the counter {name} does not say since when it counts"
         assert point.start_time <= at, f"the counter {name} starts after its reading"
@@ -157,6 +199,8 @@ def _has_increase(last: Datapoint, point: Datapoint) -> bool:
 
 def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
     """Run a sink as the frame would on `batch` and assert that it keeps the contract; return what it rejected."""
+    limits = getattr(sink, "limits", None)
+    assert isinstance(limits, Limits), f"limits is {limits!r}: set limits = Limits(max_points=...) in the class"
     assert sink.limits.max_points > 0, "a request must hold at least one point"
     assert sink.limits.max_bytes is None or isinstance(sink, IsSized), "limits.max_bytes is set, and size is missing"
     sink.close()
@@ -167,6 +211,9 @@ def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         assert all(isinstance(word, str) for word in words), "destination returns something other than text"
         assert len(batch) <= sink.limits.max_points, "the batch is above the sink's own limits"
         rejected = sink.write(batch)
+        assert isinstance(rejected, Sequence), (
+            f"write returned {rejected!r}: return the points that were rejected, () where all were taken"
+        )
         ours = {id(point) for point in batch}
         assert all(id(r.point) in ours for r in rejected), "a rejected point is none of the batch"
         assert len({id(r.point) for r in rejected}) == len(rejected), "a point is rejected twice"

@@ -32,6 +32,7 @@ from chipwatch.contract.extensions import (
     NeedsFacts,
     NeverWaits,
     ReadsByLevel,
+    YieldsOtherNames,
     names_of,
     state_of,
 )
@@ -65,11 +66,13 @@ NUMBERS: Final = {
 class PluginRunner:
     """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
 
-    def __init__(self, kind: str, name: str, level: Level, always: frozenset[str] = frozenset()) -> None:
-        """Keep points of at most `level`, and points of the metrics named in `always`."""
+    def __init__(self, plugin: Collector | Processor, kind: str, name: str, level: Level) -> None:
+        """Keep points of at most `level`, and points of the metrics that a verdict needs."""
         self.name = name
         self._logger = ThrottledLogger(log, f"{kind} {name}")
-        self.validation = Validation(level, self._logger, always)
+        always = plugin.always if isinstance(plugin, HasVerdictMetrics) else frozenset()
+        is_dynamic = isinstance(plugin, YieldsOtherNames) and plugin.dynamic
+        self.validation = Validation(level, self._logger, always, lambda: None if is_dynamic else plugin.metrics)
         self._guard = ForkGuard(self._logger)
         self.ok: bool | None = None
         """True if the last call succeeded in time; None before the first call, and without anything to read."""
@@ -123,7 +126,7 @@ class Derivation(PluginRunner):
 
     def __init__(self, name: str, processor: Processor, level: Level) -> None:
         """Keep derived points of at most `level`."""
-        super().__init__("processor", name, level)
+        super().__init__(processor, "processor", name, level)
         self.processor = processor
         self.needs_facts = isinstance(processor, NeedsFacts)
         self._needs_devices = isinstance(processor, NeedsDevices) and processor.needs_devices is True
@@ -214,9 +217,7 @@ class Sampler(PluginRunner):
 
         `learn` is called on this sampler's thread with what readings say of this machine's identity.
         """
-        super().__init__(
-            "collector", name, level, collector.always if isinstance(collector, HasVerdictMetrics) else frozenset()
-        )
+        super().__init__(collector, "collector", name, level)
         self.collector = collector
         if isinstance(collector, ReadsByLevel):
             collector.level = level

@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from itertools import islice
 from typing import Final, TypeVar
@@ -47,9 +47,19 @@ class Malformed(Exception):
 class Validation:
     """Validates what one collector or processor yields; used by one thread."""
 
-    def __init__(self, level: Level, logger: ThrottledLogger, always: frozenset[str] = frozenset()) -> None:
-        """Take points of at most `level` or of `always`; log malformed ones, which are left out, to `logger`."""
-        self._level, self._logger, self._always = level, logger, always
+    def __init__(
+        self,
+        level: Level,
+        logger: ThrottledLogger,
+        always: frozenset[str] = frozenset(),
+        declared: Callable[[], Collection[Metric] | None] = lambda: None,
+    ) -> None:
+        """
+        Take points of at most `level` or of `always`; log malformed ones, which are left out, to `logger`.
+
+        `declared` returns the metrics of the plugin, None where it cannot list them; it is asked once for each metric.
+        """
+        self._level, self._logger, self._always, self._declared = level, logger, always, declared
         self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is slow
         self._metrics: list[Metric] = []  # keeps them alive, so that no other object gets these identities
         self.not_finite = 0
@@ -57,6 +67,8 @@ class Validation:
         """Points left out, by the part that was at fault."""
         self.problems: dict[str, str] = {}
         """Faults of the points of this reading, an example for each part."""
+        self.breaches: dict[str, str] = {}
+        """Faults of metrics whose points are taken all the same, an example for each kind."""
 
     def take(self, yielded: Iterable[Datapoint], now: int, points: list[Datapoint]) -> None:
         """Add the valid points of the reading of `now` to `points`; raise PartlyCollected if there are too many."""
@@ -98,6 +110,10 @@ class Validation:
             text = self.problems[problem.part] = f"malformed points are left out: {f'{name}: ' * bool(name)}{problem}"
             self._logger.log(logging.ERROR, f"malformed {problem.part}", text)
 
+    def _breach(self, kind: str, text: str) -> None:
+        self.breaches.setdefault(kind, text)
+        self._logger.log(logging.WARNING, f"breach of {kind}", text)
+
     def _checked(self, point: Datapoint) -> Datapoint | None:
         """Return `point` with plain numbers and text, None if it is not wanted; raise Malformed."""
         if type(point) is not Datapoint:
@@ -105,9 +121,15 @@ class Validation:
         metric, value, dims, at, start_time, *rest = point
         if not self._wants(metric):
             return None
+        if metric.kind is Kind.COUNTER and start_time is None:
+            self._breach(
+                "start_time", f"the counter {metric.name} has no start_time: nobody knows since when it counts"
+            )
         number = _number(value)
         if not math.isfinite(number):
             self.not_finite += 1
+            text = self.problems["not finite"] = f"{metric.name} is {number}: what is not finite is left out"
+            self._logger.log(logging.WARNING, "not finite", text)
             return None
         if type(dims) is not Dimensions:
             raise Malformed("dims", f"expected Dimensions, got {_kind(dims)}")
@@ -126,10 +148,14 @@ class Validation:
             if type(metric) is not Metric:
                 raise Malformed("metric", f"expected a Metric, got {_kind(metric)}")
             texts = (metric.name, metric.unit, metric.help)
-            if not (type(metric.kind) is Kind and type(metric.level) is Level and type(metric.dims) is tuple):
-                raise Malformed("metric", "expected a Kind, a Level and a tuple as kind, level and dims")
+            if not (type(metric.kind) is Kind and type(metric.dims) is tuple):
+                raise Malformed("metric", "expected a Kind and a tuple as kind and dims")
             if any(_text("metric", text) is not text for text in (*texts, *metric.dims)):
                 raise Malformed("metric", "expected plain str, got a subclass of it")
+            if (declared := self._declared()) is not None and metric not in declared:
+                self._breach(
+                    "metrics", f"`metrics` does not declare {metric.name} so: `list` and `plan` do not know it"
+                )
             if len(self._metrics) >= MOST_METRICS:
                 self._wanted.clear()
                 self._metrics.clear()

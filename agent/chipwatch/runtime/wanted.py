@@ -80,7 +80,8 @@ class Wanted:
         if brief:
             self._pending = asked
         waited_for = {name for names in self._pending for name in names}
-        for name in {names[0] for names in asked if len(names) == 1} - waited_for:  # of a family some are absent
+        alone = {names[0] for names in asked if len(names) == 1} & self._samplers.keys()  # of a family some are absent
+        for name in alone - waited_for:
             self._samplers[name].absence_level = logging.WARNING
         self._before = {route.name: route.spool.ledger.sent for route in pipeline.routes}
         self.missing = False
@@ -108,8 +109,17 @@ class Wanted:
                 yield f"{route.name}: nothing was delivered: no collector finds anything to read; see `agent check`"
             elif failures := self._failures():
                 yield f"{route.name}: nothing was delivered: collectors failed: {failures}"
+            elif left_out := self._left_out():
+                yield f"{route.name}: nothing was delivered: {left_out}"
             else:
                 yield f"{route.name}: nothing was delivered: level, include and exclude leave out every reading"
+
+    def _left_out(self) -> str:
+        """Return the collectors whose last reading had no point that could be taken, each with the cause."""
+        samplers = self._samplers.values()
+        return "; ".join(
+            f"{sampler.name}: {sampler.trouble}" for sampler in samplers if sampler.trouble and not sampler.yielded
+        )
 
     def _failures(self) -> str:
         """Return the collectors whose last reading failed or has not returned, each with the cause."""

@@ -14,7 +14,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from chipwatch.config.instances import build_collectors
+from chipwatch.config import plugins
+from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin
+from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
@@ -74,10 +76,12 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
         answer = ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout))
         if answer["collectors"]:  # an agent that reads something else, such as one job, has nothing to say
             return answer, "agent"
+    built = build_collectors(config, UNWATCHED)
+    for name in {*chosen("collectors", config)} - built.keys() - UNWATCHED:
+        with contextlib.suppress(NotLoaded):
+            build_plugin(plugins.COLLECTORS, name, config)  # a verdict does not pass over a faulty collector
     collectors = {
-        name: collector
-        for name, collector in build_collectors(config, UNWATCHED).items()
-        if WATCHED & {metric.name for metric in collector.metrics}
+        name: collector for name, collector in built.items() if WATCHED & {metric.name for metric in collector.metrics}
     }
     if hasattr(os, "fork") and sys.platform == "linux":
         return _read_in_child(collectors, timeout), "reading"

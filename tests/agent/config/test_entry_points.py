@@ -101,5 +101,5 @@ def test_the_object_may_be_part_of_another():
     assert EntryPoint("x", " json ").load().__name__ == "json"
     with pytest.raises(ModuleNotFoundError):
         EntryPoint("x", "no_such_module:C").load()
-    with pytest.raises(AttributeError):
+    with pytest.raises(ImportError, match="module 'json' has no attribute 'nothing'"):
         EntryPoint("x", "json:nothing").load()

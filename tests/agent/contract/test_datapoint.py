@@ -126,3 +126,16 @@ def test_dimensions_that_nobody_holds_are_forgotten():
     del kept
     gc.collect()
     assert len(datapoint._interned) <= before
+
+
+@pytest.mark.parametrize("declare", [gauge, counter])
+@pytest.mark.parametrize("level", ["detailed", 2, None])
+def test_a_level_of_another_type_is_refused_where_the_metric_is_declared(declare, level):
+    with pytest.raises(TypeError, match=r"x.load: expected a Level, such as Level.DETAILED, got "):
+        declare("x.load", "1", "The load.", level=level)
+
+
+@pytest.mark.parametrize("declare", [gauge, counter])
+def test_a_metric_is_declared_with_the_names_of_its_fields(declare):
+    metric = declare(name="x.load", unit="1", help="The load.", level=Level.ALL, dims=("a",))
+    assert (metric.help, metric.level, metric.dims) == ("The load.", Level.ALL, ("a",))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -75,6 +79,27 @@ def test_some_devices_may_fail():
     assert len(check_collector(bad(points=partly))) == 3
 
 
+WRONG_UNITS = ("", "furlong", "bytes", "ms ", "{a b}", "%/", "{}")
+WRONG_NAMES = ("load1m", "load 1m!", "x.load-1m", ".load", "x.", "x..load", "1x.load")
+WRONG_OPTIONS = (list[str] | None, list[str], dict[str, int], set[int], bytes, tuple[str, ...] | None)
+
+
+def config_of(hint):
+    return dataclasses.make_dataclass("Config", [("option", hint)], frozen=True)
+
+
+@pytest.mark.parametrize("hint", [
+    str, int, float, bool, Path, Path | None, Literal["a", "b"], tuple[str, ...], tuple[Literal["a"], ...], Mapping[str, str],
+])  # fmt: skip
+def test_an_option_that_people_can_set_passes(hint):
+    assert check_collector(bad(Config=config_of(hint)))
+
+
+@pytest.mark.parametrize("unit", ["%", "1", "By", "GiBy", "ms", "MHz", "Gbit/s", "GT/s", "{flop}/s", "By/{request}"])
+def test_a_unit_of_computers_passes(unit):
+    assert check_collector(bad(metrics=(*Good.metrics, gauge("x.other", unit, "Another."))))
+
+
 @pytest.mark.parametrize(
     ("collector", "sentence"),
     [
@@ -97,6 +122,10 @@ def test_some_devices_may_fail():
         (yielding(SENT.point(0, 5, start_time=2 * AT)), "the counter x.sent starts after its reading"),
         (yielding(SHARE.point(0, 1), SHARE.point(0, 2)), "twice in one tick"),
         (bad(describe=lambda self: None), "Bad.describe returns no text"),
+        *((yielding(SHARE.point(0, value)), "x.share is (nan|inf): yield nothing") for value in (math.nan, math.inf)),
+        *((bad(metrics=(gauge("x.load", unit, "The load."),)), f"the unit '{unit}' of x.load") for unit in WRONG_UNITS),
+        *((bad(metrics=(gauge(name, "1", "The load."),)), f"the name '{name}' is not area") for name in WRONG_NAMES),
+        *((bad(Config=config_of(hint)), "Config.option is ") for hint in WRONG_OPTIONS),
     ],
 )
 def test_a_collector_that_breaks_the_contract_is_reported_and_closed(collector, sentence):
@@ -220,6 +249,8 @@ def test_what_a_sink_rejects_is_returned():
         (type("Small", (Taking,), {"limits": Limits(max_points=1)})(), "above the sink's own limits"),
         (type("None", (Taking,), {"limits": Limits(max_points=0)})(), "a request must hold at least one point"),
         (type("Mute", (Taking,), {"describe": lambda self: None})(), "describe returns no text"),
+        (Taking(lambda batch: None), "write returned None: return the points that were rejected"),
+        (type("Unlimited", (Taking,), {"limits": None})(), "limits is None: set limits = Limits"),
         (
             type("Big", (Taking,), {"limits": Limits(max_points=2, max_bytes=9)})(),
             "max_bytes is set, and size is missing",
@@ -229,6 +260,14 @@ def test_what_a_sink_rejects_is_returned():
 def test_a_sink_that_breaks_the_contract_is_reported(sink, sentence):
     with pytest.raises(AssertionError, match=sentence):
         check_sink(sink, BATCH)
+
+
+def test_a_sink_without_limits_is_reported():
+    class Unlimited:
+        pass
+
+    with pytest.raises(AssertionError, match="limits is None: set limits = Limits"):
+        check_sink(Unlimited(), BATCH)
 
 
 def test_a_sink_that_failed_is_closed():

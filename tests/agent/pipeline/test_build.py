@@ -8,11 +8,13 @@ import pytest
 
 from chipwatch.config import plugins
 from chipwatch.config.convert import ConfigError
-from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
+from chipwatch.config.entry_points import EntryPoint
+from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_processors, build_sinks
 from chipwatch.config.load import load
 from chipwatch.config.options import Config, SinkOptions
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.contract.errors import CommandError
 from chipwatch.contract.sink import Limits, Sink
 from chipwatch.contract.testing import MemorySink
 from chipwatch.naming import rename
@@ -160,11 +162,25 @@ def test_a_plugin_is_built_from_its_options(installed):
     assert made.config.load == 2.5
 
 
-def test_a_missing_library_is_named_with_the_extra_to_install(installed):
+def test_a_missing_library_is_named_with_the_extra_to_install():
+    known = {"google": EntryPoint("google", "no_such_library:Sink")}
+    with pytest.raises(NotLoaded) as caught:
+        build_plugin(plugins.SINKS, "google", config(), known)
+    line = "sink google cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'google'"
+    assert str(caught.value) == line
+
+
+def test_no_extra_is_named_where_there_is_none(installed):
     with pytest.raises(NotLoaded) as caught:
         build_plugin(plugins.SINKS, "needy", config())
-    line = "sink needy cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'needy'"
-    assert str(caught.value) == line
+    assert str(caught.value) == "sink needy cannot be loaded: No module named 'no_such_library'"
+
+
+def test_a_missing_name_is_reported_in_the_words_of_a_missing_import(installed):
+    installed.add("nameless", "", collectors=[("nameless", "Nobody")])
+    with pytest.raises(NotLoaded) as caught:
+        build_plugin(plugins.COLLECTORS, "nameless", config())
+    assert str(caught.value) == "collector nameless cannot be loaded: module 'nameless' has no attribute 'Nobody'"
 
 
 def test_another_fault_of_an_import_gives_no_such_advice(installed):
@@ -176,8 +192,29 @@ def test_another_fault_of_an_import_gives_no_such_advice(installed):
 def test_all_collectors_are_built_unless_some_are_named_and_those_that_cannot_be_loaded_are_left_out(installed, caplog):
     built = build_collectors(config())
     assert set(built) == set(plugins.installed(plugins.COLLECTORS)) - {"needy", "broken"}
-    assert [r.levelno for r in caplog.records] == [logging.WARNING] * 2
+    assert [r.levelno for r in caplog.records] == [logging.ERROR] * 2
     assert set(build_collectors(config(collector=["load", "cpu"]))) == {"load", "cpu"}
+
+
+@pytest.mark.parametrize("group", ["collectors", "processors"])
+@pytest.mark.parametrize("module", ["1 / 0", "", "class Odd: pass", "import no_such_library"])
+def test_a_faulty_plugin_costs_only_itself_unless_somebody_named_it(others, caplog, group, module):
+    others.add("theirs", module + "\n", **{group: [("odd", "Odd")]})
+    build_all = {"collectors": build_collectors, "processors": build_processors}[group]
+    assert build_all(config()).keys() == plugins.installed(f"chipwatch.{group}").keys() - {"odd"}
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage().startswith((f"{group[:-1]} odd cannot be loaded: ", f"{group}.odd: "))
+    assert record.getMessage().endswith("; it is left out")
+    for options in ({group[:-1]: ["odd"]}, {group: {"odd": {"x": 1}}}):
+        with pytest.raises(CommandError, match="odd"):
+            build_all(config(**options))
+
+
+def test_a_faulty_member_of_a_family_costs_only_itself(others, monkeypatch):
+    monkeypatch.setitem(plugins.FAMILIES, "host", ["odd", "memory"])
+    others.add("theirs", "1 / 0\n", collectors=[("odd", "Odd")])
+    assert build_collectors(config(collector=["host"])).keys() == {"memory"}
 
 
 def test_a_collector_that_was_named_and_cannot_be_loaded_is_an_error(installed):
@@ -208,9 +245,7 @@ def test_sinks_of_one_kind_are_built_each_as_its_own_table_says(installed, tmp_p
 def test_a_sink_that_cannot_be_loaded_is_reported_by_name_with_what_its_kind_needs(installed):
     with pytest.raises(NotLoaded) as caught:
         build_sinks(config(sinks={"a": {"type": "needy"}}, sink=["a"]))
-    assert str(caught.value) == (
-        "sink a cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'needy'"
-    )
+    assert str(caught.value) == "sink a cannot be loaded: No module named 'no_such_library'"
 
 
 @pytest.mark.parametrize(

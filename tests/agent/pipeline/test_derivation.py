@@ -30,6 +30,8 @@ class Sum(Processor):
 class Calls(Processor):
     """Follows its script."""
 
+    metrics = (READ,)
+
     def __init__(self, do):
         self.do = do
 

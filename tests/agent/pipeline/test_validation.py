@@ -39,8 +39,9 @@ class Array:
         raise RuntimeError("more than one element")
 
 
-def take(*points, level=Level.ALL):
-    made, taken = Validation(level, ThrottledLogger(logging.getLogger("chipwatch.test"), "collector x")), []
+def take(*points, level=Level.ALL, declared=None):
+    logger = ThrottledLogger(logging.getLogger("chipwatch.test"), "collector x")
+    made, taken = Validation(level, logger, declared=lambda: declared), []
     for _ in range(2):  # what is remembered of the first reading must not let anything pass in the second
         taken.clear()
         made.take(points, NOW, taken)
@@ -61,8 +62,6 @@ BAD = {
     "no unit": ("metric", GOOD._replace(metric=replace(LOAD, unit=None))),
     "no help": ("metric", GOOD._replace(metric=replace(LOAD, help=None))),
     "a kind that is a text": ("metric", GOOD._replace(metric=replace(LOAD, kind="gauge"))),
-    "a level that is a number": ("metric", GOOD._replace(metric=replace(LOAD, level=7))),
-    "a level that is a text": ("metric", GOOD._replace(metric=replace(LOAD, level="basic"))),
     "keys in a list": ("metric", GOOD._replace(metric=replace(LOAD, dims=["a"]))),
     "keys that are numbers": ("metric", GOOD._replace(metric=replace(LOAD, dims=(1,)))),
     "no value": ("value", GOOD._replace(value=None)),
@@ -132,6 +131,38 @@ def test_what_is_not_finite_is_counted_apart():
     assert (taken, made.not_finite, made.malformed) == ([], 4, {})
 
 
+def test_what_is_not_finite_is_named_once_with_its_value(caplog):
+    _, made = take(GOOD._replace(value=float("nan")))
+    assert [record.getMessage() for record in caplog.records] == [
+        "collector x: x.load is nan: what is not finite is left out"
+    ]
+    assert [*made.problems.values()] == ["x.load is nan: what is not finite is left out"]
+
+
+def test_a_metric_that_is_not_declared_is_taken_with_one_warning(caplog):
+    other = gauge("x.other", "1", "Other.")
+    taken, made = take(GOOD, other.point(NOW, 1), replace(LOAD, unit="s").point(NOW, 2), declared=(LOAD,))
+    assert [point.value for point in taken] == [1.0, 1, 2]
+    line = "`metrics` does not declare x.other so: `list` and `plan` do not know it"
+    assert [record.getMessage() for record in caplog.records] == [f"collector x: {line}"]
+    assert made.breaches == {"metrics": line}
+    assert not made.problems
+
+
+def test_a_counter_without_a_start_is_taken_with_one_warning(caplog):
+    taken, made = take(SENT.point(NOW, 1), SENT.point(NOW, 2, DIMS, start_time=1), declared=(SENT,))
+    assert len(taken) == 2
+    line = "the counter x.sent has no start_time: nobody knows since when it counts"
+    assert [record.getMessage() for record in caplog.records] == [f"collector x: {line}"]
+    assert made.breaches == {"start_time": line}
+
+
+def test_what_is_declared_or_cannot_be_listed_gives_no_warning(caplog):
+    take(GOOD, SENT.point(NOW, 1, start_time=1), declared=(replace(LOAD), SENT))
+    take(gauge("x.other", "1", "Other.").point(NOW, 1), declared=None)
+    assert not caplog.records
+
+
 def test_what_is_above_the_level_is_left_out_without_a_word(caplog):
     taken, made = take(gauge("x.detail", "1", "A detail.", Level.ALL).point(NOW, None), level=Level.BASIC)
     assert (taken, made.malformed, caplog.records) == ([], {}, [])
@@ -165,7 +196,10 @@ ANYTHING = st.one_of(
 GOOD_OR = {
     "metric": st.one_of(
         st.sampled_from([LOAD, SENT]),
-        st.builds(Metric, *(ANYTHING | st.just(good) for good in ("x", Kind.GAUGE, "1", "X.", Level.BASIC, ("a",)))),
+        st.builds(
+            Metric, *(ANYTHING | st.just(good) for good in ("x", Kind.GAUGE, "1", "X.")), st.sampled_from(Level),
+            ANYTHING | st.just(("a",)),
+        ),
         ANYTHING,
     ),
     "value": st.floats() | ANYTHING,
