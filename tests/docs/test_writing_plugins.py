@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     "chipwatch_entropy": "docs/writing-a-collector.md",
     "chipwatch_udp": "docs/writing-a-sink.md",
-    "memory_share": "docs/writing-a-processor.md",
+    "chipwatch_memory_share": "docs/writing-a-processor.md",
 }
 """Module -> the page that shows it."""
 

@@ -39,7 +39,7 @@ class Broken(Processor):
 def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("memory_share")
     (folder / "pyproject.toml").write_text(PYPROJECT)
-    (folder / "memory_share.py").write_text(SOURCE)
+    (folder / "chipwatch_memory_share.py").write_text(SOURCE)
     return folder
 
 
@@ -79,7 +79,7 @@ def config(tmp_path):
 
 def test_it_is_type_checked_as_its_page_shows_it(project, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", "memory_share.py"],
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", "chipwatch_memory_share.py"],
         cwd=project, env={"MYPYPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.stdout.startswith("Success"), done.stdout + done.stderr
