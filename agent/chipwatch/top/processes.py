@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
@@ -120,17 +119,12 @@ def stat_of(proc: str, pid: int) -> ProcessStat | None:
 def user_of(proc: str, pid: int) -> str:
     """Return the owner's name, or number."""
     try:
-        return _user(Path(f"{proc}/{pid}").stat().st_uid)
-    except OSError:
-        return ""
-
-
-@lru_cache(maxsize=1000)
-def _user(number: int) -> str:
-    try:
+        number = Path(f"{proc}/{pid}").stat().st_uid
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return f"{number}"
+    except OSError:
+        return ""
 
 
 def command_of(proc: str, pid: int, stat: ProcessStat) -> str:

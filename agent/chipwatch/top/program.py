@@ -140,11 +140,6 @@ class Top:
                 self.view.message = self._write()
             elif order == "send":
                 self._send()
-            elif order == "colors":
-                names = [*palette.PALETTES][:-1]  # the last one is another name for mono
-                at = next(at for at, name in enumerate(names) if palette.PALETTES[name] is self.palette)
-                name = names[(at + 1) % len(names)]
-                self.palette, self.view.message = palette.PALETTES[name], f"colours: {name}"
             elif order != "quit":
                 source.press(order)
 

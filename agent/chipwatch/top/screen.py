@@ -24,7 +24,7 @@ TALLEST: Final = 8
 KEYS: Final = (
     ("q", "quit"), ("?", "help"), ("/", "filter"), ("s", "sort"), ("enter", "details"), ("k", "signal"),
     ("p", "processes"), ("g", "graphs"), ("1", "CPUs"), ("r", "reverse"), ("space", "pause"), ("+-", "zoom"),
-    ("w", "snapshot"), ("c", "colours"),
+    ("w", "snapshot"),
 )  # fmt: skip
 PROCESS_COLUMNS: Final = (
     Column("#", 4, lambda process: (label(process.device), "label"), lambda _: 0.0, optional=True),
@@ -48,6 +48,15 @@ TRENDS: Final = (
 """Trend of the machine, title, its largest value (0: the largest one shown), unit."""
 
 
+class Look(NamedTuple):
+    """The choices, the screen's columns and lines, and the characters to draw with."""
+
+    view: View
+    width: int
+    height: int
+    style: Glyphs
+
+
 class Notes(NamedTuple):
     """Texts beside the readings."""
 
@@ -67,6 +76,7 @@ class Notes(NamedTuple):
 
 def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Notes, style: Glyphs) -> list[Line]:
     """Return the lines of a screen of `size` (columns, lines)."""
+    look = Look(view, *size, style)
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return _filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], size)
@@ -91,18 +101,14 @@ def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Not
     strip = strip[: max(1, room - (3 if every else 0))]
     lines = [*top, *strip]
     if every:
-        columns = accelerators.columns_of(devices, width)
-        lines += _table(0, devices, columns, view, line=len(lines), size=(width, height - 1 - len(lines)), style=style)
+        _add_table(lines, 0, devices, accelerators.columns_of(devices, width), look)
         lines += [] if devices else [[(f"nothing here has {view.filter!r}; Esc clears the filter", "warn")]]
     room = height - 1 - len(lines)
     processes = _processes(machine, view) if view.processes else []
     space = room if not processes or room < 6 else max(3, room - min(len(processes) + 2, room * 2 // 3))
     lines += _graphs(machine, view, width, space, style)
     if processes and height - 1 - len(lines) >= 3:
-        columns = fitting(PROCESS_COLUMNS, processes, width)
-        lines += _table(
-            1, processes, columns, view, line=len(lines), size=(width, height - 1 - len(lines)), style=style
-        )
+        _add_table(lines, 1, processes, fitting(PROCESS_COLUMNS, processes, width), look)
     view.page = max(1, height // 2)
     return [*_filled(lines, (width, height - 1)), fit(_footer(view, width), width)]
 
@@ -112,21 +118,12 @@ def row_of(item: Accelerator | ListedProcess) -> Row:
     return item.key if isinstance(item, Accelerator) else (item.pid, item.began, item.device)
 
 
-def _table(
-    number: int,
-    items: Sequence[Any],
-    columns: Sequence[Column],
-    view: View,
-    *,
-    line: int,
-    size: tuple[int, int],
-    style: Glyphs,
-) -> list[Line]:
-    """Return a rule, the titles and those rows of a table among which is the selected one; `line`: its first line."""
-    width, height = size
+def _add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Sequence[Column], look: Look) -> None:
+    """Add to `lines` a rule, the titles, and those rows of a table among which is the selected one."""
+    view, width, height, style = look
     items = ordered(items, columns, view.sorts[number], reverse=view.reverse)
     rows = [row_of(item) for item in items]
-    count = max(0, min(len(items), height - 2))
+    count = max(0, min(len(items), height - len(lines) - 3))
     first = min(view.firsts[number], len(items) - count)
     at = rows.index(view.selected) if view.selected in rows else None
     if at is not None:
@@ -134,12 +131,12 @@ def _table(
     view.firsts[number] = first
     drawn = view.drawn
     drawn.rows[number], drawn.columns[number] = rows, [column.title for column in columns]
-    drawn.titles[line + 1] = number, partial(title_at, columns, width)
-    drawn.lines |= dict(enumerate(rows[first : first + count], line + 2))
+    drawn.titles[len(lines) + 1] = number, partial(title_at, columns, width)
+    drawn.lines |= dict(enumerate(rows[first : first + count], len(lines) + 2))
     drawn.hidden += len(items) - count
     mark = None if at is None else at - first
-    shown_rows = table(columns, items[first : first + count], width, style, chosen=view.sorts[number], mark=mark)
-    return [style.rule(width), *shown_rows]
+    shown = items[first : first + count]
+    lines += [style.rule(width), *table(columns, shown, width, style, chosen=view.sorts[number], mark=mark)]
 
 
 def _filled(lines: Sequence[Line], size: tuple[int, int]) -> list[Line]:
@@ -259,7 +256,6 @@ def _help(width: int) -> list[Line]:
     for task, rows in HELP:
         lines.append([(task, "title")])
         for keys, text in rows:
-            parts = wrap(text, width - 18)
-            lines += [[(f"  {'' if at else keys:15} ", "key"), (part, "")] for at, part in enumerate(parts)]
-    lines += [[(part, "dim")] for part in wrap(LETTERS, width)]
-    return [*lines, *([(part, "dim")] for part in wrap(LAST, width))]
+            parts = enumerate(wrap(text, width - 18))
+            lines += [[(f"  {'' if at else keys:15} ", "key"), (part, "")] for at, part in parts]
+    return [*lines, *([(part, "dim")] for text in (LETTERS, LAST) for part in wrap(text, width))]

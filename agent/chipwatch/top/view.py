@@ -19,7 +19,7 @@ HELP: Final = (
               ("/", "filter by number, model, state, job, user, command (Esc: all)"),
               ("s S r", "sort by the next column, the one before; reverse; click: title"))),
     ("Look", (("p g 1", "processes, graphs, each logical CPU"), ("space", "pause, and go on"),
-              ("c", "next colours"), ("w", "write a snapshot as JSON into the current folder"))),
+              ("w", "write a snapshot as JSON into the current folder"))),
     ("Process", (("enter", "tree, job, cgroup, names of its environment; also click again"),
                  ("k", "send it a signal, which is chosen and confirmed"))),
     ("Time", (("+ - ← →", "zoom; earlier and later (ten seconds in a recording)"),
@@ -31,7 +31,7 @@ SWITCHES: Final = {
     "?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused",
 }  # fmt: skip
 ZOOMS: Final = {"+": -1, "=": -1, "-": 1}
-ORDERS: Final = {"q": "quit", "w": "snapshot", "c": "colors"}
+ORDERS: Final = {"q": "quit", "w": "snapshot"}
 LETTERS: Final = (
     "Flags: what holds the clocks down: P power, T temperature, H hardware, S sync boost, B board limit, R reliability"
 )
@@ -87,7 +87,7 @@ class View:
     message: str = ""
     """Result of the last key."""
     orders: list[str] = field(default_factory=list)
-    """Orders to the program: quit, snapshot, colors, send, or a key of a player."""
+    """Orders to the program: quit, snapshot, send, or a key of a player."""
 
     @property
     def step(self) -> int:

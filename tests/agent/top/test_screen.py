@@ -309,15 +309,6 @@ def test_the_colour_of_a_graph_follows_the_load_and_nothing_blinks_or_is_erased(
     assert seat.sent.count(b"\x1b[2J") == 1
 
 
-def test_the_colours_change_by_a_key(sit):
-    seat = sit("--colors", "high-contrast")
-    seat.shows("CPU", "q quit")
-    seat.press("c")
-    seat.shows("colours: mono")
-    seat.press("c")
-    seat.shows("colours: dark")
-
-
 def test_a_host_without_accelerators_lists_its_processes_and_its_cores(sit, child):
     seat = sit("--no-collector", "nvidia", size=(100, 60))
     seat.shows("PID", "%MEM", "time", "command", "no accelerator was found")
