@@ -23,13 +23,13 @@ TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGES: Final = os.sysconf("SC_PHYS_PAGES")
 PATIENCE: Final = 200
 """A reading of all processes is repeated after this many times what it took, so it takes 0.5 % of a core."""
-MOST: Final = 200
+MOST: Final = 1000
 """Processes of a host that are listed."""
 LONGEST: Final = 300
 """Characters of a command line in a row."""
 MOST_ANCESTORS: Final = 16
 HERE: Final = "/proc"
-SIGNALS: Final = {"t": "TERM", "i": "INT", "h": "HUP", "u": "USR1", "s": "STOP", "c": "CONT", "k": "KILL"}
+SIGNALS: Final = {"t": "TERM", "i": "INT", "u": "USR1", "s": "STOP", "c": "CONT", "k": "KILL"}
 """Key -> signal."""
 
 

@@ -197,7 +197,7 @@ def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
     """Return the processes that the filter leaves."""
     models = {device.key: device.model for device in machine.devices}
     word = view.filter.lower()
-    return [each for each in processes_of(machine) if word in " ".join((label(each.device),
+    return [each for each in processes_of(machine) if not word or word in " ".join((label(each.device),
             models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)).lower()]  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def _footer(view: View, width: int) -> Line:
         if view.signal:
             return [(f"send {view.signal} to process {pid}? ", "warn"), ("y", "key"), (" yes, any other key no", "")]
         choices = "  ".join(f"{key} {name}" for key, name in SIGNALS.items())
-        return [(f"signal to process {pid}: ", "warn"), (choices, ""), ("  any other key: none", "dim")]
+        return [(f"signal {pid}: ", "warn"), (choices, ""), ("  any other key: none", "dim")]
     if view.message:
         return [(view.message, "warn")]
     above, hidden = sum(view.firsts), view.drawn.hidden

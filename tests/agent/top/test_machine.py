@@ -209,6 +209,31 @@ def test_the_help_fits_on_a_terminal_of_80_columns():
     assert "absent is not zero" in "".join(shown)
 
 
+def test_the_choice_of_a_signal_fits_on_60_columns():
+    view = View(asking=(123_456, 1, ()))
+    *_, last = compose(machine(point("gpu.utilization", 5.0, gpu="0")), view, (60, 20), Notes("n"), Glyphs())
+    assert "k KILL" in "".join(text for text, _ in last)
+
+
+def test_the_selected_row_follows_its_device_and_stays_on_the_screen():
+    made = machine(*(point("gpu.utilization", float(n), gpu=str(n)) for n in range(30)))
+    view = View()
+
+    def marked():
+        lines = compose(made, view, (80, 24), Notes("n"), Glyphs())
+        return [line[0][0].split()[0] for line in lines if line[0][1] == "cursor"]
+
+    assert marked() == []
+    for key, number in (("end", "29"), ("up", "28"), ("home", "0"), ("wheel down", "3"), ("pagedown", "15")):
+        view.press(key)
+        assert marked() == [number]
+    view.press("s")
+    view.press("r")
+    assert marked() == ["15"]
+    view.press("escape")
+    assert marked() == []
+
+
 def test_many_sinks_leave_room_for_the_accelerators():
     delivery = [[(f"sink{n} ok sent 1, kept 0 {'x' * 40}", "")] for n in range(60)]
     lines = compose(
