@@ -58,7 +58,7 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
     if why := refused(env):
         raise ConfigError(f"top: {why}; `agent --once --format table` prints one reading")
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
-    terminal = Terminal()
+    terminal = Terminal("ascii" if options.ascii else "utf-8")
     if options.replay:
         player = Player(Recording(options.replay))
         return show(player, terminal, Top(options.replay.name, options, env), env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
@@ -13,6 +14,8 @@ import tty
 from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, Final, NoReturn, Self
+
+from rich.cells import cell_len
 
 MOUSE: Final = "\x1b[?1000{0}\x1b[?1006{0}"
 """Reports of buttons and of the wheel, with SGR's coordinates."""
@@ -45,6 +48,15 @@ class Ended(Exception):
         self.number = number
 
 
+def _marks(problem: UnicodeError) -> tuple[str, int]:
+    """Return as many question marks as the characters take cells."""
+    assert isinstance(problem, UnicodeEncodeError)
+    return "?" * cell_len(problem.object[problem.start : problem.end]), problem.end
+
+
+codecs.register_error("cells", _marks)
+
+
 def keys(text: str) -> Iterator[str]:
     """
     Yield the keys in a terminal's input: characters, and names of other keys; unknown sequences are left out.
@@ -73,7 +85,9 @@ def refused(env: Mapping[str, str]) -> str | None:
 class Terminal:
     """Draws lines that have changed, and waits for keys; use it as a context, which restores the terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoding: str = "utf-8") -> None:
+        """Send text in this encoding; characters that it lacks become question marks."""
+        self._encoding = encoding
         self._drawn: list[str] = []
         self._stale = True
         """True if the terminal may show something else than the last drawing; signal handlers set it."""
@@ -100,7 +114,7 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         """Restore the terminal and the handlers."""
         for number in self._handlers:
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, _ignore)
         self._release()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -146,7 +160,7 @@ class Terminal:
             self._write(f"{BEGIN}{text}{END}")
 
     def _write(self, text: str) -> None:
-        data = text.encode("utf-8", "replace")
+        data = text.encode(self._encoding, "cells")
         try:
             while data:
                 data = data[os.write(1, data) :]
@@ -180,10 +194,14 @@ class Terminal:
         self.wake()
 
 
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing."""
+
+
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     del frame
-    for ending in ENDING:  # a second signal must not interrupt the restoration
-        signal.signal(ending, signal.SIG_IGN)
+    for ending in ENDING:  # a second signal must not interrupt the restoration; SIG_IGN would race with a pending one
+        signal.signal(ending, _ignore)
     raise Ended(number)
 
 

@@ -247,6 +247,10 @@ def test_a_process_of_an_impossible_number_is_listed_without_a_user():
     assert (process.pid, process.user) == (-1, "")
 
 
+def test_on_a_terminal_of_ascii_other_characters_become_marks_of_the_same_width():
+    assert "日x\u00e9".encode("ascii", "cells") == b"??x?"
+
+
 def test_the_time_axis_ends_now_or_in_the_past():
     assert axis(60, 120, 0).endswith("now")
     assert axis(60, 120, 60).endswith("-60 s")
