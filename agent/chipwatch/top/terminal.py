@@ -113,8 +113,9 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         """Restore the terminal and the handlers."""
-        for number in self._handlers:
-            signal.signal(number, _ignore)
+        for number in [*self._handlers] * 3:  # a pending signal is raised here before its handler is replaced
+            with contextlib.suppress(Ended, KeyboardInterrupt):
+                signal.signal(number, _ignore)
         self._release()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -200,8 +201,9 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     del frame
-    for ending in ENDING:  # a second signal must not interrupt the restoration; SIG_IGN would race with a pending one
-        signal.signal(ending, _ignore)
+    for ending in (signal.SIGINT, *ENDING) * 2:  # SIG_IGN would race with a pending signal
+        with contextlib.suppress(Ended, KeyboardInterrupt):
+            signal.signal(ending, _ignore)
     raise Ended(number)
 
 
