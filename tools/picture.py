@@ -37,7 +37,7 @@ from chipwatch.processors.jobs import JobsProcessor
 from chipwatch.report.devices import device_states, key_of
 from chipwatch.top.draw import Glyphs
 from chipwatch.top.machine import ListedProcess, MachineState
-from chipwatch.top.palette import DARK
+from chipwatch.top.palette import DARK, render
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.view import View
 from chipwatch_sinks.stdout.table import Table
@@ -54,7 +54,7 @@ DELIVERED: Final = [("cloudwatch ", "label"), ("ok ", "good"), ("sent 18,432, ke
 
 
 class Program(NamedTuple):
-    """A program of a job, its GPUs, and the cores that it uses."""
+    """A program of a job, its GPUs, the cores that it uses, its share of the memory (%), and its age (s)."""
 
     pid: int
     job: str
@@ -62,6 +62,8 @@ class Program(NamedTuple):
     gpus: range
     cores: float
     command: str
+    resident: float
+    age: float
 
     @property
     def owner(self) -> Owner:
@@ -69,9 +71,13 @@ class Program(NamedTuple):
         return Owner(SLURM, self.job, "0", self.user, cgroup=f"/slurm/job_{self.job}")
 
 
-TRAINING: Final = Program(88123, "41337", "ada", range(5), 41.0, "python train.py --config 70b.yaml")
-LOADING: Final = Program(90411, "41352", "eve", range(5, 6), 11.9, "python finetune.py --data /mnt/nfs/images")
-FORGOTTEN: Final = Program(71002, "41340", "bob", range(6, 7), 0.01, "python -m ipykernel_launcher -f kernel.json")
+TRAINING: Final = Program(88123, "41337", "ada", range(5), 41.0, "python train.py --config 70b.yaml", 11.8, 8049)
+LOADING: Final = Program(
+    90411, "41352", "eve", range(5, 6), 11.9, "python finetune.py --data /mnt/nfs/images", 2.4, 4220
+)
+FORGOTTEN: Final = Program(
+    71002, "41340", "bob", range(6, 7), 0.01, "python -m ipykernel_launcher -f kernel.json", 0.3, 51_720
+)
 PROGRAMS: Final = (TRAINING, LOADING, FORGOTTEN)
 
 
@@ -156,7 +162,8 @@ def listed(processes: Iterable[DeviceProcess]) -> Iterator[ListedProcess]:
         each = programs[found.pid]
         cpu, owner = 100 * each.cores / len(each.gpus), each.owner
         key = key_of(found.dims)
-        yield ListedProcess(key, each.pid, owner.user, found.memory, found.utilization, cpu, each.command, owner.job)
+        row = ListedProcess(key, each.pid, owner.user, found.memory, found.utilization, cpu, each.command, owner.job)
+        yield row._replace(resident=each.resident, age=each.age)
 
 
 def space(_: str) -> Any:
@@ -232,7 +239,7 @@ def picture(machine: MachineState) -> str:
     """Return the screen of `chipwatch top` as SVG."""
     console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for line in compose(machine, View(), SIZE, Notes("node-7", "2 s", [DELIVERED]), Glyphs()):
-        console.print(Text.assemble(*((text, DARK.get(role, "")) for text, role in line)), no_wrap=True, crop=True)
+        console.print(Text.from_ansi(render(line, DARK, many=True)), no_wrap=True, crop=True)
     svg = console.export_svg(title="chipwatch top", unique_id="top")
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 

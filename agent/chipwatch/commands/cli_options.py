@@ -123,8 +123,8 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     ),
     "top": (
         ("--replay", "FILE", "show this recording: JSON lines of the agent, also gzipped", {"type": Path}),
-        ("--colors", "NAME", "dark, light, color-blind or none (the terminal's)",
-         {"choices": ("dark", "light", "color-blind", "none")}),
+        ("--colors", "NAME", "dark, light, color-blind, high-contrast, mono or none (the terminal's)",
+         {"choices": ("dark", "light", "color-blind", "high-contrast", "mono", "none")}),
         ("--ascii", "", "draw with ASCII characters only"),
     ),
     "health": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -13,6 +14,8 @@ BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
 """Bits of a braille pattern for 1 to 4 dots from below, in its left and its right half."""
 STEPS: Final = " ._-=+*#%@"
+LOADS: Final = (10, 40, 80)
+"""Shares (%) from which another colour is drawn."""
 
 
 class Glyphs(NamedTuple):
@@ -20,12 +23,25 @@ class Glyphs(NamedTuple):
 
     ascii: bool = False
 
-    def bar(self, percent: float | None, width: int, role: str = "bar") -> Line:
-        """Return a bar of `width` cells."""
+    def bar(self, percent: float | None, width: int, role: str = "") -> Line:
+        """Return a bar of `width` cells, coloured by load unless `role` is given."""
         eighths = round(min(max(percent or 0, 0), 100) / 100 * width * 8)
         whole, part = divmod(eighths, 8)
         full = "#" * (whole + part // 4) if self.ascii else BLOCKS[8] * whole + BLOCKS[part].strip()
-        return [(full, role), ((".", "·")[not self.ascii] * (width - len(full)), "dim")]
+        return [(full, role or load(percent)), ((".", "·")[not self.ascii] * (width - len(full)), "dim")]
+
+    def sparkline(self, values: Sequence[float | None], width: int) -> Line:
+        """Return a graph of the last of `values` (%) in a row, in colours by load; few values fill the row too."""
+        count = width * self.per_cell
+        latest = [*values][-count:] or [None]
+        if len(latest) < count:
+            latest = [latest[at * len(latest) // count] for at in range(count)]
+        line: Line = []
+        for at, cell in enumerate(self.graph(latest, 1, 100)[0]):
+            known = [value for value in latest[at * self.per_cell : (at + 1) * self.per_cell] if value is not None]
+            role = load(max(known, default=0))
+            line[-1:] = [(line[-1][0] + cell, role)] if line and line[-1][1] == role else [*line[-1:], (cell, role)]
+        return line
 
     def graph(self, values: Sequence[float | None], rows: int, most: float) -> list[str]:
         """Return `rows` lines with a graph of `values`, of which `per_cell` share a cell, from 0 to `most`."""
@@ -119,6 +135,11 @@ def whole(value: float | None) -> str:
 def level(value: float | None, warn: float, bad: float) -> str:
     """Return the role of a value: a warning from `warn` on, bad from `bad` on."""
     return "" if value is None or value < warn else "warn" if value < bad else "bad"
+
+
+def load(percent: float | None) -> str:
+    """Return the role of a share of something in use: `load0` to `load3`."""
+    return f"load{bisect(LOADS, percent or 0)}"
 
 
 def shown(text: str) -> str:

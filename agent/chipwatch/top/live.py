@@ -6,29 +6,25 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from chipwatch.config.instances import build_collectors, build_processors
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
-from chipwatch.contract.extensions import Answers, DeviceFacts, DeviceProcess
+from chipwatch.contract.extensions import Answers, DeviceFacts
 from chipwatch.contract.owner import JobFacts
 from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.window import Window
-from chipwatch.report.devices import DeviceState, Key, device_states, key_of
+from chipwatch.report.devices import DeviceState, Key, device_states
 from chipwatch.top.machine import ListedProcess
-
-if TYPE_CHECKING:
-    import psutil
+from chipwatch.top.processes import ProcessTable
 
 FIRST_PAUSE: Final = 0.3
 """Seconds from the first reading to the second: a rate needs two."""
 MOST_PROCESSES: Final = 1000
 """Processes that are taken from one collector."""
-MOST_COMMAND: Final = 300
-"""Characters of a command line."""
 
 
 class Frame(NamedTuple):
@@ -52,44 +48,6 @@ class FactsOfTick(Processor):
         return ()
 
 
-class Users:
-    """Finds the owner, the command and the CPU usage of processes."""
-
-    def __init__(self, proc: str) -> None:
-        """Take the place of the host's /proc."""
-        self._proc = proc
-        self._known: dict[int, tuple[psutil.Process, str, str]] = {}
-
-    def named(self, processes: Iterable[DeviceProcess]) -> list[ListedProcess]:
-        """Return the processes with their users, commands and CPU usage; forget others."""
-        import psutil  # noqa: PLC0415  # needed only for processes
-
-        psutil.PROCFS_PATH = self._proc  # which only Linux reads
-        rows, seen = [], {}
-        for listed in processes:
-            user, command, cpu = "", "", None
-            try:
-                seen[listed.pid] = self._known.get(listed.pid) or self._of(listed.pid)
-                process, user, command = seen[listed.pid]
-                cpu = process.cpu_percent()
-            except (psutil.NoSuchProcess, ValueError):  # a number below 0
-                user, command = "", "(not a process here: it has ended, or is of another container)"
-            except psutil.Error:
-                user, command = "", "(not permitted)"
-            key, pid, memory, share = key_of(listed.dims), listed.pid, listed.memory, listed.utilization
-            rows.append(ListedProcess(key, pid, user, memory, share, cpu, command))
-        self._known = seen
-        return rows
-
-    def _of(self, pid: int) -> tuple[psutil.Process, str, str]:
-        import psutil  # noqa: PLC0415
-
-        process = psutil.Process(pid)
-        with process.oneshot():
-            user, words = process.username(), process.cmdline() or [f"[{process.name()}]"]
-        return process, user, " ".join(words)[:MOST_COMMAND]
-
-
 class Live:
     """Reads all collectors each `interval` seconds on a separate thread, and puts frames on a queue."""
 
@@ -99,7 +57,7 @@ class Live:
         """Read what the configuration asks for; `wake` is called after each frame."""
         self._config, self._interval, self._wake = config, interval, wake
         self._window = Window(0, born=time.time_ns())
-        self._users = Users(str(config.proc))
+        self._table = ProcessTable(str(config.proc))
         self._stop = threading.Event()
         self._facts = FactsOfTick()
         self._devices: dict[str, DeviceFacts] = {}
@@ -159,10 +117,10 @@ class Live:
     def _processes(self, facts: Sequence[DeviceFacts]) -> list[ListedProcess] | None:
         lists = [fact.processes[:MOST_PROCESSES] for fact in facts if fact.processes is not None]
         if not lists:
-            return None
+            return self._table.of_host() or None
         owners = [fact.owners for fact in self._facts.facts if isinstance(fact, JobFacts)]
         jobs = {pid: owner.job for each in owners for pid, owner in each.items()}
-        rows = self._users.named(process for listed in lists for process in listed)
+        rows = self._table.on_devices(process for listed in lists for process in listed)
         return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
 
     def _holding(self, pipeline: Pipeline) -> dict[Key, DeviceState]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from statistics import fmean
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
@@ -44,19 +43,25 @@ HISTORY: Final = 3600
 
 
 class ListedProcess(NamedTuple):
-    """A process that uses an accelerator."""
+    """A process that uses an accelerator; without one, a process of the host."""
 
-    device: Key
-    pid: int
-    user: str
-    memory: float | None
+    device: Key = ()
+    pid: int = 0
+    user: str = ""
+    memory: float | None = None
     """Bytes of the device's memory."""
-    share: float | None
+    share: float | None = None
     """Share of the device's time, in percent."""
-    cpu: float | None
+    cpu: float | None = None
     """Percent of a core."""
-    command: str
+    command: str = ""
     job: str = ""
+    resident: float | None = None
+    """Share of the host's memory, in percent."""
+    age: float | None = None
+    """Seconds since its start."""
+    began: int = 0
+    """Its start as the kernel counts it; with the pid, its identity."""
 
 
 @lru_cache(maxsize=20_000)
@@ -80,8 +85,17 @@ class Trend:
         """Return whether there is a sample."""
         return bool(self._samples)
 
-    def means(self, end: int, step: float, count: int) -> list[float | None]:
-        """Return the mean of each of the `count` intervals of `step` seconds up to that of `end` (ns)."""
+    @property
+    def first(self) -> int:
+        """Return the time of the oldest sample (ns)."""
+        return self._samples[0][0]
+
+    def means(self, end: int, step: float, count: int, longest: float = 0) -> list[float | None]:
+        """
+        Return the mean of each of the `count` intervals of `step` seconds up to that of `end` (ns).
+
+        A sample also counts for later intervals without one, for `longest` seconds.
+        """
         intervals: list[list[float]] = [[] for _ in range(count)]
         size = int(step * 1e9)
         for at, value in reversed(self._samples):
@@ -89,7 +103,12 @@ class Trend:
                 break
             if back >= 0:
                 intervals[count - 1 - back].append(value)
-        return [fmean(values) if values else None for values in intervals]
+        means: list[float | None] = []
+        age = 0.0
+        for values in intervals:
+            age = 0.0 if values else age + step
+            means.append(sum(values) / len(values) if values else means[-1] if means and age <= longest else None)
+        return means
 
 
 class Readings:
@@ -257,6 +276,8 @@ class MachineState:
         """Seconds between the last two ticks."""
         self.host = Readings()
         self.trends: dict[str, Trend] = {}
+        self.others: Sequence[ListedProcess] = ()
+        """Processes of the host, where no driver lists any."""
         self._devices: dict[Key, Accelerator] = {}
 
     @property
@@ -291,6 +312,9 @@ class MachineState:
                 self.host.put(host_key(point.metric.name, point.dims), point)
         self.host.fresh = max(FRESH, 3 * self.gap)
         by_device: dict[Key, list[ListedProcess]] = {}
+        processes = None if processes is None else [*processes]
+        self.others = [process for process in processes or () if not process.device]
+        processes = None if self.others else processes
         for process in processes or ():
             by_device.setdefault(process.device, []).append(process)
         for device in self._devices.values():
@@ -324,4 +348,4 @@ class MachineState:
 
 def _mean(values: Iterable[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
-    return fmean(numbers) if numbers else None
+    return sum(numbers) / len(numbers) if numbers else None

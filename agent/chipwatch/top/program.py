@@ -26,9 +26,10 @@ from chipwatch.top.delivery import Delivery
 from chipwatch.top.draw import Glyphs, Line
 from chipwatch.top.live import Frame, Live
 from chipwatch.top.machine import MachineState
+from chipwatch.top.processes import HERE, send
 from chipwatch.top.recording import Recording
 from chipwatch.top.replay import Player, jobs
-from chipwatch.top.screen import Notes, compose
+from chipwatch.top.screen import Notes, compose, processes_of, row_of
 from chipwatch.top.terminal import Ended, Terminal, is_utf8, refused
 from chipwatch.top.view import View
 
@@ -57,19 +58,19 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
     if why := refused(env):
         raise ConfigError(f"top: {why}; `agent --once --format table` prints one reading")
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
-    terminal = Terminal()
+    terminal = Terminal("ascii" if options.ascii else "utf-8")
     if options.replay:
         player = Player(Recording(options.replay))
         return show(player, terminal, Top(options.replay.name, options, env), env)
     source = Live(config, options.interval, terminal.wake)
     delivery = Delivery(state_folder(config.spool, env), terminal.wake)
     delivery.start()
-    return show(source, terminal, Top(platform.node(), options, env, delivery), env)
+    return show(source, terminal, Top(platform.node(), options, env, delivery, str(config.proc)), env)
 
 
 def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
     """Draw the frames of `source` until a key or a signal ends it."""
-    colors = palette.color_system(env)
+    many = palette.has_256_colors(env)
     bugs: list[threading.ExceptHookArgs] = []
 
     def show_bug(bug: threading.ExceptHookArgs) -> None:
@@ -81,13 +82,13 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
     threading.excepthook = show_bug  # the default would print into the screen
     try:
         with terminal:
-            terminal.draw([palette.render(line, top.palette, colors) for line in top.lines(terminal.size(), "")])
+            terminal.draw([palette.render(line, top.palette, many=many) for line in top.lines(terminal.size(), "")])
             source.start()  # takes a while; an empty screen is shown by now
             gc.freeze()
             while "quit" not in top.view.orders:
                 top.take(source)
                 lines = top.lines(terminal.size(), source.mode())
-                terminal.draw([palette.render(line, top.palette, colors) for line in lines])
+                terminal.draw([palette.render(line, top.palette, many=many) for line in lines])
                 time.sleep(REDRAW)
                 for key in terminal.wait(IDLE if top.view.paused else source.due()):
                     top.view.press(key)
@@ -108,12 +109,17 @@ class Top:
     """The content of the screen: the machine, the view and the style."""
 
     def __init__(
-        self, title: str, options: TopOptions, env: Mapping[str, str], delivery: Delivery | None = None
+        self,
+        title: str,
+        options: TopOptions,
+        env: Mapping[str, str],
+        delivery: Delivery | None = None,
+        proc: str = HERE,
     ) -> None:
         self.machine, self.view = MachineState(), View()
         self.style = Glyphs(ascii=options.ascii or not is_utf8())
         self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
-        self._title, self._delivery = title, delivery
+        self._title, self._delivery, self._proc = title, delivery, proc
         self._troubles: tuple[str, ...] = ()
         self._jobs: list[str] = []
         """The jobs of a recording."""
@@ -132,13 +138,15 @@ class Top:
         for order in orders:
             if order == "snapshot":
                 self.view.message = self._write()
+            elif order == "send":
+                self._send()
             elif order != "quit":
                 source.press(order)
 
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the screen."""
         delivery = self._delivery.parts if self._delivery else ()
-        notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles), self._jobs)
+        notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles), self._jobs, self._proc)
         return compose(self.machine, self.view, size, notes, self.style)
 
     def _take(self, frame: Frame) -> None:
@@ -149,6 +157,13 @@ class Top:
         self._troubles = frame.troubles
         if not frame.holding:  # it has the jobs of each device
             self._jobs = jobs(frame.points) or self._jobs
+
+    def _send(self) -> None:
+        """Send the confirmed signal to its process."""
+        view = self.view
+        process = next((each for each in processes_of(self.machine) if row_of(each) == view.asking), None)
+        view.message = send(process, view.signal, self._proc) if process else "not sent: the process has ended"
+        view.asking = None
 
     def _write(self) -> str:
         """Write a snapshot into the current folder; return what to tell the user."""

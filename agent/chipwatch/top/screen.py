@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from functools import partial
+from textwrap import wrap
+from typing import Any, Final, NamedTuple
 
+from chipwatch.report.devices import label
 from chipwatch.top import accelerators, host
-from chipwatch.top.draw import Glyphs, Line, axis, fit, flow, padded, scaled, sides, whole, width_of
+from chipwatch.top.accelerators import COMPACT
+from chipwatch.top.draw import Glyphs, Line, axis, fit, flow, load, scaled, shown, sides, whole, width_of
 from chipwatch.top.machine import Accelerator, ListedProcess, MachineState
-from chipwatch.top.view import HELP, LETTERS, SORTS, View
+from chipwatch.top.processes import HERE, SIGNALS, details
+from chipwatch.top.table import Column, fitting, ordered, table, title_at
+from chipwatch.top.view import HELP, LETTERS, Drawn, Row, View
 
+LAST: Final = "Hold Shift to select text with the mouse. A figure that cannot be read is a dash: absent is not zero."
 SMALLEST: Final = (40, 10)
 TALLEST: Final = 8
 """Lines of a graph."""
 KEYS: Final = (
-    ("q", "quit"), ("?", "help"), ("/", "filter"), ("s", "sort"), ("r", "reverse"), ("p", "processes"), ("g", "graphs"),
-    ("1", "CPUs"), ("space", "pause"), ("+-", "zoom"), ("w", "snapshot"),
+    ("q", "quit"), ("?", "help"), ("/", "filter"), ("s", "sort"), ("enter", "details"), ("k", "signal"),
+    ("p", "processes"), ("g", "graphs"), ("1", "CPUs"), ("r", "reverse"), ("space", "pause"), ("+-", "zoom"),
+    ("w", "snapshot"),
 )  # fmt: skip
 PROCESS_COLUMNS: Final = (
-    ("#", 4, False), ("PID", 8, False), ("user", 10, True), ("job", 10, True), ("memory", 7, False),
-    ("share", 5, False), ("CPU", 5, False),
+    Column("#", 4, lambda process: (label(process.device), "label"), lambda _: 0.0, optional=True),
+    Column("PID", 8, lambda process: (f"{process.pid}", ""), lambda process: -process.pid),
+    Column("user", 10, lambda process: (process.user, ""), left=True, snug=True),
+    Column("job", 10, lambda process: (process.job, ""), left=True, optional=True, snug=True),
+    Column("memory", 7, lambda process: (_bytes(process.memory), ""), lambda process: process.memory, optional=True),
+    Column("share", 5, lambda process: (whole(process.share), ""), lambda process: process.share, optional=True),
+    Column("CPU", 5, lambda process: (whole(process.cpu), ""), lambda process: process.cpu),
+    Column("%MEM", 4, lambda process: (_percent(process.resident), ""), lambda process: process.resident, COMPACT),
+    Column("time", 8, lambda process: (_clock(process.age), ""), lambda process: process.age, COMPACT),
+    Column("command", 0, lambda process: (process.command, ""), left=True, rest=True),
 )  # fmt: skip
-"""Title, cells, and whether the column is aligned at the left."""
 TRENDS: Final = (
     ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
     ("power", "power", 0.0, " W"),
@@ -31,6 +46,15 @@ TRENDS: Final = (
     ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
 )  # fmt: skip
 """Trend of the machine, title, its largest value (0: the largest one shown), unit."""
+
+
+class Look(NamedTuple):
+    """The choices, the screen's columns and lines, and the characters to draw with."""
+
+    view: View
+    width: int
+    height: int
+    style: Glyphs
 
 
 class Notes(NamedTuple):
@@ -46,10 +70,13 @@ class Notes(NamedTuple):
     """Faults of collectors."""
     jobs: Sequence[str] = ()
     """A line for each job of which no device is known."""
+    proc: str = HERE
+    """The place of /proc."""
 
 
 def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Notes, style: Glyphs) -> list[Line]:
     """Return the lines of a screen of `size` (columns, lines)."""
+    look = Look(view, *size, style)
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return _filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], size)
@@ -57,42 +84,59 @@ def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Not
         return _filled(_help(width), size)
     top = _header(machine, view, notes, width)[: max(2, height // 3)]
     every = machine.devices
-    devices = accelerators.ordered([device for device in every if accelerators.matches(view.filter, device)], view)
-    nothing = f"nothing here has {view.filter!r}; Esc clears the filter"
+    devices = [device for device in every if accelerators.matches(view.filter, device)]
     troubles: list[Line] = [[(f"! {text}", "warn")] for text in notes.troubles]
     if not machine.now:
         return _filled([*top, [("reading ...", "dim")], *troubles], size)
+    chosen = next((each for each in processes_of(machine) if row_of(each) == view.selected), None)
+    if view.details and chosen:
+        lines = [*top, *_details(chosen, notes.proc, width)]
+        return [*_filled(lines, (width, height - 1)), fit(_footer(view, width), width)]
+    view.drawn = Drawn()
     room = height - len(top) - 1
     strip = host.strip(machine, width, style) if every else host.rows(machine, width, style)
     if view.cores:
         strip += host.cores(machine, width, style, most=max(1, room // 3))
     strip += [[(text, "label")] for text in notes.jobs] + troubles
     strip = strip[: max(1, room - (3 if every else 0))]
-    room -= len(strip)
-    body: list[Line] = []
-    listed = _processes(machine, view)
-    hidden = 0
+    lines = [*top, *strip]
     if every:
-        table = [*accelerators.table(devices, width, style), *([] if devices else [[(nothing, "warn")]])]
-        count = max(0, min(len(table) - 1, room - 2))
-        hidden = max(0, len(devices) - count)
-        first = min(view.offset, hidden)
-        body += [style.rule(width), table[0], *table[1 + first : 1 + first + count]]
-        room -= count + 2
-    space = room if not listed or room < 6 else max(3, room - min(len(listed) + 1, room // 2))
-    graphs = _graphs(machine, view, width, space, style)
-    room -= len(graphs)
-    body += graphs
+        _add_table(lines, 0, devices, accelerators.columns_of(devices, width), look)
+        lines += [] if devices else [[(f"nothing here has {view.filter!r}; Esc clears the filter", "warn")]]
+    room = height - 1 - len(lines)
+    processes = _processes(machine, view) if view.processes else []
+    space = room if not processes or room < 6 else max(3, room - min(len(processes) + 2, room * 2 // 3))
+    lines += _graphs(machine, view, width, space, style)
+    if processes and height - 1 - len(lines) >= 3:
+        _add_table(lines, 1, processes, fitting(PROCESS_COLUMNS, processes, width), look)
     view.page = max(1, height // 2)
-    if listed and room >= 3:
-        count = min(len(listed) - 1, room - 2)
-        first = min(max(0, view.offset - hidden), len(listed) - 1 - count)
-        body += [style.rule(width), listed[0], *listed[1 + first : 1 + first + count]]
-        hidden += len(listed) - 1 - count
-    view.last = hidden
-    view.offset = min(view.offset, hidden)
-    lines = [*top, *strip, *body]
-    return [*_filled(lines, (width, height - 1)), fit(_footer(view, width, hidden), width)]
+    return [*_filled(lines, (width, height - 1)), fit(_footer(view, width), width)]
+
+
+def row_of(item: Accelerator | ListedProcess) -> Row:
+    """Return the identity of a row."""
+    return item.key if isinstance(item, Accelerator) else (item.pid, item.began, item.device)
+
+
+def _add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Sequence[Column], look: Look) -> None:
+    """Add to `lines` a rule, the titles, and those rows of a table among which is the selected one."""
+    view, width, height, style = look
+    items = ordered(items, columns, view.sorts[number], reverse=view.reverse)
+    rows = [row_of(item) for item in items]
+    count = max(0, min(len(items), height - len(lines) - 3))
+    first = min(view.firsts[number], len(items) - count)
+    at = rows.index(view.selected) if view.selected in rows else None
+    if at is not None:
+        first = min(max(first, at - count + 1), at)
+    view.firsts[number] = first
+    drawn = view.drawn
+    drawn.rows[number], drawn.columns[number] = rows, [column.title for column in columns]
+    drawn.titles[len(lines) + 1] = number, partial(title_at, columns, width)
+    drawn.lines |= dict(enumerate(rows[first : first + count], len(lines) + 2))
+    drawn.hidden += len(items) - count
+    mark = None if at is None else at - first
+    shown = items[first : first + count]
+    lines += [style.rule(width), *table(columns, shown, width, style, chosen=view.sorts[number], mark=mark)]
 
 
 def _filled(lines: Sequence[Line], size: tuple[int, int]) -> list[Line]:
@@ -119,66 +163,86 @@ def _graphs(machine: MachineState, view: View, width: int, room: int, style: Gly
     if not shown or room < 3 or not view.graphs:
         return []
     rows = min((room - 2) // len(shown), TALLEST)
-    label = 20
-    cells = width - label
+    room_of_title = 20
+    cells = width - room_of_title
     count = cells * style.per_cell
-    end = machine.now - int(view.back * 1e9)
+    end, step = machine.now - int(view.back * 1e9), float(view.step)
+    if view.zoom is None and not view.back:
+        first = machine.trends[shown[0][0]].first
+        step = min(step, max((end - first) / 1e9, machine.gap) / (count - 1))
     lines: list[Line] = [style.rule(width)]
     for name, title, most, unit in shown:
-        values = machine.trends[name].means(end, view.step, count)
+        values = machine.trends[name].means(end, step, count, longest=2 * machine.gap)
         peak = most or max([*(value for value in values if value is not None), 1e-9])
         graph = style.graph(values, rows, peak)
         now = "-" if values[-1] is None else f"{values[-1]:.0f}" if most or unit == " W" else scaled(values[-1])
         texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", *[""] * rows]
+        roles = [load(100 * (rows - row - 0.5) / rows) if most else "graph" for row in range(rows)]
+        drawn: list[Line] = [[pair] for pair in zip(graph, roles, strict=True)]
+        if most and rows == 1:
+            drawn = [style.sparkline(values, cells)]
         lines += [
-            [(f"{text:{label}}"[:label], "label"), (part, "graph")] for text, part in zip(texts, graph, strict=False)
+            [(f"{text:{room_of_title}}"[:room_of_title], "label"), *part]
+            for text, part in zip(texts, drawn, strict=False)
         ]
-    return [*lines, [(" " * label, ""), (axis(cells, count * view.step, view.back), "dim")]]
+    return [*lines, [(" " * room_of_title, ""), (axis(cells, count * step, view.back), "dim")]]
 
 
-def _processes(machine: MachineState, view: View) -> list[Line]:
-    """Return the title and the rows of the processes of accelerators; nothing if no driver lists any."""
-    if not view.processes:
-        return []
+def processes_of(machine: MachineState) -> list[ListedProcess]:
+    """Return the processes of all accelerators, or without any the processes of the host."""
+    return [process for device in machine.devices for process in device.processes or ()] or [*machine.others]
+
+
+def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
+    """Return the processes that the filter leaves."""
+    models = {device.key: device.model for device in machine.devices}
     word = view.filter.lower()
-    rows = [(device, process) for device in machine.devices for process in device.processes or ()
-            if word in _words(device, process).lower()]  # fmt: skip
-    if not rows:
-        return []
-    if SORTS[view.sort] != "number":
-        by_memory = SORTS[view.sort] == "memory"
-        rows.sort(key=lambda row: -((row[1].memory if by_memory else row[1].share) or 0))
-    if view.reverse:
-        rows.reverse()
-    titles = _aligned([title for title, *_ in PROCESS_COLUMNS])
-    return [[(f"{titles}  command", "head")], *(_process(device, process) for device, process in rows)]
+    return [each for each in processes_of(machine) if not word or word in " ".join((label(each.device),
+            models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)).lower()]  # fmt: skip
 
 
-def _words(device: Accelerator, process: ListedProcess) -> str:
-    return " ".join((device.label, device.model, process.user, process.job, f"{process.pid}", process.command))
+def _bytes(value: float | None) -> str:
+    return "-" if value is None else scaled(value, 1024)
 
 
-def _process(device: Accelerator, process: ListedProcess) -> Line:
-    memory = "-" if process.memory is None else scaled(process.memory, 1024)
-    number, user, job = f"{process.pid}", process.user, process.job
-    text = _aligned(["", number, user, job, memory, whole(process.share), whole(process.cpu)])
-    width = PROCESS_COLUMNS[0][1]
-    return [(padded(device.label, width, left=False), "label"), (f"{text[width:]}  ", ""), (process.command, "")]
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
 
 
-def _aligned(cells: Sequence[str]) -> str:
-    columns = zip(cells, PROCESS_COLUMNS, strict=True)
-    return "  ".join(padded(cell, width, left=left) for cell, (_, width, left) in columns)
+def _clock(seconds: float | None) -> str:
+    """Return an age: 9:05, 2:14:09, 3 d 4 h."""
+    if seconds is None:
+        return "-"
+    if seconds >= 100 * 3600:
+        return f"{seconds // 86_400:.0f} d {seconds % 86_400 // 3600:.0f} h"
+    minutes, seconds = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"
 
 
-def _footer(view: View, width: int, hidden: int) -> Line:
+def _details(process: ListedProcess, proc: str, width: int) -> list[Line]:
+    """Return the details of a process, long ones in several lines."""
+    lines: list[Line] = []
+    for name, text in details(process, proc).items():
+        for at, part in enumerate(wrap(shown(" ".join(text.split())), width - 14, max_lines=8) or [""]):
+            lines.append([(f"{'' if at else name:14}", "label"), (part, "")])
+    return lines
+
+
+def _footer(view: View, width: int) -> Line:
     if view.typing:
         return [("filter: ", "key"), (f"{view.filter}_", "")]
+    if view.asking:
+        pid = view.asking[0]
+        if view.signal:
+            return [(f"send {view.signal} to process {pid}? ", "warn"), ("y", "key"), (" yes, any other key no", "")]
+        choices = "  ".join(f"{key} {name}" for key, name in SIGNALS.items())
+        return [(f"signal {pid}: ", "warn"), (choices, ""), ("  any other key: none", "dim")]
     if view.message:
         return [(view.message, "warn")]
+    above, hidden = sum(view.firsts), view.drawn.hidden
     chosen = [f"filter {view.filter!r}"] if view.filter else []
-    chosen += [f"by {SORTS[view.sort]}"] if view.sort else []
-    chosen += [f"{view.offset} above, {hidden - view.offset} below"] if hidden else []
+    chosen += [f"by {title}" for title in view.sorts if title]
+    chosen += [f"{above} above, {hidden - above} below"] if hidden else []
     right: Line = [("   ".join(chosen), "dim")]
     line: Line = []
     for key, word in KEYS:
@@ -188,10 +252,10 @@ def _footer(view: View, width: int, hidden: int) -> Line:
 
 
 def _help(width: int) -> list[Line]:
-    lines: list[Line] = [[("Keys", "title")], *([(f"  {keys:12}", "key"), (text, "")] for keys, text in HELP)]
-    words, text = LETTERS.split(), ""
-    for word in words:
-        if len(text) + len(word) >= width:
-            lines, text = [*lines, [(text, "")]], ""
-        text += f"{word} "
-    return [*lines, [(text, "")], [("Any figure that cannot be read is a dash: absent is not zero.", "dim")]]
+    lines: list[Line] = []
+    for task, rows in HELP:
+        lines.append([(task, "title")])
+        for keys, text in rows:
+            parts = enumerate(wrap(text, width - 18))
+            lines += [[(f"  {'' if at else keys:15} ", "key"), (part, "")] for at, part in parts]
+    return [*lines, *([(part, "dim")] for text in (LETTERS, LAST) for part in wrap(text, width))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
@@ -14,19 +15,25 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, Final, NoReturn, Self
 
-ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+from rich.cells import cell_len
+
+MOUSE: Final = "\x1b[?1000{0}\x1b[?1006{0}"
+"""Reports of buttons and of the wheel, with SGR's coordinates."""
+ENTER: Final = f"\x1b[?1049h\x1b[?25l\x1b[?7l{MOUSE.format('h')}\x1b[2J"
 """Without line wrap: a terminal may give a character more cells than we count."""
 BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
 """Around a frame: terminals that know synchronized output show it at once, others ignore the codes."""
-LEAVE: Final = f"{END}\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+LEAVE: Final = f"{END}{MOUSE.format('l')}\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 NAMED: Final = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
     "[5~": "pageup", "[6~": "pagedown", "[H": "home", "[F": "end", "OH": "home", "OF": "end",
     "[1~": "home", "[4~": "end",
 }  # fmt: skip
-PLAIN: Final = {"\x7f": "backspace", "\x08": "backspace", "\r": "enter", "\n": "enter", "\x1b": "escape"}
-SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|O[A-Za-z])|(.)", re.DOTALL)
-UNFINISHED: Final = re.compile(rb"\x1b(\[[0-9;]*|O)?$")
+WHEEL: Final = {"[<64;": "wheel up", "[<65;": "wheel down"}
+PLAIN: Final = {"\t": "tab", "\x7f": "backspace", "\x08": "backspace", "\r": "enter", "\n": "enter", "\x1b": "escape"}
+SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|\[<[0-9;]*[Mm]|O[A-Za-z])|(.)", re.DOTALL)
+UNFINISHED: Final = re.compile(rb"\x1b(\[<?[0-9;]*|O)?$")
+CLICK: Final = re.compile(r"\[<0;(\d{1,5});(\d{1,5})M")
 REST: Final = 0.05
 """Seconds to wait for the rest of a key's sequence."""
 PATIENCE: Final = 1.0
@@ -41,12 +48,27 @@ class Ended(Exception):
         self.number = number
 
 
+def _marks(problem: UnicodeError) -> tuple[str, int]:
+    """Return as many question marks as the characters take cells."""
+    assert isinstance(problem, UnicodeEncodeError)
+    return "?" * cell_len(problem.object[problem.start : problem.end]), problem.end
+
+
+codecs.register_error("cells", _marks)
+
+
 def keys(text: str) -> Iterator[str]:
-    """Yield the keys in a terminal's input: characters, and names of other keys; unknown sequences are left out."""
+    """
+    Yield the keys in a terminal's input: characters, and names of other keys; unknown sequences are left out.
+
+    `click X Y` has the cell (from 0) on which the left button was pressed.
+    """
     for match in SEQUENCE.finditer(text):
         if match[1]:
-            if name := NAMED.get(match[1]):
+            if name := NAMED.get(match[1]) or WHEEL.get(match[1][:5]):
                 yield name
+            elif click := CLICK.match(match[1]):
+                yield f"click {int(click[1]) - 1} {int(click[2]) - 1}"
         else:
             yield PLAIN.get(match[2], match[2])
 
@@ -63,7 +85,9 @@ def refused(env: Mapping[str, str]) -> str | None:
 class Terminal:
     """Draws lines that have changed, and waits for keys; use it as a context, which restores the terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoding: str = "utf-8") -> None:
+        """Send text in this encoding; characters that it lacks become question marks."""
+        self._encoding = encoding
         self._drawn: list[str] = []
         self._stale = True
         """True if the terminal may show something else than the last drawing; signal handlers set it."""
@@ -89,8 +113,9 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         """Restore the terminal and the handlers."""
-        for number in self._handlers:
-            signal.signal(number, signal.SIG_IGN)
+        for number in [*self._handlers] * 3:  # a pending signal is raised here before its handler is replaced
+            with contextlib.suppress(Ended, KeyboardInterrupt):
+                signal.signal(number, _ignore)
         self._release()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -136,7 +161,7 @@ class Terminal:
             self._write(f"{BEGIN}{text}{END}")
 
     def _write(self, text: str) -> None:
-        data = text.encode("utf-8", "replace")
+        data = text.encode(self._encoding, "cells")
         try:
             while data:
                 data = data[os.write(1, data) :]
@@ -170,10 +195,15 @@ class Terminal:
         self.wake()
 
 
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing."""
+
+
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     del frame
-    for ending in ENDING:  # a second signal must not interrupt the restoration
-        signal.signal(ending, signal.SIG_IGN)
+    for ending in (signal.SIGINT, *ENDING) * 2:  # SIG_IGN would race with a pending signal
+        with contextlib.suppress(Ended, KeyboardInterrupt):
+            signal.signal(ending, _ignore)
     raise Ended(number)
 
 

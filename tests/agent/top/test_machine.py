@@ -7,8 +7,8 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.report.devices import DeviceState
 from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
-from chipwatch.top.live import Users
 from chipwatch.top.machine import ListedProcess, MachineState
+from chipwatch.top.processes import ProcessTable
 from chipwatch.top.screen import Notes, compose
 from chipwatch.top.terminal import keys
 from chipwatch.top.view import HELP, View
@@ -164,7 +164,7 @@ def test_wide_characters_shift_no_column():
         device.model, device.holding = model, DeviceState(jobs=[user], users=[user], state="busy")
         device.processes = [ListedProcess(device.key, 7, user, 1.0, 2.0, 3.0, "train.py", user)]
     lines = ["".join(part for part, _ in line) for line in compose(made, View(), (120, 40), Notes("n"), Glyphs())]
-    for end in ("█  100", "busy  ", "train.py"):
+    for end in (" 100  ", "busy  ", "train.py"):
         first, second = (cell_len(line[: line.index(end)]) for line in lines if end in line)
         assert first == second
     assert all(cell_len(line) == 120 for line in lines)
@@ -197,8 +197,41 @@ def test_impossible_figures_leave_a_screen(value):
 
 
 def test_the_help_fits_on_a_terminal_of_80_columns():
-    shown = [line[1][0] for line in compose(machine(), View(help=True), (80, 24), Notes("n"), Glyphs()) if line[1:]]
-    assert [text for _, text in HELP] == shown[1 : len(HELP) + 1]
+    shown = [
+        "".join(text for text, _ in line)
+        for line in compose(machine(), View(help=True), (80, 24), Notes("n"), Glyphs())
+    ]
+    for task, rows in HELP:
+        at = shown.index(f"{task:80}")
+        assert [line.strip() for line in shown[at + 1 : at + 1 + len(rows)]] == [
+            f"{key:15} {text}" for key, text in rows
+        ]
+    assert "absent is not zero" in "".join(shown)
+
+
+def test_the_choice_of_a_signal_fits_on_60_columns():
+    view = View(asking=(123_456, 1, ()))
+    *_, last = compose(machine(point("gpu.utilization", 5.0, gpu="0")), view, (60, 20), Notes("n"), Glyphs())
+    assert "k KILL" in "".join(text for text, _ in last)
+
+
+def test_the_selected_row_follows_its_device_and_stays_on_the_screen():
+    made = machine(*(point("gpu.utilization", float(n), gpu=str(n)) for n in range(30)))
+    view = View()
+
+    def marked():
+        lines = compose(made, view, (80, 24), Notes("n"), Glyphs())
+        return [line[0][0].split()[0] for line in lines if line[0][1] == "cursor"]
+
+    assert marked() == []
+    for key, number in (("end", "29"), ("up", "28"), ("home", "0"), ("wheel down", "3"), ("pagedown", "15")):
+        view.press(key)
+        assert marked() == [number]
+    view.press("s")
+    view.press("r")
+    assert marked() == ["15"]
+    view.press("escape")
+    assert marked() == []
 
 
 def test_many_sinks_leave_room_for_the_accelerators():
@@ -210,8 +243,12 @@ def test_many_sinks_leave_room_for_the_accelerators():
 
 
 def test_a_process_of_an_impossible_number_is_listed_without_a_user():
-    (process,) = Users("/proc").named([DeviceProcess(Dimensions(gpu="0"), -1)])
+    (process,) = ProcessTable().on_devices([DeviceProcess(Dimensions(gpu="0"), -1)])
     assert (process.pid, process.user) == (-1, "")
+
+
+def test_on_a_terminal_of_ascii_other_characters_become_marks_of_the_same_width():
+    assert "日x\u00e9".encode("ascii", "cells") == b"??x?"
 
 
 def test_the_time_axis_ends_now_or_in_the_past():

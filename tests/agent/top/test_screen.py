@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import stat
+import subprocess
 import sys
 import termios
 import time
@@ -55,6 +56,17 @@ class Wrong(Collector):
 """
 
 
+@pytest.fixture
+def child():
+    """Start a process that waits, with a secret in its environment."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(99)"], env=os.environ | {"SECRET_TOKEN": "hunter2"}
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
 def row(text, number):
     """Return the words of the row of an accelerator."""
     return next(line.split() for line in text.splitlines() if line.split()[:1] == [str(number)])
@@ -76,8 +88,10 @@ def test_each_accelerator_has_a_row_at_every_size(sit, gpus, size):
 
 
 def test_a_narrow_screen_has_host_and_graphs_and_processes_where_there_is_room(sit, gpus):
-    text = sit(size=(100, 50), env=gpus.env).shows("utilization", "now", USER[:10], sys.executable[:12])
+    text = sit(size=(100, 50), env=gpus.env).shows("utilization", "now", USER[:10], "  python", "%MEM")
     assert re.search(rf" 3 +{os.getpid()} +{re.escape(USER[:10])} +(\S+ +)?13G", text)
+    assert re.search(rf"{os.getpid()} .* \d+\.\d +\d+:\d\d  python", text)
+    assert sys.executable not in text
 
 
 def test_the_job_and_the_user_that_hold_a_device_are_shown_with_what_it_does_for_them(sit, gpus):
@@ -99,7 +113,7 @@ def test_without_colour_none_is_sent(sit, gpus, words, env):
     assert not COLORED.search(seat.sent)
 
 
-@pytest.mark.parametrize("colors", ["dark", "light", "color-blind"])
+@pytest.mark.parametrize("colors", ["dark", "light", "color-blind", "high-contrast"])
 def test_palettes_send_colours(sit, gpus, colors):
     seat = sit("--colors", colors, env=gpus.env)
     seat.shows("H100", "lost")
@@ -120,7 +134,7 @@ def test_a_terminal_that_is_resized_is_filled_again(sit, gpus):
         lambda text: "q quit" in text.splitlines()[-1] and "H100" not in text and "chipwatch" in text.splitlines()[0]
     )
     seat.resize(240, 60)
-    text = seat.until(lambda text: "q quit" in text.splitlines()[-1] and "readings" in text)
+    text = seat.until(lambda text: "q quit" in text.splitlines()[-1] and "history" in text)
     assert len(text.splitlines()) == 60
     seat.resize(20, 5)
     seat.shows("at least")
@@ -183,9 +197,9 @@ def test_keys_sort_filter_and_switch(sit, gpus):
     assert order() == ["0", "1", "2", "3", "4", "5", "7"]
     seat.press("r")
     seat.until(lambda _: order()[0] == "7")
-    seat.press("rss")
-    seat.shows("by memory")
-    seat.press("sss")
+    seat.press("rs")
+    seat.shows("by model")
+    seat.press("S")
     seat.until(lambda text: "by " not in text)
     seat.press("/no process\r")
     seat.until(lambda _: order() == ["5"])
@@ -200,15 +214,15 @@ def test_keys_sort_filter_and_switch(sit, gpus):
     seat.press("p")
     seat.until(lambda text: "PID" not in text)
     seat.press("g")
-    seat.until(lambda text: " min" not in text)
+    seat.until(lambda text: " now" not in text)
     seat.press("gp")
-    seat.shows(" min", "PID")
+    seat.shows(" now", "PID")
     seat.press("1")
     seat.until(lambda text: any(line.startswith("  0 ") and "H100" not in line for line in text.splitlines()))
     seat.press("1+")
     seat.shows("-3.3 min")
     seat.press("?")
-    seat.shows("Keys", "absent is not zero")
+    seat.shows("Find", "absent is not zero")
     seat.press("?")
     seat.shows("H100")
 
@@ -216,10 +230,98 @@ def test_keys_sort_filter_and_switch(sit, gpus):
 def test_rows_below_the_edge_come_by_scrolling(sit, gpus):
     seat = sit(size=(60, 12), env=gpus.env)
     seat.until(lambda text: "below" in text and "90" in text)
-    seat.press("\x1b[F")
-    seat.until(lambda text: re.search(r"[1-9]\d* above, 0 below", text))
-    seat.press("\x1b[A\x1b[A" + "\x1b[5~" * 9)  # more rows may have come since
-    seat.until(lambda text: re.search(r"\b0 above, [1-9]", text))
+
+    def press_until(key, words):
+        """Press again while it is not seen: a frame with more rows may come after a key."""
+        for _ in range(100):
+            seat.press(key)
+            seat.look()
+            if re.search(words, seat.text):
+                return
+        raise AssertionError(seat.text)
+
+    press_until("\x1b[F", r"[1-9]\d* above, 0 below")
+    press_until("\x1b[5~", r"\b0 above, [1-9]")
+
+
+def test_a_process_has_details_without_values_of_its_environment(sit, gpus, child):
+    gpus.driver.gpus[0]["processes"] = f"{child.pid}:{2**30}"
+    gpus.driver.write()
+    seat = sit(env=gpus.env)
+    seat.shows("H100", "PID", f" {child.pid} ")
+    seat.press("k")
+    seat.shows("choose a process first")
+    seat.press("\t\r")
+    text = seat.shows("environment", "SECRET_TOKEN", "cgroup", "parents", f"{os.getpid()} ", "time.sleep(99)")
+    assert "hunter2" not in text
+    seat.press("\r")
+    seat.until(lambda text: "environment" not in text)
+
+
+def test_a_signal_is_sent_after_it_was_chosen_and_confirmed_only(sit, gpus, child):
+    gpus.driver.gpus[0]["processes"] = f"{child.pid}:{2**30}"
+    gpus.driver.write()
+    seat = sit(env=gpus.env)
+    seat.shows("H100", "PID", f" {child.pid} ")
+    for keys, words in (("\tk", "t TERM"), ("q", "nothing was sent"), ("kt", "send TERM"), ("n", "nothing was sent")):
+        seat.press(keys)
+        seat.shows(words)
+    assert child.poll() is None
+    seat.press("kt")
+    seat.shows(f"send TERM to process {child.pid}?")
+    seat.press("y")
+    seat.shows(f"sent TERM to {child.pid}")
+    assert child.wait(30) == -signal.SIGTERM
+
+
+def test_a_click_chooses_a_row_and_sorts_by_a_title(sit, gpus):
+    seat = sit(env=gpus.env)
+    seat.shows("H100", "lost", "PID")
+
+    def click(word):
+        y, line = next((y, line) for y, line in enumerate(seat.lines, 1) if word in line)
+        seat.press(f"\x1b[<0;{line.index(word) + 1};{y}M\x1b[<0;1;{y}m")
+
+    click("temp")
+    seat.shows("by temp")
+    assert next(line.split()[0] for line in seat.lines if "H100" in line) == "7"
+    click(f" {os.getpid()} ")
+    click(f" {os.getpid()} ")
+    seat.shows("environment")
+    click("environment")
+    seat.until(lambda text: "environment" not in text)
+    seat.press("\x1b[<65;1;1M" * 9)
+    seat.press("q")
+    assert seat.end() == 0
+    assert b"?1000l" in seat.sent.partition(LEFT)[0]
+
+
+def test_the_colour_of_a_graph_follows_the_load_and_nothing_blinks_or_is_erased(sit, gpus):
+    for gpu, load in zip(gpus.driver.gpus, (97, 5, 50, 20), strict=False):
+        gpu["utilization"]["gpu"] = load
+    gpus.driver.write()
+    seat = sit(env=gpus.env)
+    seat.shows("H100", "97", "PID", "-2 s")
+    x = next(line.index("utilization") for line in seat.lines if "utilization" in line)
+    colors = [seat.screen.buffer[y][x].fg for y, line in enumerate(seat.lines) if "H100" in line][:4]
+    assert len({*colors}) == 4
+    assert not re.search(rb"\x1b\[(?:\d+;)*[56](?:;\d+)*m", re.sub(rb"38;5;\d+", b"", seat.sent))
+    assert seat.sent.count(b"\x1b[2J") == 1
+
+
+def test_a_host_without_accelerators_lists_its_processes_and_its_cores(sit, child):
+    seat = sit("--no-collector", "nvidia", size=(100, 60))
+    seat.shows("PID", "%MEM", "time", "command", "no accelerator was found")
+    seat.press(f"/{child.pid}\r")
+    assert re.search(rf" {child.pid} .* python -c ", seat.shows("time.sleep(99)"))
+    seat.press("1")
+    seat.until(lambda text: any(line.startswith("  0 ") for line in text.splitlines()))
+
+
+def test_graphs_begin_with_what_is_known(sit, gpus):
+    text = sit(env=gpus.env).until(lambda text: "H100" in text and re.search(r"-[2-9] s", text))
+    at = next(number for number, line in enumerate(text.splitlines()) if line.startswith("utilization"))
+    assert any(line[20:24].strip() for line in text.splitlines()[at : at + 8]), text
 
 
 def test_pause_holds_the_picture(sit):

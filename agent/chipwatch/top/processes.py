@@ -1,0 +1,207 @@
+"""Reads processes of the host from /proc: a row for each, the details of one, and signals."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import takewhile
+from pathlib import Path, PurePath
+from typing import Final, NamedTuple
+
+from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.text import duration
+from chipwatch.host.owners import read
+from chipwatch.report.devices import key_of
+from chipwatch.top.machine import ListedProcess
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+PAGES: Final = os.sysconf("SC_PHYS_PAGES")
+PATIENCE: Final = 200
+"""A reading of all processes is repeated after this many times what it took, so it takes 0.5 % of a core."""
+MOST: Final = 1000
+"""Processes of a host that are listed."""
+LONGEST: Final = 300
+"""Characters of a command line in a row."""
+MOST_ANCESTORS: Final = 16
+HERE: Final = "/proc"
+SIGNALS: Final = {"t": "TERM", "i": "INT", "u": "USR1", "s": "STOP", "c": "CONT", "k": "KILL"}
+"""Key -> signal."""
+
+
+class ProcessStat(NamedTuple):
+    """The line of /proc/PID/stat, as proc_pid_stat(5) describes it."""
+
+    name: str
+    state: str
+    parent: int
+    ticks: int
+    """CPU time, in ticks."""
+    threads: int
+    began: int
+    """Ticks from the start of the machine to the start of the process; with the pid, its identity."""
+    pages: int
+    """Resident memory."""
+
+
+class ProcessTable:
+    """Finds user, command, CPU and memory of processes."""
+
+    def __init__(self, proc: str = HERE) -> None:
+        """Take the place of the host's /proc."""
+        self._proc = proc
+        self._names: dict[tuple[int, int], tuple[str, str]] = {}
+        """User and command of each process."""
+        self._before: dict[tuple[int, int], tuple[int, float]] = {}
+        """CPU ticks of each process in the last reading, and its time."""
+        self._all: list[ListedProcess] = []
+        self._due = 0.0
+
+    def on_devices(self, processes: Iterable[DeviceProcess]) -> list[ListedProcess]:
+        """Return a row for each process of a device."""
+        processes, now = [*processes], time.monotonic()
+        rows = {pid: self._row(pid, now) for pid in {process.pid for process in processes}}
+        self._forget(rows.values())
+        missing = ListedProcess(command="(not a process here: it has ended, or is of another container)")
+        return [(rows[each.pid] or missing)._replace(
+            device=key_of(each.dims), pid=each.pid, memory=each.memory, share=each.utilization)
+            for each in processes]  # fmt: skip
+
+    def of_host(self) -> list[ListedProcess]:
+        """Return the processes that use most of the CPUs and of the memory, read not too often."""
+        now = time.monotonic()
+        if now >= self._due:
+            try:
+                pids = [int(path.name) for path in Path(self._proc).iterdir() if path.name.isdecimal()]
+            except OSError:
+                pids = []
+            rows = [row for pid in pids if (row := self._row(pid, now))]
+            self._forget(rows)
+            self._all = sorted(rows, key=lambda row: (-(row.cpu or 0), -(row.resident or 0)))[:MOST]
+            self._due = now + PATIENCE * (time.monotonic() - now)
+        return self._all
+
+    def _row(self, pid: int, now: float) -> ListedProcess | None:
+        stat = stat_of(self._proc, pid)
+        if not stat:
+            return None
+        identity = pid, stat.began
+        if not (names := self._names.get(identity)):
+            names = self._names[identity] = user_of(self._proc, pid), shortened(command_of(self._proc, pid, stat))
+        before, at = self._before.get(identity, (0, 0.0))
+        self._before[identity] = stat.ticks, now
+        cpu = 100 * (stat.ticks - before) / TICKS / (now - at) if at and now > at else None
+        resident = 100 * stat.pages / PAGES
+        return ListedProcess((), pid, names[0], None, None, cpu, names[1], "", resident, _age(stat), stat.began)
+
+    def _forget(self, rows: Iterable[ListedProcess | None]) -> None:
+        """Forget the processes that are not in `rows`."""
+        present = {(row.pid, row.began) for row in rows if row}
+        self._names = {key: names for key, names in self._names.items() if key in present}
+        self._before = {key: value for key, value in self._before.items() if key in present}
+
+
+def stat_of(proc: str, pid: int) -> ProcessStat | None:
+    """Return the figures of a process, None if it cannot be read."""
+    head, _, rest = read(f"{proc}/{pid}/stat").rpartition(b")")
+    with suppress(ValueError, IndexError):
+        words = rest.split()
+        ticks = int(words[11]) + int(words[12])
+        name, state = os.fsdecode(head.partition(b"(")[2]), words[0].decode()
+        return ProcessStat(name, state, int(words[1]), ticks, int(words[17]), int(words[19]), int(words[21]))
+    return None
+
+
+def user_of(proc: str, pid: int) -> str:
+    """Return the owner's name, or number."""
+    try:
+        number = Path(f"{proc}/{pid}").stat().st_uid
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"{number}"
+    except OSError:
+        return ""
+
+
+def command_of(proc: str, pid: int, stat: ProcessStat) -> str:
+    """Return the command line, the name in brackets for a thread of the kernel."""
+    line = read(f"{proc}/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
+    return os.fsdecode(line) or f"[{stat.name}]"
+
+
+def shortened(command: str) -> str:
+    """Return a command line without the folder of the program, and of a script that Python runs."""
+    program, *words = command[:LONGEST].split(" ")
+    if not program.startswith("["):
+        program = PurePath(program).name or program
+    if program.startswith("python") and words and words[0].startswith("/"):
+        words[0] = PurePath(words[0]).name
+    return " ".join((program, *words))
+
+
+def _age(stat: ProcessStat) -> float:
+    """Return the seconds since the start of a process."""
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - stat.began / TICKS)
+
+
+def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
+    """Return what /proc has about a process: its tree, cgroup, and the names of its environment without values."""
+    pid = process.pid
+    stat = stat_of(proc, pid)
+    if not stat or stat.began != process.began:
+        return {"process": f"{pid} has ended, or is of another container"}
+    began = datetime.now().astimezone() - timedelta(seconds=_age(stat))
+    children = read(f"{proc}/{pid}/task/{pid}/children").split()
+    cgroups = {line.rpartition(":")[2] for line in os.fsdecode(read(f"{proc}/{pid}/cgroup")).splitlines()}
+    variables = read(f"{proc}/{pid}/environ", 1 << 20).split(b"\0")
+    names = sorted({os.fsdecode(variable.partition(b"=")[0]) for variable in variables if b"=" in variable})
+    return {
+        "process": f"{pid}, {stat.name}, state {stat.state}, {stat.threads} threads",
+        "command": command_of(proc, pid, stat),
+        "user": process.user,
+        "job": process.job or "none is known",
+        "began": f"{began:%Y-%m-%d %H:%M:%S}, {duration(_age(stat), 2)} ago",
+        "CPU time": duration(stat.ticks / TICKS, 2),
+        "memory": f"{stat.pages * os.sysconf('SC_PAGE_SIZE') / 2**20:,.0f} MiB, {100 * stat.pages / PAGES:.1f} %",
+        "parents": " < ".join(_named(proc, parent) for parent in _ancestors(proc, stat)) or "none",
+        "children": ", ".join(_named(proc, int(child)) for child in children[:MOST_ANCESTORS]) or "none",
+        "cgroup": ", ".join(sorted(cgroups)) or "unknown",
+        "environment": " ".join(names) or "not permitted, or empty",
+    }
+
+
+def _named(proc: str, pid: int) -> str:
+    stat = stat_of(proc, pid)
+    return f"{pid} {stat.name}" if stat else f"{pid}"
+
+
+def _ancestors(proc: str, stat: ProcessStat) -> list[int]:
+    pids = [stat.parent]
+    while len(pids) < MOST_ANCESTORS and pids[-1] and (parent := stat_of(proc, pids[-1])):
+        pids.append(parent.parent)
+    return [*takewhile(bool, pids)]
+
+
+def send(process: ListedProcess, name: str, proc: str = HERE) -> str:
+    """Send a signal to a process unless its number belongs to another one by now; return what to tell the user."""
+    target = f"{process.pid} ({process.command[:40]})"
+    if proc != HERE:
+        return f"not sent: {proc} is of another machine or container"
+    try:
+        handle = os.pidfd_open(process.pid)
+    except (OSError, ValueError) as problem:
+        return f"not sent to {target}: {getattr(problem, 'strerror', None) or problem}"
+    try:
+        stat = stat_of(proc, process.pid)  # after the opening: the handle stays with this process
+        if not stat or stat.began != process.began:
+            return f"not sent: {target} has ended"
+        signal.pidfd_send_signal(handle, signal.Signals[f"SIG{name}"])
+    except OSError as problem:
+        return f"not sent to {target}: {problem.strerror or problem}"
+    finally:
+        os.close(handle)
+    return f"sent {name} to {target}"
