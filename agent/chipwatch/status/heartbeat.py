@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 try:
     import fcntl
 except ImportError:  # on Windows only the age of the last tick shows that the process has died
@@ -99,6 +97,8 @@ class Heartbeat:
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _write(self, record: Mapping[str, Any]) -> None:
+        import msgspec  # noqa: PLC0415  # `agent health` reads a heartbeat without it
+
         text = msgspec.json.encode({**record, "pid": os.getpid()})
         while len(text) >= SIZE:  # a character may take six bytes
             record = {**record, "why": record["why"][: len(record["why"]) // 2]}
