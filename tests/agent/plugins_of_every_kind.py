@@ -6,7 +6,7 @@ Every name that `chipwatch` exports is used here, with its type asserted where m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_type
@@ -52,6 +52,7 @@ from chipwatch import (
     KeepsFiles,
     KeepsState,
     Kind,
+    LeavesRecords,
     Level,
     Limits,
     Load,
@@ -174,6 +175,7 @@ class RichProcessor:
 
     metrics: Sequence[Metric] = (LOAD,)
     needs_devices = False
+    append: Callable[[Sequence[Mapping[str, object]]], None] | None = None
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -325,7 +327,7 @@ def check_them(path: Path) -> list[str]:
         HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows, FollowsIdle,
         HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits, CountsEvents,
     ] = (collector,) * 14  # fmt: skip
-    by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState] = (processor,) * 4
+    by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords] = (processor,) * 5
     by_sink: tuple[ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (
         sink,
     ) * 8
@@ -336,7 +338,7 @@ def check_them(path: Path) -> list[str]:
     asked: list[tuple[object, tuple[type, ...]]] = [
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
         (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits, CountsEvents)),
-        (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState)),
+        (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords)),
         (sink, (ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
         (advisor, (MeasuresBytes, DrawsBoards)),
     ]

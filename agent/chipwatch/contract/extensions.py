@@ -269,7 +269,7 @@ class KeepsState(Protocol):
 class LeavesRecords(Protocol):
     """A processor that writes down what has ended, for later."""
 
-    append: Callable[[Sequence[Mapping[str, Any]]], None] | None
+    append: Callable[[Sequence[Mapping[str, object]]], None] | None
     """Adds records to the state folder, or raises OSError; None as long as there is no folder. Set before `derive`."""
 
 

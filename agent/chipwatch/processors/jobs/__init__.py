@@ -57,7 +57,7 @@ class JobsProcessor(Processor):
     metrics: Sequence[Metric] = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, JOBS, IDLE, BUSY)
     facts: Sequence[object] = ()
     needs_devices = True
-    append: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
+    append: Callable[[Sequence[Mapping[str, object]]], None] | None = None
 
     def __init__(self, config: Config) -> None:
         self._config = config
