@@ -13,7 +13,7 @@ import termios
 import tty
 from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 
 from rich.cells import cell_len
 
@@ -93,6 +93,8 @@ class Terminal:
         """True if the terminal may show something else than the last drawing; signal handlers set it."""
         self._before: Any = None
         self._handlers: dict[int, Any] = {}
+        self._is_ending = False
+        """True from the first signal that ends the program, or from the restoration on: no further one raises."""
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
@@ -100,25 +102,31 @@ class Terminal:
     def __enter__(self) -> Self:
         """Take the terminal, and the signals that end, stop and resize."""
         self._before = termios.tcgetattr(0)
-        self._handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
-        for number, handler in ((signal.SIGTSTP, self._suspend), *((ending, _end) for ending in ENDING)):
-            self._handlers[number] = signal.signal(number, handler)
+        interrupting = () if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else (signal.SIGINT,)
+        for number in (*interrupting, *ENDING):
+            self._handlers[number] = signal.signal(number, self._end)
+        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
         self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: self._resized())
         try:
             self._take()
         except BaseException:
-            self.__exit__()
+            self.restore()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """Restore the terminal and the handlers."""
-        for number in [*self._handlers] * 3:  # a pending signal is raised here before its handler is replaced
-            with contextlib.suppress(Ended, KeyboardInterrupt):
-                signal.signal(number, _ignore)
-        self._release()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        self.restore()
+
+    def restore(self) -> None:
+        """Restore the terminal and the handlers; safe to call again, where a signal came just before it."""
+        by_signal, self._is_ending = self._is_ending, True  # from here on no signal interrupts
+        if self._handlers:
+            self._release()
+        while self._handlers:
+            number, handler = self._handlers.popitem()
+            is_dull = by_signal and number == signal.SIGINT  # a second Ctrl-C ends the program without a traceback
+            signal.signal(number, signal.SIG_DFL if is_dull else handler)
 
     def wake(self) -> None:
         """End the wait for keys; safe from any thread."""
@@ -187,6 +195,8 @@ class Terminal:
     def _suspend(self, number: int, frame: FrameType | None) -> None:
         """Leave the screen, stop as the shell wants it, and take the screen again when continued."""
         del frame
+        if self._is_ending:
+            return
         self._release()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -194,17 +204,12 @@ class Terminal:
         self._take()
         self.wake()
 
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing."""
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
-    for ending in (signal.SIGINT, *ENDING) * 2:  # SIG_IGN would race with a pending signal
-        with contextlib.suppress(Ended, KeyboardInterrupt):
-            signal.signal(ending, _ignore)
-    raise Ended(number)
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        """Raise Ended, or KeyboardInterrupt for SIGINT, at the first signal; a second must not stop the restoration."""
+        del frame
+        if not self._is_ending:
+            self._is_ending = True
+            raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
 
 def is_utf8() -> bool:
