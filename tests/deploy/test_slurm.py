@@ -159,7 +159,7 @@ def test_the_default_folder_is_one_that_the_agent_knows():
 
 def test_shellcheck_finds_nothing():
     scripts = [*KIT.glob("*.sh"), KIT / "train.sbatch"]
-    assert len(scripts) == 4
+    assert len(scripts) == 5
     found = subprocess.run([tools.shellcheck(), *scripts], capture_output=True, text=True, timeout=60, check=False)
     assert (found.returncode, found.stdout) == (0, "")
 
