@@ -60,7 +60,7 @@ class ListedProcess(NamedTuple):
     """Share of the host's memory, in percent."""
     age: float | None = None
     """Seconds since its start."""
-    began: int = 0
+    began: float = 0
     """Its start as the kernel counts it; with the pid, its identity."""
 
 

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.contract.text import duration
 from chipwatch.host.owners import read
+from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.report.devices import key_of
 from chipwatch.top.machine import ListedProcess
 
-TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGES: Final = os.sysconf("SC_PHYS_PAGES")
 PATIENCE: Final = 200
 """A reading of all processes is repeated after this many times what it took, so it takes 0.5 % of a core."""
@@ -34,18 +34,10 @@ SIGNALS: Final = {"t": "TERM", "i": "INT", "u": "USR1", "s": "STOP", "c": "CONT"
 
 
 class ProcessStat(NamedTuple):
-    """The line of /proc/PID/stat, as proc_pid_stat(5) describes it."""
+    """The line of /proc/PID/stat."""
 
     name: str
-    state: str
-    parent: int
-    ticks: int
-    """CPU time, in ticks."""
-    threads: int
-    began: int
-    """Ticks from the start of the machine to the start of the process; with the pid, its identity."""
-    pages: int
-    """Resident memory."""
+    stat: Stat
 
 
 class ProcessTable:
@@ -54,9 +46,9 @@ class ProcessTable:
     def __init__(self, proc: str = HERE) -> None:
         """Take the place of the host's /proc."""
         self._proc = proc
-        self._names: dict[tuple[int, int], tuple[str, str]] = {}
+        self._names: dict[tuple[int, float], tuple[str, str]] = {}
         """User and command of each process."""
-        self._before: dict[tuple[int, int], tuple[int, float]] = {}
+        self._before: dict[tuple[int, float], tuple[int, float]] = {}
         """CPU ticks of each process in the last reading, and its time."""
         self._all: list[ListedProcess] = []
         self._due = 0.0
@@ -86,15 +78,18 @@ class ProcessTable:
         return self._all
 
     def _row(self, pid: int, now: float) -> ListedProcess | None:
-        stat = stat_of(self._proc, pid)
-        if not stat:
+        current = stat_of(self._proc, pid)
+        if not current:
             return None
-        identity = pid, stat.began
+        stat, identity = current.stat, (pid, current.stat.began)
         if not (names := self._names.get(identity)):
-            names = self._names[identity] = user_of(self._proc, pid), shortened(command_of(self._proc, pid, stat))
+            names = self._names[identity] = (
+                user_of(self._proc, pid),
+                shortened(command_of(self._proc, pid, current.name)),
+            )
         before, at = self._before.get(identity, (0, 0.0))
-        self._before[identity] = stat.ticks, now
-        cpu = 100 * (stat.ticks - before) / TICKS / (now - at) if at and now > at else None
+        self._before[identity] = stat.own, now
+        cpu = 100 * (stat.own - before) / ProcTree.second / (now - at) if at and now > at else None
         resident = 100 * stat.pages / PAGES
         return ListedProcess((), pid, names[0], None, None, cpu, names[1], "", resident, _age(stat), stat.began)
 
@@ -107,12 +102,10 @@ class ProcessTable:
 
 def stat_of(proc: str, pid: int) -> ProcessStat | None:
     """Return the figures of a process, None if it cannot be read."""
-    head, _, rest = read(f"{proc}/{pid}/stat").rpartition(b")")
-    with suppress(ValueError, IndexError):
-        words = rest.split()
-        ticks = int(words[11]) + int(words[12])
-        name, state = os.fsdecode(head.partition(b"(")[2]), words[0].decode()
-        return ProcessStat(name, state, int(words[1]), ticks, int(words[17]), int(words[19]), int(words[21]))
+    line = read(f"{proc}/{pid}/stat")
+    with suppress(ValueError):  # it has ended
+        stat = parse_stat(line)
+        return ProcessStat(os.fsdecode(line[line.index(b"(") + 1 : line.rindex(b")")]), stat)
     return None
 
 
@@ -127,10 +120,10 @@ def user_of(proc: str, pid: int) -> str:
         return ""
 
 
-def command_of(proc: str, pid: int, stat: ProcessStat) -> str:
+def command_of(proc: str, pid: int, name: str) -> str:
     """Return the command line, the name in brackets for a thread of the kernel."""
     line = read(f"{proc}/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
-    return os.fsdecode(line) or f"[{stat.name}]"
+    return os.fsdecode(line) or f"[{name}]"
 
 
 def shortened(command: str) -> str:
@@ -143,29 +136,30 @@ def shortened(command: str) -> str:
     return " ".join((program, *words))
 
 
-def _age(stat: ProcessStat) -> float:
+def _age(stat: Stat) -> float:
     """Return the seconds since the start of a process."""
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - stat.began / TICKS)
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - stat.began / ProcTree.second)
 
 
 def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
     """Return what /proc has about a process: its tree, cgroup, and the names of its environment without values."""
     pid = process.pid
-    stat = stat_of(proc, pid)
-    if not stat or stat.began != process.began:
+    current = stat_of(proc, pid)
+    if not current or current.stat.began != process.began:
         return {"process": f"{pid} has ended, or is of another container"}
+    name, stat = current
     began = datetime.now().astimezone() - timedelta(seconds=_age(stat))
     children = read(f"{proc}/{pid}/task/{pid}/children").split()
     cgroups = {line.rpartition(":")[2] for line in os.fsdecode(read(f"{proc}/{pid}/cgroup")).splitlines()}
     variables = read(f"{proc}/{pid}/environ", 1 << 20).split(b"\0")
     names = sorted({os.fsdecode(variable.partition(b"=")[0]) for variable in variables if b"=" in variable})
     return {
-        "process": f"{pid}, {stat.name}, state {stat.state}, {stat.threads} threads",
-        "command": command_of(proc, pid, stat),
+        "process": f"{pid}, {name}, state {stat.state}, {stat.threads} threads",
+        "command": command_of(proc, pid, name),
         "user": process.user,
         "job": process.job or "none is known",
         "began": f"{began:%Y-%m-%d %H:%M:%S}, {duration(_age(stat), 2)} ago",
-        "CPU time": duration(stat.ticks / TICKS, 2),
+        "CPU time": duration(stat.own / ProcTree.second, 2),
         "memory": f"{stat.pages * os.sysconf('SC_PAGE_SIZE') / 2**20:,.0f} MiB, {100 * stat.pages / PAGES:.1f} %",
         "parents": " < ".join(_named(proc, parent) for parent in _ancestors(proc, stat)) or "none",
         "children": ", ".join(_named(proc, int(child)) for child in children[:MOST_ANCESTORS]) or "none",
@@ -175,14 +169,14 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
 
 
 def _named(proc: str, pid: int) -> str:
-    stat = stat_of(proc, pid)
-    return f"{pid} {stat.name}" if stat else f"{pid}"
+    process = stat_of(proc, pid)
+    return f"{pid} {process.name}" if process else f"{pid}"
 
 
-def _ancestors(proc: str, stat: ProcessStat) -> list[int]:
+def _ancestors(proc: str, stat: Stat) -> list[int]:
     pids = [stat.parent]
     while len(pids) < MOST_ANCESTORS and pids[-1] and (parent := stat_of(proc, pids[-1])):
-        pids.append(parent.parent)
+        pids.append(parent.stat.parent)
     return [*takewhile(bool, pids)]
 
 
@@ -196,8 +190,8 @@ def send(process: ListedProcess, name: str, proc: str = HERE) -> str:
     except (OSError, ValueError) as problem:
         return f"not sent to {target}: {getattr(problem, 'strerror', None) or problem}"
     try:
-        stat = stat_of(proc, process.pid)  # after the opening: the handle stays with this process
-        if not stat or stat.began != process.began:
+        current = stat_of(proc, process.pid)  # after the opening: the handle stays with this process
+        if not current or current.stat.began != process.began:
             return f"not sent: {target} has ended"
         signal.pidfd_send_signal(handle, signal.Signals[f"SIG{name}"])
     except OSError as problem:

@@ -125,8 +125,9 @@ class Terminal:
             self._release()
         while self._handlers:
             number, handler = self._handlers.popitem()
-            is_dull = by_signal and number == signal.SIGINT  # a second Ctrl-C ends the program without a traceback
-            signal.signal(number, signal.SIG_DFL if is_dull else handler)
+            if by_signal and number == signal.SIGINT:
+                handler = signal.SIG_DFL  # a second Ctrl-C ends the program without a traceback
+            signal.signal(number, handler)
 
     def wake(self) -> None:
         """End the wait for keys; safe from any thread."""
