@@ -19,6 +19,7 @@ from typing import Any, Final
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
+from chipwatch.recording.lines import Recording
 from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.top import palette
@@ -27,7 +28,6 @@ from chipwatch.top.draw import Glyphs, Line
 from chipwatch.top.live import Frame, Live
 from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
-from chipwatch.top.recording import Recording
 from chipwatch.top.replay import Player, jobs
 from chipwatch.top.screen import Notes, compose, processes_of, row_of
 from chipwatch.top.terminal import Ended, Terminal, is_utf8, refused

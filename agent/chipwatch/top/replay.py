@@ -9,8 +9,8 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.redaction import one_line
+from chipwatch.recording.lines import Recording
 from chipwatch.top.live import Frame
-from chipwatch.top.recording import Recording
 
 SEEKS: Final = {"left": -10.0, "right": 10.0, "[": -60.0, "]": 60.0}
 """Keys that wind, in seconds of the recording."""

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.top.recording import Recording
+from chipwatch.recording.lines import Recording
 from chipwatch.top.replay import Player
 from chipwatch_sinks.stdout.jsonl import lines
 

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, counter, gauge
-from chipwatch.top.recording import LONGEST, NotARecording, Recording
+from chipwatch.recording.lines import LONGEST, NotARecording, Recording
 from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9

@@ -117,7 +117,7 @@ class Recording:
             if not (line.time and line.name):
                 return None
             at, start = _ns(line.time), line.window_start
-            metric = _metric(line.name, line.kind, line.unit)
+            metric = metric_of(line.name, line.kind, line.unit)
             begun = None if line.start_time is None else _ns(line.start_time)
             since = None if start is None else _ns(start)
             return Datapoint(metric, line.value, Dimensions(line.dims), at, begun, since, None, line.increase)
@@ -136,5 +136,6 @@ def _ns(text: str) -> int:
 
 
 @lru_cache(maxsize=10_000)
-def _metric(name: str, kind: Kind, unit: str) -> Metric:
+def metric_of(name: str, kind: Kind, unit: str) -> Metric:
+    """Return a metric as a recording knows it: without help."""
     return Metric(name, kind, unit, "")
