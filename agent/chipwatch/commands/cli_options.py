@@ -45,6 +45,9 @@ RUN: Final[Sequence[Row]] = (
     ("--duration", "TIME", "end after this time", {"type": seconds}),
     ("-v --verbose", "", "say in a script, too, what goes well: as --log-level info",
      {"action": "store_const", "const": "info", "dest": "log_level"}),
+    ("--summary", "FILE", "keep a summary of what process --pid has used in FILE, renewed with each reading",
+     {"type": Path}),
+    ("--parent", "PID", "end when process PID, which started this one, has ended", {"type": whole(1 << 31)}),
 )  # fmt: skip
 PLACES: Final[Sequence[Row]] = tuple(
     (f"--{name}", "DIR", f"where the host's /{place} is mounted")

@@ -12,7 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen
@@ -48,6 +49,18 @@ ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
 
 
+class Beside(NamedTuple):
+    """Options of a run beside a process that it did not start."""
+
+    summary: Path | None = None
+    """Keep a summary of the watched process in this file."""
+    parent: int | None = None
+    """End with this process, the parent."""
+
+
+ALONE: Final = Beside()
+
+
 @dataclasses.dataclass
 class _Run:
     """A configuration that runs, with its identity, pipeline and server of health."""
@@ -79,6 +92,7 @@ def run(
     duration: float | None = None,
     tell: Callable[[str], None] = log.info,
     load: Callable[[], Config] | None = None,
+    beside: Beside = ALONE,
 ) -> int:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
@@ -92,6 +106,8 @@ def run(
     """
     if once and duration is not None:
         raise ConfigError("--once, --duration: a single reading has no duration; leave one of them out")
+    if command and any(beside):
+        raise ConfigError("--summary, --parent: not for a command after --, which has a summary; leave them out")
     check_places(config)
     _check_collectors(config)
     brief = once or duration is not None
@@ -105,15 +121,42 @@ def run(
     current.serve_health()  # nor a port that is taken
     if command:
         return _run_command(current, command, once=once, duration=duration, tell=tell)
-    can_renew = not brief and not config.stdin
-    signals = Signals(current, partial(_renewed, load) if load and can_renew else None)
-    whole = _collect(current, on_start=signals.watch, duration=duration, once=once)
+    renew = partial(_renewed, load) if load and not brief and not config.stdin else None
+    return _run_beside(current, beside, renew, duration=duration, once=once)
+
+
+def _run_beside(
+    current: _Run,
+    beside: Beside,
+    renew: Callable[[_Run, _Run | None], _Run | None] | None,
+    *,
+    duration: float | None,
+    once: bool,
+) -> int:
+    """Collect until stopped; return the exit code. Raise ConfigError."""
+    signals = Signals(current, renew)
+    with_details = beside.summary is not None
+    if beside.summary is not None:
+        from chipwatch.report.summary import KeptSummary  # noqa: PLC0415  # 1 MB
+
+        summary = KeptSummary(beside.summary, current.config.pid)
+
+    def on_start(pipeline: Pipeline) -> None:
+        signals.watch(pipeline)
+        if with_details:
+            summary.listen(pipeline)
+        if beside.parent is not None:
+            pipeline.after_tick.append(lambda: None if os.getppid() == beside.parent else pipeline.stop())
+
+    whole = _collect(current, on_start=on_start, duration=duration, once=once, with_details=with_details)
     while following := signals.take_next():
         current = following
         _log_to_stderr(current.config, quiet=False)
         if not current.health:
             current.serve_health()
-        whole = _collect(current, on_start=signals.watch)
+        whole = _collect(current, on_start=on_start, with_details=with_details)
+    if with_details:
+        summary.keep()  # with the last delivery
     return 0 if whole else 1
 
 

@@ -173,6 +173,7 @@ class ProcTree:
         if not (stat := self._stat(pid)):
             raise ProcessLookupError(pid)
         self._members = {pid: Member(stat)}
+        self._agent = self._own_pid()
         self._listed: AbstractSet[int] | None = None
         self._own = 0
         self._reaped, self._read, self._written = ReapedTotal(), ReapedTotal(), ReapedTotal()
@@ -286,6 +287,13 @@ class ProcTree:
         boot = boot_time(self._config.proc)
         return boot and boot + int(stat.began) * SECOND // self.second
 
+    def _own_pid(self) -> int:
+        """Return the agent's pid as this /proc numbers it; -1 if that is not known."""
+        try:
+            return int(os.readlink(f"{self._proc}/self"))  # noqa: PTH115  # a text, not a Path
+        except (OSError, ValueError):
+            return -1
+
     def _own_start(self) -> float:
         """Return when this process started, in the unit of Stat.began; infinite if that is not known."""
         try:
@@ -294,8 +302,9 @@ class ProcTree:
             return math.inf
 
     def _list(self) -> AbstractSet[int]:
+        """Return all pids but the agent's: one that the watched process has started is not part of its tree."""
         names = os.listdir(self._proc)  # noqa: PTH208  # faster than a Path for each name
-        return {int(name) for name in names if name.isdecimal()}
+        return {int(name) for name in names if name.isdecimal()} - {self._agent}
 
     def _stat(self, pid: int) -> Stat | None:
         try:
@@ -343,12 +352,15 @@ class PsutilTree(ProcTree):
     def _epoch(self, stat: Stat) -> int | None:
         return int(stat.began * SECOND)
 
+    def _own_pid(self) -> int:
+        return os.getpid()
+
     def _own_start(self) -> float:
         return float(self._psutil.Process().create_time())
 
     def _list(self) -> AbstractSet[int]:
         self._kept = {pid: self._kept[pid] for pid in self._members if pid in self._kept}
-        return set(self._psutil.pids())
+        return set(self._psutil.pids()) - {self._agent}
 
     def _stat(self, pid: int) -> Stat | None:
         try:

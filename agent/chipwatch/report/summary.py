@@ -9,9 +9,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 from chipwatch.contract.datapoint import Datapoint, Metric
+from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.extensions import Answers
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
@@ -29,6 +31,22 @@ READ, WRITTEN, RECEIVED, SENT = "process.io.read", "process.io.written", "networ
 TAKEN: Final = frozenset({CPU, CPUS, RSS, PROCESSES, READ, WRITTEN, RECEIVED, SENT, *ROLES})
 LONGEST: Final = 80
 """Characters of the command that are shown."""
+
+
+class SystemUsage(Protocol):
+    """Usage of a process tree by the system's counts; 0 where it is not known."""
+
+    seconds: float
+    """Wall time."""
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time."""
+
+    def largest_process(self) -> int:
+        """Return the most memory of one process in bytes."""
+
+    def storage_bytes(self) -> tuple[int, int]:
+        """Return the bytes read from storage and written to it."""
 
 
 class RunSummary:
@@ -75,19 +93,23 @@ class RunSummary:
         shown = shlex.join(words)
         ran = duration(command.seconds)
         yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
+        yield from self.details(command)
+
+    def details(self, usage: SystemUsage) -> Iterator[str]:
+        """Yield the lines below the first one."""
         for part in (
-            self._time(command),
-            self._cpu(command),
-            self._memory(command),
-            self._bytes(command),
+            self._time(usage),
+            self._cpu(usage),
+            self._memory(usage),
+            self._bytes(usage),
             self._accelerators.lines(),
         ):
             yield from (f"  {line}" for line in part)
         if self._price is not None:
             states = (state for processor in self._answering for state in device_states(processor.answer()))
             slices = {state.key: state.slices for state in states if state.key[1:]}
-            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, slices))
-        yield from (f"  {line}" for line in self._accelerators.advice(command.seconds))
+            yield from (f"  {line}" for line in self._accelerators.cost(usage.seconds, self._price, slices))
+        yield from (f"  {line}" for line in self._accelerators.advice(usage.seconds))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
 
@@ -101,34 +123,34 @@ class RunSummary:
             self._one_core += min(1.0, cores) * seconds
         self._cpu_at = cpus.at
 
-    def _cpu(self, command: WrappedCommand) -> Iterator[str]:
+    def _cpu(self, usage: SystemUsage) -> Iterator[str]:
         # The system's count lacks only orphans, which the readings contain.
-        if seconds := max(command.cpu_seconds(), self._cpu_seconds):
-            mean = seconds / command.seconds
+        if seconds := max(usage.cpu_seconds(), self._cpu_seconds):
+            mean = seconds / usage.seconds
             peak = f"{max(mean, self._peak_cores):.1f}{f' of {self._cpus:g}' if self._cpus else ''}"
             yield f"CPU       mean {mean:.1f} cores, peak {peak}; {amounts.cpu_time(seconds)}"
 
-    def _time(self, command: WrappedCommand) -> Iterator[str]:
+    def _time(self, usage: SystemUsage) -> Iterator[str]:
         """Yield what the time went to: accelerators busy or idle by cause, and time with no process on a CPU."""
         yield from self._accelerators.time()
-        if (total := max(command.cpu_seconds(), self._cpu_seconds)) and command.seconds >= 1:
+        if (total := max(usage.cpu_seconds(), self._cpu_seconds)) and usage.seconds >= 1:
             on_cpu = self._one_core + total - self._cpu_seconds  # at most: processes may have run at the same time
-            if (waited := 100 - 100 * on_cpu / command.seconds) >= 1:
+            if (waited := 100 - 100 * on_cpu / usage.seconds) >= 1:
                 yield f"time      waited at least {waited:.0f} % of it: none of its processes was on a CPU"
 
-    def _memory(self, command: WrappedCommand) -> Iterator[str]:
+    def _memory(self, usage: SystemUsage) -> Iterator[str]:
         # A process may be larger between two readings; the system knows the largest.
         peak, processes = self._peak_rss, self._processes
-        if (largest := command.largest_process()) > peak:
+        if (largest := usage.largest_process()) > peak:
             peak, processes = largest, 1
         if peak:
             count = f" in {processes:,} process{'es' if processes > 1 else ''}" if processes else ""
             yield f"memory    peak {amounts.binary(peak)}{count}"
 
-    def _bytes(self, command: WrappedCommand) -> Iterator[str]:
+    def _bytes(self, usage: SystemUsage) -> Iterator[str]:
         # The system's count is whole; the readings end before the command does.
         totals = dict(self._increase)
-        for name, counted in zip((READ, WRITTEN), command.storage_bytes(), strict=True):
+        for name, counted in zip((READ, WRITTEN), usage.storage_bytes(), strict=True):
             if counted or name in totals:
                 totals[name] = max(counted, totals.get(name, 0.0))
         disk = _listed(totals, read=READ, wrote=WRITTEN)
@@ -137,6 +159,44 @@ class RunSummary:
             yield f"disk      {disk}"
         if network:
             yield f"network   {network} (the whole machine)"
+
+
+class KeptSummary(RunSummary):
+    """Keeps the summary of a process that the agent did not start in a file; the system's counts are not known."""
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        super().__init__()
+        self._path, self._begun, self.seconds = path, time.monotonic(), 0.0
+        self._who = "this machine" if pid is None else f"process {pid}"
+
+    def listen(self, pipeline: Pipeline) -> None:
+        """Write the file, and again after each tick; raise ConfigError where that is not possible."""
+        super().listen(pipeline)
+        try:
+            self.keep()
+        except OSError as problem:
+            raise ConfigError(f"--summary {self._path}: {os_text(problem)}; choose another file") from problem
+        pipeline.after_tick.append(self.keep)
+
+    def keep(self) -> None:
+        """Replace the file; raise OSError."""
+        self.seconds = time.monotonic() - self._begun
+        head = f"chipwatch: watched {self._who} for {duration(self.seconds)}"
+        new = self._path.with_name(f"{self._path.name}.new")
+        new.write_text("\n".join((head, *self.details(self), "")))
+        new.replace(self._path)
+
+    def cpu_seconds(self) -> float:
+        """Return 0."""
+        return 0.0
+
+    def largest_process(self) -> int:
+        """Return 0."""
+        return 0
+
+    def storage_bytes(self) -> tuple[int, int]:
+        """Return zeros."""
+        return 0, 0
 
 
 def _is_taken(metric: Metric) -> bool:

@@ -127,6 +127,30 @@ def test_a_tree_of_three_processes_is_summed(machine, watch):
     }
 
 
+def test_an_agent_that_the_process_started_is_not_in_the_tree(machine, watch):
+    machine.process(10, 1)
+    machine.process(11, 10, pages=1000)
+    machine.process(12, 11, name="a program of the agent")
+    machine.gone("self")
+    (machine.proc / "self").symlink_to("11")
+    assert watch()[COUNT] == 1
+
+
+@LINUX
+@pytest.mark.parametrize("kind", ["ProcTree", "PsutilTree"])
+def test_a_process_does_not_find_itself_in_the_tree_of_its_parent(kind):
+    program = f"""if True:
+        import os
+        from chipwatch.collectors.process import ProcessCollector
+        from chipwatch.host.process_tree import {kind}
+        tree = {kind}(ProcessCollector.Config(), os.getppid(), detailed=False)
+        print(tree.read(rescan=True).processes, os.getpid() in tree.pids())
+    """
+    starts_it = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
+    done = subprocess.run([sys.executable, "-c", starts_it], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1 False\n", "")
+
+
 def test_level_basic_reads_neither_io_nor_open_files(machine):
     machine.process(10, 1)
     (machine.proc / "10/io").unlink()

@@ -89,6 +89,74 @@ def test_nothing_but_datapoints_is_on_standard_output(agent):
     assert all(json.loads(line)["name"] for line in done.stdout.splitlines())
 
 
+# -- beside a process -----------------------------------------------------------------------------------------------
+
+
+PARENT = """if True:
+    import os, subprocess, sys, time
+    words = [*sys.argv[1:], "--pid", str(os.getpid()), "--parent", str(os.getpid())]
+    started = subprocess.Popen(words, start_new_session=True)
+    block = bytearray(60_000_000)
+    print(started.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def beside(agent, tmp_path):
+    """A process that has started the agent beside it."""
+    words = [*agent.command, "--interval", "0.1", "--summary", tmp_path / "summary", "--collector", "process"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=agent.env(),
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    process.stdin.close()
+
+
+def ended(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX"
+    except OSError:
+        return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_its_parent_and_leaves_a_summary_of_it(beside, tmp_path, until, number):
+    pid, summary = int(beside.stdout.readline()), tmp_path / "summary"
+    until(lambda: summary.exists() and "\n  memory " in summary.read_text())
+    assert not ended(pid)
+    beside.send_signal(number)
+    until(lambda: ended(pid))
+    first, *lines = summary.read_text().splitlines()
+    assert re.fullmatch(rf"chipwatch: watched process {beside.pid} for [\d.]+ s", first)
+    (memory,) = [line for line in lines if line.startswith("  memory ")]
+    assert re.fullmatch(r"  memory    peak (5\d|6\d|7\d|8\d)\.\d MiB in 1 process", memory), "the agent is not counted"
+    assert any(re.fullmatch(r"  sent      stdout (\d+) of \1 points", line) for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--once", "--summary", "no/such/folder"], "--summary no/such/folder: "),
+        (["--parent", "1", "--", "true"], "--summary, --parent: not for a command after --"),
+        (["--parent", "0"], "--parent 0: expected a whole number from 1 to "),
+    ],
+    ids=["no folder", "a command", "no pid"],
+)
+def test_what_it_cannot_do_beside_a_process_is_one_line(agent, words, message):
+    done = agent.run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"chipwatch: {message}")
+
+
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
