@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from chipwatch.contract.testing import check_collector, check_sink
     from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
     from chipwatch.host.counters import Counters
+    from chipwatch.watching.watch import Watch, watch
 
 __all__ = [
     "TRUSTED_CLOCK", "Advisor", "Alarm", "AlarmRule", "Allocation", "Answers", "BadBatch", "Board", "Chart",
@@ -87,23 +88,29 @@ __all__ = [
     "LeavesRecords", "Level", "Limits", "Load", "MeasuresBytes", "Metric", "NeedsDevices", "NeedsFacts", "NeverWaits",
     "Owner", "PartlyCollected", "Prepares", "ProcessUse", "Processor", "Quota", "ReadsByLevel", "Refused", "Refuses",
     "Rejected", "Retryable", "Scope", "SentMetric", "Sink", "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable",
-    "YieldsOtherNames", "check_collector", "check_sink", "counter", "gauge",
+    "Watch", "YieldsOtherNames", "check_collector", "check_sink", "counter", "gauge", "watch",
 ]  # fmt: skip
 MODULES: Final = (
     "contract.datapoint", "contract.errors", "contract.collector", "contract.processor", "contract.sink",
     "contract.extensions", "contract.owner", "host.counters", "contract.trusted_clock", "contract.advice",
-    "contract.testing",
+    "contract.testing", "watching.watch",
 )  # fmt: skip
-"""The modules that define these names, in the order in which they are searched."""
+"""The modules that define these names, in the order in which they are searched; the last is for `watch` alone."""
 
 
 def __getattr__(name: str) -> Any:
     """Load the module that defines `name`, and return it."""
-    for module in map(import_module, [f"chipwatch.{module}" for module in MODULES] if name in __all__ else []):
+    modules = MODULES[-1:] if name.lower() == "watch" else MODULES[:-1]
+    for module in map(import_module, [f"chipwatch.{module}" for module in modules] if name in __all__ else []):
         if name in vars(module):
             value = globals()[name] = vars(module)[name]
             return value
     raise AttributeError(f"module 'chipwatch' has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add the magic `%chipwatch` to IPython; called by `%load_ext chipwatch`."""
+    import_module("chipwatch.watching.magic").register(shell)
 
 
 def __dir__() -> list[str]:

@@ -80,11 +80,13 @@ from chipwatch import (
     Tariff,
     Terms,
     Unavailable,
+    Watch,
     YieldsOtherNames,
     check_collector,
     check_sink,
     counter,
     gauge,
+    watch,
 )
 
 POWER = gauge("rich.power", "W", "Power of a device.", Level.BASIC, ("device",))
@@ -334,6 +336,7 @@ def check_them(path: Path) -> list[str]:
     by_advisor: tuple[MeasuresBytes, DrawsBoards] = (advisor,) * 2
     del contracts, by_collector, by_processor, by_sink, by_advisor
     points = assert_type(check_collector(collector), list[Datapoint])
+    assert "nothing is watched" in assert_type(watch(0.5, collectors="cpu", dims={"team": "ml"}), Watch).summary()
     assert not assert_type(check_sink(sink, points[:2]), Sequence[Rejected])
     asked: list[tuple[object, tuple[type, ...]]] = [
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),

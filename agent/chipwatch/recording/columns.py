@@ -6,7 +6,7 @@ import gzip
 import math
 from array import array
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -176,7 +176,7 @@ class _Reader:
     def take_lines(self) -> None:
         """Read the file as JSON lines; raise NotARecording."""
         recording, last = Recording(self.recorded.path), 0
-        with suppress(StopIteration):
+        with suppress(StopIteration), closing(recording):
             for _, at, points in recording.frames():
                 self._spend(len(points))
                 for point in points:
@@ -186,7 +186,6 @@ class _Reader:
                     self.recorded.interval = gap if interval is None else min(gap, interval)
                 last = at
         self.recorded.broken += recording.broken
-        recording.close()
 
     def _take_point(self, point: Datapoint) -> None:
         metric, value, dims, at, start, *_ = point
