@@ -30,6 +30,7 @@ def register(shell: Any) -> None:
         Options are arguments of chipwatch.watch; `live=False` shows the view at the end only. The variable
         chipwatch_run has the watch: chipwatch_run.frame(), chipwatch_run.report("report.html").
         """
+        __tracebackhide__ = True
         options = "" if cell is None else line
         given = {"live": True} | eval(f"dict({options})", shell.user_ns)  # noqa: S307  # the user's own line
         live = given.pop("live")
@@ -43,6 +44,7 @@ def register(shell: Any) -> None:
 
 def _value(shell: Any, code: str) -> Any:
     """Run code in the user's namespace; return the value of the last expression, for the shell to print."""
+    __tracebackhide__ = True
     name, last = shell.compile.cache(code), None
     tree = shell.transform_ast(shell.compile.ast_parse(shell.transform_cell(code), name))
     if tree.body and isinstance(tree.body[-1], ast.Expr):
