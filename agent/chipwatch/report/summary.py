@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Metric
 from chipwatch.contract.errors import ConfigError, os_text
@@ -23,7 +23,7 @@ from chipwatch.pipeline.window import Window
 from chipwatch.report import amounts
 from chipwatch.report.accelerators import ROLES, Accelerators
 from chipwatch.report.devices import device_states
-from chipwatch.runtime.wrapped import WrappedCommand
+from chipwatch.runtime.wrapped import SystemUsage, WrappedCommand
 from chipwatch.spool.ledger import Ledger
 
 CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"
@@ -31,22 +31,6 @@ READ, WRITTEN, RECEIVED, SENT = "process.io.read", "process.io.written", "networ
 TAKEN: Final = frozenset({CPU, CPUS, RSS, PROCESSES, READ, WRITTEN, RECEIVED, SENT, *ROLES})
 LONGEST: Final = 80
 """Characters of the command that are shown."""
-
-
-class SystemUsage(Protocol):
-    """Usage of a process tree by the system's counts; 0 where it is not known."""
-
-    seconds: float
-    """Wall time."""
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU time."""
-
-    def largest_process(self) -> int:
-        """Return the most memory of one process in bytes."""
-
-    def storage_bytes(self) -> tuple[int, int]:
-        """Return the bytes read from storage and written to it."""
 
 
 class RunSummary:
@@ -166,7 +150,7 @@ class KeptSummary(RunSummary):
 
     def __init__(self, path: Path, pid: int | None) -> None:
         super().__init__()
-        self._path, self._begun, self.seconds = path, time.monotonic(), 0.0
+        self._path, self._begun, self._usage = path, time.monotonic(), SystemUsage()
         self._who = "this machine" if pid is None else f"process {pid}"
 
     def listen(self, pipeline: Pipeline) -> None:
@@ -180,23 +164,11 @@ class KeptSummary(RunSummary):
 
     def keep(self) -> None:
         """Replace the file; raise OSError."""
-        self.seconds = time.monotonic() - self._begun
-        head = f"chipwatch: watched {self._who} for {duration(self.seconds)}"
+        self._usage.seconds = time.monotonic() - self._begun
+        head = f"chipwatch: watched {self._who} for {duration(self._usage.seconds)}"
         new = self._path.with_name(f"{self._path.name}.new")
-        new.write_text("\n".join((head, *self.details(self), "")))
+        new.write_text("\n".join((head, *self.details(self._usage), "")))
         new.replace(self._path)
-
-    def cpu_seconds(self) -> float:
-        """Return 0."""
-        return 0.0
-
-    def largest_process(self) -> int:
-        """Return 0."""
-        return 0
-
-    def storage_bytes(self) -> tuple[int, int]:
-        """Return zeros."""
-        return 0, 0
 
 
 def _is_taken(metric: Metric) -> bool:

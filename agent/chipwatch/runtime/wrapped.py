@@ -41,7 +41,26 @@ class NotStarted(CommandError):
         self.code = code
 
 
-class WrappedCommand:
+class SystemUsage:
+    """Usage of a process tree by the system's counts; 0 where it is not known."""
+
+    seconds = 0.0
+    """Wall time."""
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of the first process and of all descendants that were waited for."""
+        return 0.0
+
+    def largest_process(self) -> int:
+        """Return the most memory of one process in bytes; 0 also if that is less than our own."""
+        return 0
+
+    def storage_bytes(self) -> tuple[int, int]:
+        """Return the bytes read from storage and written to it."""
+        return 0, 0
+
+
+class WrappedCommand(SystemUsage):
     """
     A child process with our standard streams; signals are forwarded to it, and the agent ends when it ends.
 
@@ -66,8 +85,6 @@ class WrappedCommand:
             raise NotStarted(f"{command[0]}: {os_text(problem)}", 126) from problem
         self.pid = self._child.pid
         self._waiting = threading.Lock()
-        self.seconds = 0.0
-        """Duration of the command; set at its end."""
         self._usage: Any = None
 
     def __enter__(self) -> Self:
@@ -132,11 +149,9 @@ class WrappedCommand:
             os.write(self._stderr, f"{line}\n".encode())
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time of the command and of all descendants that were waited for; 0 where it is not known."""
         return self._usage.ru_utime + self._usage.ru_stime if self._usage else 0.0
 
     def largest_process(self) -> int:
-        """Return the most memory of one process in bytes; 0 where it is not known, or less than our own."""
         if self._usage is None:
             return 0
         import resource  # noqa: PLC0415  # not on Windows
@@ -145,7 +160,6 @@ class WrappedCommand:
         return largest * MAXRSS_UNIT if largest > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss else 0
 
     def storage_bytes(self) -> tuple[int, int]:
-        """Return the bytes read from storage and written to it; 0 where they are not known."""
         if self._usage and sys.platform == "linux":  # other systems count operations
             return self._usage.ru_inblock * BLOCK, self._usage.ru_oublock * BLOCK
         return 0, 0

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROGRAM: Final = (
-    "import os, sys; sys.argv[0] = 'chipwatch'; "
+    "import os, signal, sys; sys.argv[0] = 'chipwatch'; signal.signal(signal.SIGTERM, signal.SIG_DFL); "
+    "hasattr(signal, 'pthread_sigmask') and signal.pthread_sigmask(signal.SIG_SETMASK, ()); "
     "sys.path += [place for place in sys.argv.pop(1).split(os.pathsep) if place not in sys.path]; "
     "from chipwatch.__main__ import main; main()"
 )
-"""Runs the command line; finds chipwatch and its plugins where this process finds them."""
+"""Runs the command line, with plugins of this process's path; SIGTERM ends it, also where a training ignores that."""
 START: Final = 10.0
 """Seconds to wait for the agent's start, which a wrong option ends; a slow file system may take longer."""
 STOP: Final = 10.0
@@ -66,16 +67,19 @@ class Watch:
             return self
         self._pid, folder = os.getpid(), Path(tempfile.mkdtemp(prefix="chipwatch-"))
         self._folder, summary = folder, folder / "summary"
-        words = [*self._words, f"--summary={summary}", f"--parent={self._pid}"]
-        with (folder / "log").open("wb") as errors, self.path.open("wb") as record:
-            child = self._child = subprocess.Popen(  # noqa: S603  # no shell
-                [sys.executable, "-P", "-c", PROGRAM, os.pathsep.join(filter(None, sys.path)), "run", *words],
-                stdin=subprocess.DEVNULL, stdout=record, stderr=errors,
-                start_new_session=True,  # Ctrl-C is for this process
-            )  # fmt: skip
-        remove = weakref.finalize(self, _remove, child, folder, self._pid)
+        path = os.pathsep.join(filter(None, map(str, sys.path)))
+        words = [path, "run", *self._words, f"--summary={summary}", f"--parent={self._pid}"]
+        children = list[subprocess.Popen[bytes]]()
+        remove = weakref.finalize(self, _remove, children, folder, self._pid)
         try:
-            self._wait_for(summary, child)
+            with (folder / "log").open("wb") as errors, self.path.open("wb") as record:
+                self._child = subprocess.Popen(  # noqa: S603  # no shell
+                    [sys.executable, "-P", "-c", PROGRAM, *words],
+                    stdin=subprocess.DEVNULL, stdout=record, stderr=errors,
+                    start_new_session=True,  # Ctrl-C is for this process
+                )  # fmt: skip
+            children.append(self._child)
+            self._wait_for(summary, self._child)
         except BaseException:
             self._is_over = True
             remove()
@@ -115,7 +119,7 @@ class Watch:
         """Return what was used so far, in the words of the summary of `agent -- COMMAND`."""
         if not self._folder:
             return f"chipwatch: nothing is watched: {self._why_not or 'it was not started'}"
-        text = (self._folder / "summary").read_text().rstrip()
+        text = _text(self._folder / "summary") or "chipwatch: no reading so far"
         return f"{text}\n  agent     {self._trouble}" if self._trouble else text
 
     __repr__ = summary
@@ -171,8 +175,15 @@ class Watch:
     def _end_of_agent(self, code: int) -> str:
         """Return how the agent ended, with its last message."""
         assert self._folder
-        lines = (self._folder / "log").read_text(errors="replace").strip().splitlines()
+        lines = _text(self._folder / "log").splitlines()
         return f"the agent ended with {code}" + (f": {lines[-1].removeprefix('chipwatch: ')}" if lines else "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:  # it is not there yet, or somebody cleaned the folder of temporary files
+        return ""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -187,10 +198,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             child.wait()
 
 
-def _remove(child: subprocess.Popen[bytes], folder: Path, pid: int) -> None:
-    """End the agent, and remove its temporary folder; a forked copy does nothing."""
+def _remove(children: Sequence[subprocess.Popen[bytes]], folder: Path, pid: int) -> None:
+    """End the agent, if it was started, and remove its temporary folder; a forked copy does nothing."""
     if os.getpid() == pid:
-        if child.poll() is None:
+        for child in children:
             _end(child)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -236,7 +247,7 @@ def watch(
     }
     words = [f"--{name}={value}" for name, value in given.items() if value]
     words += [f"--dim={key}={value}" for key, value in (dims or {}).items()]
-    return Watch([*words, *options], None if record is None else Path(record), why_not)
+    return Watch([*words, *options], None if record is None else Path(record).absolute(), why_not)
 
 
 def _listed(names: Names) -> str:

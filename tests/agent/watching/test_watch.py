@@ -222,6 +222,46 @@ def test_the_agent_ends_with_a_process_that_is_killed_and_lets_forked_children_l
     Path(folder).rmdir()
 
 
+def test_it_ends_in_time_in_a_process_that_ignores_and_blocks_signals():
+    program = """if True:
+        import signal, time, chipwatch
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+        with chipwatch.watch(60, collectors="process") as run:
+            begun = time.monotonic()
+        print(time.monotonic() - begun)
+        print(run.summary())
+    """
+    seconds, *lines = python(program).splitlines()
+    assert float(seconds) < 5
+    assert [line for line in lines if line.startswith("  memory")]
+
+
+def test_a_folder_that_somebody_cleaned_hides_no_exception(temporary, caplog):
+    run = chipwatch.watch(**QUICK)
+
+    def train():
+        with run:
+            for file in [*run.path.parent.iterdir()]:
+                file.unlink()
+            os.kill(agents()[0], signal.SIGKILL)
+            run._child.wait(LONG)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    assert run.summary() == "chipwatch: no reading so far\n  agent     the agent ended with -9"
+    assert "no reading so far" in run._repr_html_()
+    assert len(caplog.records) == 1
+
+
+def test_a_program_that_cannot_be_started_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(FileNotFoundError, match="/nowhere/python"):
+        chipwatch.watch().start()
+
+
 def test_keys_of_the_terminal_do_not_reach_the_agent():
     with chipwatch.watch(**QUICK):
         (agent,) = agents()
