@@ -208,7 +208,7 @@ def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
 
         duration = getattr(given, "duration", None)
         once, again = hasattr(given, "once"), partial(read, again=True)
-        beside = run.Beside(getattr(given, "summary", None), getattr(given, "parent", None))
+        beside = getattr(given, "summary", None), getattr(given, "parent", None)
         return run.run(config, command, once=once, duration=duration, tell=_tell, load=again, beside=beside)
     return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](config, given)
 

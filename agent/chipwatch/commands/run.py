@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen
@@ -49,18 +49,6 @@ ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
 
 
-class Beside(NamedTuple):
-    """Options of a run beside a process that it did not start."""
-
-    summary: Path | None = None
-    """Keep a summary of the watched process in this file."""
-    parent: int | None = None
-    """End with this process, the parent."""
-
-
-ALONE: Final = Beside()
-
-
 @dataclasses.dataclass
 class _Run:
     """A configuration that runs, with its identity, pipeline and server of health."""
@@ -92,7 +80,7 @@ def run(
     duration: float | None = None,
     tell: Callable[[str], None] = log.info,
     load: Callable[[], Config] | None = None,
-    beside: Beside = ALONE,
+    beside: tuple[Path | None, int | None] = (None, None),
 ) -> int:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
@@ -127,26 +115,29 @@ def run(
 
 def _run_beside(
     current: _Run,
-    beside: Beside,
+    beside: tuple[Path | None, int | None],
     renew: Callable[[_Run, _Run | None], _Run | None] | None,
     *,
     duration: float | None,
     once: bool,
 ) -> int:
-    """Collect until stopped; return the exit code. Raise ConfigError."""
-    signals = Signals(current, renew)
-    with_details = beside.summary is not None
-    if beside.summary is not None:
+    """
+    Collect until stopped; return the exit code. Raise ConfigError.
+
+    `beside`: the file for a summary of the watched process, and the parent process with which the run ends.
+    """
+    signals, (path, parent) = Signals(current, renew), beside
+    if with_details := path is not None:
         from chipwatch.report.summary import KeptSummary  # noqa: PLC0415  # 1 MB
 
-        summary = KeptSummary(beside.summary, current.config.pid)
+        summary = KeptSummary(path, current.config.pid)
 
     def on_start(pipeline: Pipeline) -> None:
         signals.watch(pipeline)
         if with_details:
             summary.listen(pipeline)
-        if beside.parent is not None:
-            pipeline.after_tick.append(lambda: None if os.getppid() == beside.parent else pipeline.stop())
+        if parent is not None:
+            pipeline.after_tick.append(lambda: None if os.getppid() == parent else pipeline.stop())
 
     whole = _collect(current, on_start=on_start, duration=duration, once=once, with_details=with_details)
     while following := signals.take_next():

@@ -236,15 +236,8 @@ def watch(
     if pid is None:
         has_ranks = not everywhere and os.environ.get("LOCAL_WORLD_SIZE", "1") != "1"
         pid = os.getppid() if has_ranks else os.getpid()
-    given = {
-        "interval": f"{interval:g}",
-        "pid": pid,
-        "collector": _listed(collectors),
-        "sink": _listed(sinks),
-        "common-dims": _listed(common_dims),
-        "level": level,
-        "config": config,
-    }
+    given = {"interval": f"{interval:g}", "pid": pid, "level": level, "config": config,
+             "collector": _listed(collectors), "sink": _listed(sinks), "common-dims": _listed(common_dims)}  # fmt: skip
     words = [f"--{name}={value}" for name, value in given.items() if value]
     words += [f"--dim={key}={value}" for key, value in (dims or {}).items()]
     return Watch([*words, *options], None if record is None else Path(record).absolute(), why_not)
