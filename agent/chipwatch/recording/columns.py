@@ -1,21 +1,24 @@
-"""Loads a recording whole, a column a series: the format of docs/recording.md, or JSON lines."""
+"""Loads a recording whole, a column for each series: the format of docs/recording.md, or JSON lines."""
 
 from __future__ import annotations
 
 import gzip
 import math
 from array import array
-from collections.abc import Iterator
-from contextlib import suppress
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
+from struct import Struct, error
 from typing import Final
 
 import msgspec
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.errors import os_text
+from chipwatch.recording.event import Event
 from chipwatch.recording.lines import ERRORS, GZIP, NotARecording, Recording, metric_of
 
 FORMAT: Final = 1
@@ -33,32 +36,50 @@ WASTE: Final = 64 << 20
 LARGEST_SCALE: Final = 22
 """Largest power of ten that a float holds exactly."""
 LATEST: Final = 2**63 - 1
+FIRST_PICK: Final = ord("0")
+"""Character of `picks` for the first of `values`."""
+ABSENT: Final = " "
+MALFORMED: Final = (ValueError, OverflowError, LookupError, error)
 
 
-class Event(msgspec.Struct):
-    """An event at a moment (ns since the epoch): a cause in a word, a sentence, dimensions such as the job."""
-
-    at: int
-    cause: str
-    text: str = ""
-    dims: dict[str, str] = {}
-
-
-class Piece(msgspec.Struct):
-    """A series in a block, as docs/recording.md has it."""
+class Series(msgspec.Struct, omit_defaults=True):
+    """A series of a block, with its samples in one of three forms, or of rows, without; docs/recording.md has both."""
 
     name: str
-    values: list[int | float | None]
     kind: Kind = Kind.GAUGE
     unit: str = "1"
     dims: dict[str, str] = {}
     start: int | None = None
+    values: list[int | float | None] = []
+    picks: str = ""
+    deltas: list[int | None] = []
     scale: int = 0
-    delta: bool = False
+    floats: str = ""
+
+    def samples(self) -> list[float]:
+        """Return the samples, NaN for one that is absent; raise ValueError or OverflowError."""
+        if self.floats:
+            planes = b64decode(self.floats)
+            size, raw = len(planes) // 8, bytearray(len(planes))
+            for n in range(8):
+                raw[n::8] = planes[n * size : (n + 1) * size]
+            return [*Struct(f"<{size}d").unpack(raw)]
+        if self.picks:
+            words = {chr(n): float(value or 0) for n, value in enumerate(self.values, FIRST_PICK)} | {ABSENT: math.nan}
+            return [words[pick] for pick in self.picks]
+        values = self.values or self.deltas
+        present: Iterable[float] = (value for value in values if value is not None)
+        if self.deltas:
+            factor = 10 ** min(max(self.scale, 0), LARGEST_SCALE)
+            present = (total / factor for total in accumulate(value for value in values if value is not None))
+        if None not in values:
+            return [*map(float, present)]
+        rest = iter(present)
+        return [math.nan if value is None else float(next(rest)) for value in values]
 
 
-class Line(msgspec.Struct):
-    """A header, an event or a block; keys that are not known are ignored."""
+class Line(msgspec.Struct, omit_defaults=True):
+    """A header, an event, a block, a list of series, or a row; keys that are not known are ignored."""
 
     chipwatch: int = 0
     version: str = ""
@@ -67,7 +88,9 @@ class Line(msgspec.Struct):
     interval: float | None = None
     event: Event | None = None
     times: list[int] = []
-    series: list[Piece] = []
+    series: list[Series] = []
+    at: int = 0
+    row: list[int | float | None] = []
 
 
 @dataclass(slots=True)
@@ -81,6 +104,11 @@ class RecordedSeries:
     values: array[float] = field(default_factory=lambda: array("d"))
     starts: list[tuple[int, int]] = field(default_factory=list)
     """For a counter: the place of the first sample since each start, and the start's time (ns)."""
+
+    def begin(self, start: int | None) -> None:
+        """Note the start of the counter whose samples follow."""
+        if start is not None and (not self.starts or self.starts[-1][1] != start):
+            self.starts.append((len(self.times), start))
 
 
 @dataclass(slots=True)
@@ -102,7 +130,7 @@ class Recorded:
 
 
 def load(path: Path, *, most_series: int = MOST_SERIES, most_points: int = MOST_POINTS) -> Recorded:
-    """Return what a file holds, as far as it can be read; raise NotARecording."""
+    """Return what a file holds, and the tail that is not in it yet, as far as it can be read; raise NotARecording."""
     reader = _Reader(path, most_series, most_points)
     lines = _lines(path, reader.recorded)
     try:
@@ -113,9 +141,18 @@ def load(path: Path, *, most_series: int = MOST_SERIES, most_points: int = MOST_
             reader.take(first)
             for line in lines:
                 reader.take(line)
+            if (tail := tail_of(path)).exists():
+                with suppress(NotARecording):
+                    for line in _lines(tail, reader.recorded):
+                        reader.take(line)
     except MemoryError:
         raise NotARecording(f"{path}: it does not fit into this machine's memory") from None
     return reader.whole()
+
+
+def tail_of(path: Path) -> Path:
+    """Return the file beside a recording that has the newest ticks while it is written."""
+    return path.with_name(f"{path.name}.tail")
 
 
 class _Reader:
@@ -125,58 +162,75 @@ class _Reader:
         self.recorded = Recorded(path)
         self._most_series, self._left, self._most_points = most_series, most_points, most_points
         self._columns: dict[tuple[str, Dimensions], RecordedSeries] = {}
+        self._slots: list[tuple[RecordedSeries, int | None]] = []
+        """The series of rows since the last header, and the start of each."""
 
     def take(self, line: Line) -> None:
-        """Add a line; one that does not fit together counts as broken."""
+        """Add a line; a part that does not fit together counts as broken."""
         recorded = self.recorded
+        self._spend(1)
         if line.chipwatch:
             if line.chipwatch > FORMAT:
                 raise NotARecording(f"{recorded.path}: format {line.chipwatch} is of a newer chipwatch; install that")
             recorded.interval = recorded.interval or line.interval
             recorded.host = recorded.host or dict([*line.host.items()][:MOST_HOST]) | {"version": line.version}
-        if line.event and len(recorded.events) < MOST_EVENTS:
+            self._slots = []
+        if line.event and line.event not in recorded.events and len(recorded.events) < MOST_EVENTS:
             recorded.events.append(line.event)
-        self._spend(1)
-        times = [*accumulate(line.times)]
-        if times and not 0 <= min(line.times) <= times[-1] <= LATEST:
+        try:
+            if line.row:
+                self._add_row(line.at, line.row)
+            elif not line.times:
+                self._slots += [(self._series(new), new.start) for new in line.series]
+        except MALFORMED:
             recorded.broken += 1
-            return
-        for piece in line.series:
-            self._spend(len(piece.values))
+        for piece in line.series if line.times else ():
             try:
-                self._add(piece, times)
-            except (ValueError, OverflowError, TypeError):
+                self._add_piece(piece, line.times)
+            except MALFORMED:
                 recorded.broken += 1
 
-    def _add(self, piece: Piece, times: list[int]) -> None:
-        """Add the samples of one series; raise ValueError or OverflowError for what is not of the format."""
-        values = piece.values
-        if len(values) != len(times) or not 0 <= piece.scale <= LARGEST_SCALE:
+    def _add_row(self, at: int, row: list[int | float | None]) -> None:
+        """Add the samples of one tick; what a block has already is left out. Raise ValueError or OverflowError."""
+        self._spend(len(row))
+        if len(row) > len(self._slots) or not 0 < at <= LATEST:
             raise ValueError("the parts do not fit together")
-        if None in values:
-            times = [at for at, value in zip(times, values, strict=True) if value is not None]
-        present = [value for value in values if value is not None]
-        if piece.delta:
-            present = [*accumulate(present)]
-        if piece.scale:
-            present = [value / 10**piece.scale for value in present]
-        numbers = array("d", present)
-        if not all(map(math.isfinite, numbers)):
-            raise ValueError("a number is not finite")
-        if not numbers:
+        for (column, start), value in zip(self._slots, row, strict=False):
+            if value is not None and not (column.times and at <= column.times[-1]):
+                number = _finite(float(value))
+                column.begin(start)
+                column.times.append(at)
+                column.values.append(number)
+
+    def _add_piece(self, piece: Series, deltas: list[int]) -> None:
+        """Add the samples of one series of a block; raise ValueError or OverflowError for what is not of the format."""
+        self._spend(len(deltas))
+        samples = piece.samples()
+        times = [*accumulate(deltas)]
+        if len(samples) != len(times) or min(deltas[1:], default=1) <= 0 or not 0 < times[0] <= times[-1] <= LATEST:
+            raise ValueError("the parts do not fit together")
+        absent = [value != value for value in samples]  # noqa: PLR0124  # only NaN differs from itself
+        if any(absent):
+            times = [at for at, is_absent in zip(times, absent, strict=True) if not is_absent]
+            samples = [value for value, is_absent in zip(samples, absent, strict=True) if not is_absent]
+        if not samples:
             return
-        column = self._column(piece.name, piece.kind, piece.unit, Dimensions(piece.dims))
+        if math.inf in samples or -math.inf in samples:
+            raise ValueError("a number is not finite")
+        column = self._series(piece)
         if column.times and times[0] <= column.times[-1]:
             raise ValueError("a time comes twice")
-        if piece.start is not None and (not column.starts or column.starts[-1][1] != piece.start):
-            column.starts.append((len(column.times), piece.start))
+        column.begin(piece.start)
         column.times.extend(times)
-        column.values.extend(numbers)
+        column.values.extend(samples)
+
+    def _series(self, series: Series) -> RecordedSeries:
+        return self._column(series.name, series.kind, series.unit, Dimensions(series.dims))
 
     def take_lines(self) -> None:
         """Read the file as JSON lines; raise NotARecording."""
-        recording, last = Recording(self.recorded.path), 0
-        with suppress(StopIteration):
+        last = 0
+        with closing(Recording(self.recorded.path)) as recording:
             for _, at, points in recording.frames():
                 self._spend(len(points))
                 for point in points:
@@ -186,7 +240,6 @@ class _Reader:
                     self.recorded.interval = gap if interval is None else min(gap, interval)
                 last = at
         self.recorded.broken += recording.broken
-        recording.close()
 
     def _take_point(self, point: Datapoint) -> None:
         metric, value, dims, at, start, *_ = point
@@ -194,8 +247,7 @@ class _Reader:
         if (column.times and at <= column.times[-1]) or not math.isfinite(value):
             self.recorded.broken += 1
             return
-        if start is not None and (not column.starts or column.starts[-1][1] != start):
-            column.starts.append((len(column.times), start))
+        column.begin(start)
         column.times.append(at)
         column.values.append(value)
 
@@ -215,12 +267,19 @@ class _Reader:
     def whole(self) -> Recorded:
         """Return what was read; raise NotARecording if there is no sample."""
         recorded = self.recorded
+        recorded.columns = [column for column in recorded.columns if column.times]
         if not recorded.columns:
             raise NotARecording(f"{recorded.path}: it holds no sample")
         recorded.started = min(column.times[0] for column in recorded.columns)
         recorded.ended = max(column.times[-1] for column in recorded.columns)
         recorded.columns.sort(key=lambda column: (column.metric.name, column.dims.items_sorted))
         return recorded
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError("a number is not finite")
+    return number
 
 
 def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:

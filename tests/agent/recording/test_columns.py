@@ -17,8 +17,8 @@ BLOCK = {
     "times": [AT, S, S],
     "series": [
         {"name": "gpu.power", "kind": "gauge", "unit": "W", "dims": {"gpu": "0"}, "values": [1.5, None, -0.0]},
-        {"name": "disk.read", "kind": "counter", "unit": "By", "start": AT, "delta": True, "values": [7, None, 2]},
-        {"name": "gpu.temp", "unit": "Cel", "scale": 1, "values": [411, 412, 413]},
+        {"name": "disk.read", "kind": "counter", "unit": "By", "start": AT, "deltas": [7, None, 2]},
+        {"name": "gpu.temp", "unit": "Cel", "scale": 1, "deltas": [411, 1, 1]},
     ],
 }
 
@@ -70,8 +70,9 @@ def test_a_recording_with_too_much_is_refused_by_name(tmp_path):
 
 
 def test_a_piece_that_does_not_fit_is_left_out_and_counted(tmp_path):
-    bad = [{"name": "a", "values": [1]}, {"name": "b", "scale": 99, "values": [1, 1, 1]}, BLOCK["series"][2]]
-    bad += [{"name": "c", "values": [10**400, 1, 1]}]
+    bad = [{"name": "a", "values": [1]}, {"name": "b", "scale": 99, "deltas": [1]}, BLOCK["series"][2]]
+    bad += [{"name": "c", "values": [10**400, 1, 1]}, {"name": "d", "values": [1], "picks": "0/1"}]
+    bad += [{"name": "e", "floats": "AAAA"}, {"name": "f", "floats": "?"}]
     recorded = load(written(tmp_path, HEADER, {**BLOCK, "series": bad}, {**BLOCK, "times": [5, -9, 1]}, BLOCK))
-    assert recorded.broken == 5
+    assert recorded.broken == 6 + 3 + 1
     assert columns(recorded)["gpu.temp"] == ([AT, AT + S, AT + 2 * S], [41.1, 41.2, 41.3])

@@ -1,0 +1,89 @@
+"""Writes a whole run to a file: blocks, and a journal beside it with the newest ticks."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.host.state_file import FLAGS
+from chipwatch.recording.blocks import block
+from chipwatch.recording.columns import load, tail_of
+from chipwatch.recording.event import Event
+from chipwatch.recording.journal import Header, Journal, encode, write_whole
+
+TICKS: Final = 600
+"""Ticks of a block."""
+MOST_VALUES: Final = 500_000
+"""Samples of a block, about 30 MB while it is encoded."""
+MOST_BYTES: Final = 32 << 20
+"""Bytes of a file; then it gets a number, and a new one begins: so each can be loaded."""
+
+
+class RecordFile:
+    """A recording that grows; used by one thread."""
+
+    def __init__(self, path: Path, header: Header, most_bytes: int = MOST_BYTES) -> None:
+        """Make the file; one that is there gets a number if it is a recording. Raise ConfigError or OSError."""
+        self.path, self._header, self._most_bytes = path, header, most_bytes
+        self._journal: Journal | None = None
+        self._values = 0
+        if path.exists() or tail_of(path).exists():
+            if path.exists() and path.stat().st_size:
+                load(path, most_points=1 << 40)
+            self._rename()
+        self._begin()
+
+    def add(self, points: Iterable[Datapoint], at: int) -> None:
+        """Write a tick; raise OSError."""
+        journal = self._journal = self._journal or Journal(tail_of(self.path), self._header)
+        points = [*points]
+        journal.add(points, at)
+        self._values += len(points)
+        if journal.rows >= TICKS or self._values >= MOST_VALUES or journal.is_full:
+            self._write_block()
+
+    def note(self, event: Event) -> None:
+        """Write an event; raise OSError."""
+        self._append(encode({"event": event}) + b"\n")
+
+    def close(self) -> None:
+        """Write what is left; raise OSError. Safe to call twice."""
+        self._write_block()
+
+    def _write_block(self) -> None:
+        journal, self._journal, self._values = self._journal, None, 0
+        if journal is None:
+            return
+        journal.close()
+        self._append(block(load(journal.path).columns))
+        journal.path.unlink()
+        if self.path.stat().st_size >= self._most_bytes:
+            self._rename()
+            self._begin()
+
+    def _append(self, text: bytes) -> None:
+        """Add a member; take it back where the disk is full."""
+        with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | FLAGS, 0o600), "r+b", buffering=0) as file:
+            end, data = file.seek(0, os.SEEK_END), gzip.compress(text, 6, mtime=0)
+            try:
+                write_whole(file.fileno(), data)
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)
+                raise
+
+    def _begin(self) -> None:
+        self._append(encode(self._header()) + b"\n")
+
+    def _rename(self) -> None:
+        """Give the file, and a tail that a killed agent left, the next number."""
+        number = 1
+        while (other := self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}")).exists():
+            number += 1
+        for old, new in ((self.path, other), (tail_of(self.path), tail_of(other))):
+            if old.exists():
+                old.rename(new)

@@ -1,0 +1,96 @@
+"""Writes ticks to a file, each as a row that can be read as soon as it is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.host.state_file import FLAGS
+
+MOST_SERIES: Final = 20_000
+"""Series of one journal; then another one begins, without the series that have ended."""
+SYNC: Final = 1.5
+"""Seconds between two writes to the disk itself, at ticks: a power cut costs what came in the last two seconds."""
+encode: Final = msgspec.json.Encoder().encode
+Header = Callable[[], Mapping[str, Any]]
+"""Returns the first line of a recording."""
+
+
+class Journal:
+    """A gzip file of JSON lines: a header, series as they come, and rows. Used by one thread."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        """Make the file, readable by its owner only; raise OSError."""
+        self.path = path
+        self.size = self.rows = 0
+        """Bytes and rows so far."""
+        self.first = self.last = 0
+        """Times of the first and the last tick (ns since the epoch)."""
+        self._file: int = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS, 0o600)
+        self._zip = zlib.compressobj(1, zlib.DEFLATED, 31, 5)
+        self._places: dict[tuple[str, Dimensions], int] = {}
+        self._starts: list[int | None] = []
+        self._synced = 0.0
+        self.write(encode(header()))
+
+    @property
+    def is_full(self) -> bool:
+        """True once the table of series is as long as it may be."""
+        return len(self._starts) >= MOST_SERIES
+
+    def add(self, points: Iterable[Datapoint], at: int) -> None:
+        """Write the points of a tick; raise OSError."""
+        places, starts, new = self._places, self._starts, []
+        rows: dict[int, list[float | None]] = {}
+        for metric, value, dims, moment, start, *_ in points:
+            place = places.get((metric.name, dims))
+            if place is None or starts[place] != start:
+                place = places[metric.name, dims] = len(starts)
+                starts.append(start)
+                more = {"dims": dict(dims.items_sorted)} | ({} if start is None else {"start": start})
+                new.append({"name": metric.name, "kind": metric.kind, "unit": metric.unit, **more})
+            if (row := rows.get(moment)) is None:
+                row = rows[moment] = [None] * len(starts)
+            if place >= len(row):
+                row += [None] * (len(starts) - len(row))
+            row[place] = value
+        lines = [encode({"series": new})] if new else []
+        lines += [b'{"at":%d,"row":%b}' % (moment, encode(rows[moment])) for moment in sorted(rows)]
+        self.first, self.last = self.first or at, at
+        self.rows += 1
+        self.write(*lines)
+
+    def write(self, *lines: bytes) -> None:
+        """Write lines, to the disk itself if the last such write is not of the last second; raise OSError."""
+        data = self._zip.compress(b"".join([line + b"\n" for line in lines])) + self._zip.flush(zlib.Z_SYNC_FLUSH)
+        self._put(data)
+        if (now := time.monotonic()) - self._synced >= SYNC:
+            self._synced = now
+            getattr(os, "fdatasync", os.fsync)(self._file)
+
+    def close(self) -> None:
+        """End the file; raise OSError. Safe to call twice."""
+        if self._file >= 0:
+            try:
+                self._put(self._zip.flush())
+            finally:
+                os.close(self._file)
+                self._file = -1
+
+    def _put(self, data: bytes) -> None:
+        write_whole(self._file, data)
+        self.size += len(data)
+
+
+def write_whole(file: int, data: bytes) -> None:
+    """Write to a file; raise OSError, also where the disk takes only a part."""
+    if os.write(file, data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,186 @@
+"""Keeps the last minutes of a run in a few journals, and seals them into the file of an incident."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing stops two agents that use one folder there
+    fcntl = None  # type: ignore[assignment]
+
+import msgspec
+
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.host.state_file import FLAGS
+from chipwatch.recording.event import Event
+from chipwatch.recording.journal import Header, Journal, encode
+from chipwatch.recording.lines import ERRORS
+
+MOST_BYTES: Final = 8 << 20
+"""Bytes of all journals of a ring."""
+PARTS: Final = 5
+"""Journals that hold the time to keep; one more is being written."""
+RINGS: Final = 4
+"""Rings in one state folder, one for each agent that uses it at the same time."""
+LONGEST: Final = 16 << 20
+"""Bytes of a line."""
+INCIDENTS: Final = "incidents"
+MOST_INCIDENTS: Final = 20
+MOST_INCIDENT_BYTES: Final = 200 << 20
+ENDING: Final = ".chipwatch"
+KILLED: Final = "killed"
+"""Cause of an incident whose agent was killed, or whose machine went down."""
+
+
+class Ring:
+    """Journals of the last `keep` seconds in a folder that this agent has for itself. Used by one thread."""
+
+    def __init__(self, state: Path, keep: float, header: Header, most_bytes: int = MOST_BYTES) -> None:
+        """Lock a folder below the state folder, and seal what a killed agent left there; raise OSError."""
+        self._keep, self._header, self._most_bytes = int(keep * 1e9), header, most_bytes
+        self.incidents = state / INCIDENTS
+        self._folder, self._lock = _lock(state)
+        self._full: deque[Journal] = deque()
+        self._journal: Journal | None = None
+        self._number = 0
+        self.left: Path | None = None
+        """The incident of a killed agent, if there is one."""
+        try:
+            self._take_over()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def add(self, points: Iterable[Datapoint], at: int, *, is_open: bool = False) -> None:
+        """Write a tick, and delete what is older than is kept, unless an incident `is_open`; raise OSError."""
+        journal = self._journal
+        if journal and (
+            journal.is_full
+            or journal.size >= self._most_bytes // (PARTS + 3)
+            or not journal.first <= at < journal.first + self._keep // PARTS
+        ):
+            journal.close()
+            self._full.append(journal)
+            journal = None
+        while self._full and (
+            sum(full.size for full in self._full) > self._most_bytes * (PARTS + 1) // (PARTS + 3)
+            or (not is_open and self._full[0].last < at - self._keep)
+        ):
+            self._full.popleft().path.unlink(missing_ok=True)
+        if journal is None:
+            self._number += 1
+            journal = self._journal = Journal(self._folder / f"{self._number:08}{ENDING}", self._header)
+        journal.add(points, at)
+
+    def note(self, event: Event) -> None:
+        """Write an event; raise OSError."""
+        if self._journal:
+            self._journal.write(encode({"event": event}))
+
+    def seal(self, event: Event, at: int) -> Path:
+        """Return a new file with all that the ring holds up to the tick `at`; raise OSError."""
+        path = self._seal(event, [journal.path for journal in [*self._full, *filter(None, [self._journal])]])
+        if self._journal:
+            self._journal.write(encode({"sealed": at}))
+        return path
+
+    def close(self) -> None:
+        """Delete the journals and unlock the folder: the run has ended well, or its incident is sealed."""
+        with contextlib.suppress(OSError):
+            if self._journal:
+                self._journal.close()
+        for path in _journals(self._folder):
+            path.unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def _take_over(self) -> None:
+        """Seal what a killed agent left: its last event, else its end, unless that happens again and again."""
+        left, lines = _journals(self._folder), list[_Known]()
+        for line in (line for path in left for line in lines_of(path)):
+            with contextlib.suppress(msgspec.DecodeError):
+                lines.append(_DECODER.decode(line))
+        last, sealed = max((line.at for line in lines), default=0), max((line.sealed for line in lines), default=0)
+        event = next((line.event for line in lines if line.event and line.event.at > sealed), None)
+        if last and (event or not self._was_killed_since(last - self._keep)):
+            self.left = self._seal(event or Event(last, KILLED, "the agent was killed, or the machine went down"), left)
+        for path in left:
+            path.unlink()
+
+    def _was_killed_since(self, at: int) -> bool:
+        return any(path.stem.endswith(KILLED) and path.stat().st_mtime_ns > at for path in incidents(self.incidents))
+
+    def _path(self, event: Event) -> Path:
+        moment = datetime.fromtimestamp(event.at // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
+        return self.incidents / f"{moment}-{re.sub('[^a-z0-9]+', '-', event.cause.lower())[:40]}{ENDING}"
+
+    def _seal(self, event: Event, journals: Iterable[Path]) -> Path:
+        self.incidents.mkdir(mode=0o700, exist_ok=True)
+        path = self._path(event)
+        new = path.with_suffix(".new")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | FLAGS, 0o600), "wb") as raw:
+            with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
+                file.write(encode(self._header()) + b"\n" + encode({"event": event}) + b"\n")
+                for journal in journals:
+                    file.writelines(lines_of(journal))
+            raw.flush()
+            os.fsync(raw.fileno())
+        new.replace(path)
+        kept = 0
+        for number, older in enumerate(incidents(self.incidents)):
+            kept += older.stat().st_size
+            if number >= MOST_INCIDENTS or (number and kept > MOST_INCIDENT_BYTES):
+                older.unlink()
+        return path
+
+
+class _Known(msgspec.Struct):
+    at: int = 0
+    sealed: int = 0
+    event: Event | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Known)
+
+
+def incidents(folder: Path) -> list[Path]:
+    """Return the files of incidents in a folder, the newest first; nothing if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return sorted((path for path in folder.iterdir() if path.suffix == ENDING), reverse=True)
+    return []
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the whole lines of a file of gzip members; it may be cut anywhere."""
+    with contextlib.suppress(*ERRORS), gzip.open(path) as file:
+        while (line := file.readline(LONGEST)).endswith(b"\n"):
+            yield line
+
+
+def _journals(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix == ENDING)
+
+
+def _lock(state: Path) -> tuple[Path, int]:
+    """Return the first folder that no other agent has, and its lock; raise OSError."""
+    for number in range(RINGS):
+        folder = state / f"recorder{f'-{number}' if number else ''}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
+        try:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return folder, lock
+    raise OSError(errno.EBUSY, "other agents use all its recorders", str(state))

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
+from chipwatch.recording.columns import load, tail_of
+from chipwatch.recording.event import Event
+from chipwatch.recording.file import RecordFile
+from chipwatch.recording.lines import NotARecording
+from chipwatch.recording.ring import MOST_INCIDENTS, Ring, incidents
+
+AT, S = 1_795_168_805_000_000_000, 10**9
+POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
+ENERGY = counter("gpu.energy", "J", "E.", dims=("gpu",))
+
+
+def header():
+    return {"chipwatch": 1, "version": "0.9", "host": {"hostname": "node-7"}, "started": AT, "interval": 1.0}
+
+
+def tick(n, gpus=3, at=None):
+    at = AT + n * S if at is None else at
+    points = [POWER.point(at, 100.0 + n % 17 / 8, Dimensions(gpu=str(gpu))) for gpu in range(gpus)]
+    return [*points, ENERGY.point(at, 100.0 * n, start_time=AT - S)], at
+
+
+def size(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def seconds(path):
+    recorded = load(path)
+    return (recorded.started - AT) // S, (recorded.ended - AT) // S
+
+
+@pytest.fixture
+def ring(tmp_path):
+    made = Ring(tmp_path, 60.0, header)
+    yield made
+    made.close()
+
+
+def test_an_incident_holds_the_minutes_before_it(ring, tmp_path):
+    for n in range(200):
+        ring.add(*tick(n))
+    event = Event(AT + 190 * S, "xid", "gpu 1 had Xid 79", {"job": "41337"})
+    path = ring.seal(event, AT + 199 * S)
+    assert path == tmp_path / "incidents/20261120T100315Z-xid.chipwatch"
+    first, last = seconds(path)
+    assert 120 <= first <= 139
+    assert last == 199
+    assert load(path).events == [event]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_deleted_by_age_while_an_incident_is_open(ring):
+    for n in range(200):
+        ring.add(*tick(n), is_open=True)
+    assert seconds(ring.seal(Event(AT, "xid"), AT)) == (0, 199)
+
+
+def test_a_run_that_ends_well_leaves_no_ring(tmp_path):
+    ring = Ring(tmp_path, 60.0, header)
+    ring.add(*tick(0))
+    ring.close()
+    assert [path.name for path in (tmp_path / "recorder").iterdir()] == ["lock"]
+    ring = Ring(tmp_path, 60.0, header)
+    assert ring.left is None
+    ring.close()
+
+
+def test_two_agents_of_one_state_folder_have_a_ring_each(tmp_path):
+    rings = [Ring(tmp_path, 60.0, header) for _ in range(2)]
+    for ring in rings:
+        ring.add(*tick(0))
+    assert {path.name for path in tmp_path.iterdir()} == {"recorder", "recorder-1"}
+    for ring in rings:
+        ring.close()
+
+
+def test_two_weeks_of_a_ring_never_exceed_its_bound(tmp_path):
+    ring = Ring(tmp_path, 9000.0, header, most_bytes=3000)
+    most = 0
+    for n in range(0, 14 * 86_400, 300):
+        ring.add(*tick(n, gpus=20))
+        if not n % 1500:
+            most = max(most, size(tmp_path))
+    assert 1000 < most <= 3000
+    ring.close()
+
+
+def test_a_clock_that_is_set_back_does_not_end_the_ring(ring):
+    for n in (100, 101, 5, 6, 7):
+        ring.add(*tick(n))
+    assert seconds(ring.seal(Event(AT, "xid"), AT)) == (100, 101)
+
+
+def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path):
+    ring.add(*tick(0))
+    for n in range(MOST_INCIDENTS + 3):
+        ring.seal(Event(AT + n * S, "oom"), AT)
+    names = [path.name for path in incidents(tmp_path / "incidents")]
+    assert len(names) == MOST_INCIDENTS
+    assert names[-1] == "20261120T100008Z-oom.chipwatch"
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = {path!r}
+from tests.agent.recording.test_ring import RecordFile, Ring, header, tick
+ring, file = Ring(Path(sys.argv[1]), 60.0, header), RecordFile(Path(sys.argv[1], "run.chipwatch"), header)
+for n in range(10**6):
+    points, at = tick(n, at=time.time_ns())
+    ring.add(points, at)
+    file.add(points, at)
+    print(at, flush=True)
+"""
+
+
+def test_a_kill_loses_nothing_that_was_written_and_the_next_start_seals_it(tmp_path):
+    script = KILLED.format(path=[path for path in sys.path if path])
+    with subprocess.Popen([sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE, cwd=os.curdir) as child:
+        written = [int(child.stdout.readline()) for _ in range(1000)]
+        child.send_signal(signal.SIGKILL)
+        written += [int(line) for line in child.stdout]
+    file = tmp_path / "run.chipwatch"
+    assert tail_of(file).exists()
+    ring = Ring(tmp_path, 60.0, header)
+    for path in (ring.left, file):
+        times = [*load(path).columns[0].times]
+        assert len(written) <= len(times) <= len(written) + 1
+        assert times[: len(written)] == written
+    assert load(ring.left).events[0].cause == "killed"
+    ring.close()
+    again = RecordFile(file, header)
+    again.add(*tick(0))
+    again.close()
+    assert len(load(file).columns[0].times) == 1
+    assert len(load(tmp_path / "run-1.chipwatch").columns[0].times) >= len(written)
+
+
+def test_an_event_before_the_kill_names_the_incident(tmp_path):
+    ring = Ring(tmp_path, 60.0, header)
+    ring.add(*tick(0))
+    ring.note(Event(AT + S, "xid", "gpu 1 had Xid 79"))
+    ring.add(*tick(1))
+    os.close(ring._lock)  # as a kill does
+    again = Ring(tmp_path, 60.0, header)
+    assert again.left.name == "20261120T100006Z-xid.chipwatch"
+    assert len(load(again.left).events) == 1
+    again.close()
+
+
+def test_an_agent_that_is_killed_again_and_again_leaves_one_incident(tmp_path):
+    now = time.time_ns()
+    for n in range(4):
+        ring = Ring(tmp_path, 60.0, header)
+        ring.add(*tick(0, at=now + n * S))
+        os.close(ring._lock)
+    assert len(incidents(tmp_path / "incidents")) == 1
+
+
+def test_a_recording_cut_anywhere_in_its_last_parts_has_all_before(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.file.TICKS", 5)
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    sizes = []
+    for n in range(13):
+        file.add(*tick(n))
+        sizes.append((file.path.stat().st_size, tail_of(file.path).exists() and tail_of(file.path).stat().st_size))
+    data, tail = file.path.read_bytes(), tail_of(file.path).read_bytes()
+    cut = tmp_path / "cut.chipwatch"
+    for end in range(sizes[8][0], len(data)):  # the last block
+        cut.write_bytes(data[:end])
+        assert seconds(cut) in ((0, 4), (0, 9))
+    cut.write_bytes(data)
+    for end in range(len(tail)):
+        tail_of(cut).write_bytes(tail[:end])
+        expected = 9 + sum(end >= size for _, size in sizes[10:])
+        assert seconds(cut)[1] >= expected
+    file.close()
+
+
+def test_what_is_no_recording_is_not_replaced(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello\n")
+    with pytest.raises(NotARecording, match=r"notes\.txt"):
+        RecordFile(path, header)
+    assert path.read_text() == "hello\n"
+
+
+def test_a_file_gets_a_number_once_it_is_large(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.file.TICKS", 5)
+    file = RecordFile(tmp_path / "run.chipwatch", header, most_bytes=1)
+    for n in range(12):
+        file.add(*tick(n))
+    file.close()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["run-1.chipwatch", "run-2.chipwatch", "run-3.chipwatch", "run.chipwatch"]
+    assert [seconds(tmp_path / name) for name in names[:3]] == [(0, 4), (5, 9), (10, 11)]
+
+
+def test_a_full_disk_takes_nothing_that_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "run.chipwatch"
+    file = RecordFile(path, header)
+    file.add(*tick(0))
+    whole = path.read_bytes()
+    monkeypatch.setattr("chipwatch.recording.file.os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match="full"):
+        file.close()
+    assert path.read_bytes() == whole
+    assert seconds(path) == (0, 0)
