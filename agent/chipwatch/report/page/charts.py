@@ -75,7 +75,7 @@ def axis(runs: Sequence[ReportedRun]) -> tuple[list[TimeBuckets], bool]:
 
 
 def charts(runs: Sequence[ReportedRun], buckets: Sequence[TimeBuckets]) -> Iterator[dict[str, Any]]:
-    """Yield the charts as the page's script takes them, a chart a metric, first those of the overview."""
+    """Yield the charts as the page's script takes them, a chart a metric, the overview first."""
     overview = {name: n for n, name in enumerate(CHOICES["overview"])}
     drawn = listed = 0
     for name in sorted({name for run in runs for name in run.metrics}, key=lambda name: (overview.get(name, 99), name)):

@@ -42,8 +42,11 @@ class Blank(dict[str, str]):
 
 
 def marks(run: ReportedRun) -> list[Mark]:
-    """Return the events of a recording by time."""
-    return sorted([*_rises(run), *_losses(run), *_checkpoints(run)])[:MOST]
+    """Return the events of a recording by time: its own, and the rises of counters of trouble."""
+    own = (
+        Mark(event.at, event.at, "bad", one_line(event.text or event.cause, LONGEST)) for event in run.recorded.events
+    )
+    return sorted([*own, *_rises(run), *_losses(run), *_checkpoints(run)])[:MOST]
 
 
 def _rises(run: ReportedRun) -> Iterator[Mark]:
