@@ -179,9 +179,16 @@ def _completion(given: SimpleNamespace) -> int:
     return _print(completion(given.shell))
 
 
+def _page(given: SimpleNamespace) -> int:
+    from chipwatch.report.page.build import write  # noqa: PLC0415
+
+    return _print(write(given.files, given.output, given.price, given.grid))
+
+
 COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
     "health": _health,
     "status": _answer,
+    "report": _page,
     "verdict": _verdict,
     "jobs": _answer,
     "list": _list,

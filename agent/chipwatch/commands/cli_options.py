@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "plan": "estimate what would be sent, and what it costs",
     "dashboard": "print a cloud's dashboard, or alarms, for what would be sent, as JSON",
     "top": "show this machine, or a recording, on a full screen",
+    "report": "write a page about recordings: charts, losses, events, cost; one file for any browser",
     "health": "check the running agent: exits with 0 (healthy) or 1",
     "status": "print what the running agent collects and delivers",
     "verdict": "print whether this machine is fit for work, why not, and what to do",
@@ -129,6 +130,14 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--colors", "NAME", "dark, light, color-blind, high-contrast, mono or none (the terminal's)",
          {"choices": ("dark", "light", "color-blind", "high-contrast", "mono", "none")}),
         ("--ascii", "", "draw with ASCII characters only"),
+    ),
+    "report": (
+        ("files", "FILE", "recordings: of `agent record`, or JSON lines of the agent, also gzipped",
+         {"nargs": "+", "type": Path, "action": "store"}),
+        ("-o --output", "FILE", "the page (report.html)", {"type": Path, "default": Path("report.html")}),
+        ("--price", "USD", "dollars an hour and accelerator", {"type": price, "default": None}),
+        ("--grid", "REGION", "for CO2: grams a kWh, or where the power is from: a country (DE) or a cloud's region",
+         {"default": None}),
     ),
     "health": (
         ("--ready", "", "check whether it sends too, not only whether its clock ticks"),

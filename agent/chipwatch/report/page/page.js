@@ -1,0 +1,567 @@
+"use strict";
+// Draws the charts of a report. All text is set with textContent: a name in a recording is never read as HTML.
+(async () => {
+  const byId = (id) => document.getElementById(id);
+  const root = document.documentElement;
+  const make = (tag, text, name) => {
+    const node = document.createElement(tag);
+    if (text !== undefined) node.textContent = text;
+    if (name) node.className = name;
+    return node;
+  };
+
+  // -- the data: JSON, deflated, in base64 -------------------------------------------------------------------------
+
+  async function unpacked() {
+    const bytes = Uint8Array.from(atob(byId("data").textContent), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(stream).json();
+  }
+  if (!("DecompressionStream" in window)) {
+    byId("charts").textContent = "The charts need a browser of 2023 or later (DecompressionStream).";
+    return;
+  }
+  const data = await unpacked();
+  const axisStart = data.start ?? 0;
+  const isClock = data.start !== null;
+  const xs = Array.from({length: data.count}, (_, n) => axisStart + (n + 0.5) * data.step);
+  const whole = [axisStart, axisStart + data.count * data.step];
+
+  /** Return the mean, lowest and highest value of a series in each bucket; null where there is no reading. */
+  function decoded(series, quantum) {
+    const empty = () => new Array(data.count).fill(null);
+    const mean = empty(), low = empty(), high = empty();
+    let value = 0, n = 0;
+    for (let pair = 0; pair < series.runs.length; pair += 2) {
+      for (let at = series.runs[pair], end = at + series.runs[pair + 1]; at < end; at++, n++) {
+        value += series.mean[n];
+        mean[at] = value * quantum;
+        low[at] = (value - (series.low ? series.low[n] : 0)) * quantum;
+        high[at] = (value + (series.high ? series.high[n] : 0)) * quantum;
+      }
+    }
+    return {mean, low, high};
+  }
+
+  /** Return the mean, lowest and highest value over several series in each bucket. */
+  function together(parts) {
+    if (parts.length === 1) return parts[0];
+    const mean = [], low = [], high = [];
+    for (let at = 0; at < data.count; at++) {
+      let sum = 0, count = 0, least = Infinity, most = -Infinity;
+      for (const part of parts) {
+        if (part.mean[at] === null) continue;
+        sum += part.mean[at];
+        count += 1;
+        least = Math.min(least, part.low[at]);
+        most = Math.max(most, part.high[at]);
+      }
+      mean.push(count ? sum / count : null);
+      low.push(count ? least : null);
+      high.push(count ? most : null);
+    }
+    return {mean, low, high};
+  }
+
+  /** Return the sum of the means of several series, as a layer of an area chart. */
+  function summed(parts) {
+    const mean = new Array(data.count).fill(null);
+    for (const [series, quantum] of parts) {
+      decoded(series, quantum).mean.forEach((value, at) => { if (value !== null) mean[at] = (mean[at] ?? 0) + value; });
+    }
+    return {mean, low: mean, high: mean};
+  }
+
+  // -- numbers and times as text -----------------------------------------------------------------------------------
+
+  const three = (value) => {
+    const size = Math.abs(value);
+    return String(Number(size >= 100 ? value.toFixed(0) : value.toPrecision(3)));
+  };
+  function scaled(value, base, names) {
+    let power = 0;
+    while (Math.abs(value) >= base * 0.9995 && power < names.length - 1) { value /= base; power += 1; }
+    return `${three(value)} ${names[power]}`;
+  }
+  const powers = Array.from({length: 61}, (_, n) => 2 ** n);
+  function amount(value, unit) {
+    if (value === null || value === undefined || Number.isNaN(value)) return "-";
+    const [first, per] = [unit.replace(/\/s$/, ""), unit.endsWith("/s") ? "/s" : ""];
+    if (first === "By") return scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]) + per;
+    if (unit === "s/s") return `${three(value)} s/s`;
+    if (first === "Cel") return `${three(value)} °C`;
+    if (first === "MHz" || first === "%") return `${three(value)} ${first}`;
+    const named = first.startsWith("{") ? first.slice(1, -1) : first === "1" ? "" : first;
+    return Math.abs(value) >= 1e4 ? scaled(value, 1000, ["", "k", "M", "G", "T"]) + named + per : `${three(value)} ${named}${per}`.trim();
+  }
+  const two = (number) => String(number).padStart(2, "0");
+  function moment(x) {
+    if (isClock) return new Date(Math.round(x) * 1000).toISOString().slice(11, 19);
+    const seconds = Math.round(x);
+    return `+${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+  }
+
+  /** The labels of the time axis; the day stands where it changes, if there are several. */
+  function times(splits, gap) {
+    if (!isClock) return splits.map((x) => moment(x).slice(1));
+    const days = splits.map((x) => new Date(x * 1000).toISOString());
+    return days.map((text, n) => (whole[1] - whole[0] > 86400 && text.slice(11, 19) === "00:00:00" ? text.slice(5, 10) : text.slice(11, gap < 60 ? 19 : 16)));
+  }
+
+  // -- colours -----------------------------------------------------------------------------------------------------
+
+  const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const chosen = matchMedia("(prefers-color-scheme: dark)");
+  const setTheme = (name) => { root.dataset.theme = name; };
+  setTheme(chosen.matches ? "dark" : "light");
+  const colorOf = (chart, n) => (chart.section === "Time" && color(chart.groups[n])) || color(`c${n % 8}`);
+  const faint = (text, share) => text + Math.round(share * 255).toString(16).padStart(2, "0");
+
+  // -- charts ------------------------------------------------------------------------------------------------------
+
+  const panels = [];
+  let zoomed = whole, isByDevice = false, cursorAt = null;
+
+  /** The lines of a chart: the mean and range of each group, or each series. */
+  function linesOf(chart) {
+    chart.decoded ??= chart.layers?.map(summed) ?? chart.drawn.map((series) => decoded(series, chart.quantum));
+    const isArea = chart.section === "Time";
+    if (isArea || (isByDevice && chart.drawn.length > 1)) {
+      return chart.drawn.map((series, n) => ({
+        name: (isArea ? [series.name] : [chart.groups[series.group], series.name].filter(Boolean)).join(" ") || "value",
+        values: chart.decoded[n], stroke: isArea ? colorOf(chart, series.group) : color(`c${n % 8}`),
+        dash: !isArea && n >= 8 ? [4 + (n >> 3), 3] : undefined,
+      }));
+    }
+    return chart.groups.map((name, group) => {
+      const members = chart.decoded.filter((_, n) => chart.drawn[n].group === group);
+      return {
+        name: name || (members.length > 1 ? `mean of ${members.length}` : "value"),
+        values: together(members), stroke: colorOf(chart, group), band: true,
+        dash: group >= 8 ? [4 + (group >> 3), 3] : undefined,
+      };
+    });
+  }
+
+  function stacked(lines) {
+    const sums = new Array(data.count).fill(null);
+    return lines.map((line) => {
+      if (!line.hidden) line.values.mean.forEach((value, at) => { if (value !== null) sums[at] = (sums[at] ?? 0) + value; });
+      return [...sums];
+    });
+  }
+
+  function range(chart) {
+    return (_, low, high) => {
+      if (low === null || high === null) return [0, 1];
+      if (chart.unit === "%" && high <= 100) return [0, 100];
+      if (low >= 0 && low < 0.7 * high) return [0, high * 1.06];
+      const room = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
+      return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
+    };
+  }
+
+  function eventsPlugin() {
+    return {hooks: {drawClear: (u) => {
+      const {ctx, bbox} = u, ratio = devicePixelRatio || 1;
+      ctx.save();
+      ctx.beginPath();
+      ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+      ctx.clip();
+      for (const event of data.events) {
+        const left = u.valToPos(axisStart + event.from, "x", true), right = u.valToPos(axisStart + event.to, "x", true);
+        if (right < bbox.left || left > bbox.left + bbox.width) continue;
+        ctx.fillStyle = faint(color(event.kind), 0.8);
+        if (event.kind === "bad") ctx.fillRect(left, bbox.top, ratio, bbox.height);
+        if (event.kind !== "quiet") ctx.fillRect(left, bbox.top, Math.max(4 * ratio, right - left), 3 * ratio);
+      }
+      ctx.restore();
+    }}};
+  }
+
+  /** Draw a chart into its figure, again after each change of theme, mode or hidden lines. */
+  function draw(panel) {
+    const {chart, plot, legend} = panel, isArea = chart.section === "Time";
+    panel.u?.destroy();
+    const lines = panel.lines = linesOf(chart);
+    for (const line of lines) line.hidden = panel.hidden.has(line.name);
+    const values = [xs], series = [{}], bands = [];
+    if (isArea) {
+      const sums = stacked(lines);
+      for (let n = lines.length - 1; n >= 0; n--) {
+        values.push(sums[n]);
+        series.push({stroke: lines[n].stroke, fill: lines[n].stroke, width: 0, points: {show: false}, show: !lines[n].hidden});
+      }
+    } else {
+      for (const line of lines) {
+        const at = values.length, show = !line.hidden;
+        values.push(line.values.mean);
+        series.push({stroke: line.stroke, width: lines.length > 10 ? 1 : 1.5, dash: line.dash, show, points: {show: false}});
+        if (line.band) {
+          values.push(line.values.high, line.values.low);
+          series.push({width: 0, show, points: {show: false}}, {width: 0, show, points: {show: false}});
+          bands.push({series: [at + 1, at + 2], fill: faint(line.stroke, 0.16)});
+        }
+      }
+    }
+    const axis = {stroke: color("quiet"), font: "11px Inter, system-ui, sans-serif", grid: {stroke: color("grid"), width: 1}, ticks: {show: false}};
+    panel.u = new uPlot({
+      width: plot.clientWidth || 380, height: plot.clientHeight || 168, padding: [6, 8, 0, 0],
+      ...(isClock ? {tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC")} : {}),
+      scales: {x: {time: isClock}, y: {range: range(chart)}},
+      series, bands,
+      axes: [
+        {...axis, size: 24, gap: 4, space: 70, values: (_, at, __, ___, gap) => times(at, gap)},
+        {...axis, size: /^By\/s/.test(chart.unit) ? 68 : 58, gap: 6, space: 32, ...(chart.unit.startsWith("By") ? {incrs: powers} : {}), values: (_, at) => at.map((y) => amount(y, chart.unit === "GPUs" ? "1" : chart.unit))},
+      ],
+      legend: {show: false},
+      cursor: {
+        sync: {key: "report", setSeries: false, scales: ["x", null]}, y: false, points: {show: false},
+        drag: {x: true, y: false, setScale: false}, bind: {dblclick: () => () => { zoom(whole); return null; }},
+      },
+      hooks: {
+        setCursor: [(u) => moved(panel, u)],
+        setSelect: [(u) => {
+          if (u.select.width < 4) return;
+          const ends = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+          u.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
+          zoom(ends);
+        }],
+      },
+      plugins: [eventsPlugin()],
+    }, values, plot);
+    panel.u.setScale("x", {min: zoomed[0], max: zoomed[1]});
+    drawLegend(panel, legend);
+    plot.setAttribute("role", "img");
+    plot.setAttribute("aria-label", `${chart.title}: ${lines.map((line) => `${line.name} ${amount(average(line), chart.unit)}`).join(", ")}`.slice(0, 400));
+  }
+
+  function average(line) {
+    const seen = line.values.mean.filter((value, at) => value !== null && xs[at] >= zoomed[0] && xs[at] <= zoomed[1]);
+    return seen.length ? seen.reduce((sum, value) => sum + value, 0) / seen.length : null;
+  }
+
+  function drawLegend(panel, legend) {
+    legend.replaceChildren(...panel.lines.map((line) => {
+      const button = make("button"), swatch = make("i"), value = make("span");
+      swatch.style.background = line.stroke;
+      button.append(swatch, make("em", line.name), value);
+      button.title = line.name;
+      button.setAttribute("aria-pressed", String(!line.hidden));
+      button.onclick = (click) => {
+        const others = panel.lines.map((each) => each.name).filter((name) => name !== line.name);
+        if (click.shiftKey) panel.hidden = new Set(panel.hidden.size === others.length && !line.hidden ? [] : others);
+        else if (!panel.hidden.delete(line.name)) panel.hidden.add(line.name);
+        draw(panel);
+      };
+      line.shown = value;
+      return button;
+    }));
+    showValues(panel, null);
+  }
+
+  /** Write the values at the cursor into the legend; without a cursor the means of what is shown. */
+  function showValues(panel, at) {
+    for (const line of panel.lines) {
+      const {mean, low, high} = line.values;
+      const value = at === null ? average(line) : mean[at];
+      const spread = at !== null && line.band && value !== null && high[at] > low[at];
+      line.shown.textContent = amount(value, panel.chart.unit) + (spread ? ` (${amount(low[at], panel.chart.unit)} to ${amount(high[at], panel.chart.unit)})` : "");
+    }
+    panel.time.textContent = at === null ? "mean" : moment(xs[at]);
+  }
+
+  let waiting = null;
+  function moved(panel, u) {
+    const at = u.cursor.left >= 0 ? u.cursor.idx ?? null : null;
+    if (panel.at !== at) {
+      panel.at = at;
+      showValues(panel, at);
+    }
+    if (u.cursor.event && panel.plot.matches(":hover")) {
+      cursorAt = at;
+      const near = u.cursor.left < 0 ? [] : data.events.filter((event) => {
+        const [left, right] = [event.from, event.to].map((x) => u.valToPos(axisStart + x, "x"));
+        return left - 5 <= u.cursor.left && u.cursor.left <= right + 5;
+      });
+      waiting ??= requestAnimationFrame(() => {
+        waiting = null;
+        const place = panel.plot.getBoundingClientRect();
+        tip(near, place.left + u.over.offsetLeft + u.cursor.left, place.top + 4);
+      });
+    }
+  }
+
+  function tip(events, left, top) {
+    const box = byId("tip");
+    box.hidden = !events.length;
+    if (!events.length) return;
+    const lines = events.slice(0, 6).map((event) => `${moment(axisStart + event.from)}${event.to > event.from ? ` to ${moment(axisStart + event.to)}` : ""}  ${data.runs.length > 1 ? `${data.runs[event.run]}: ` : ""}${event.text}`);
+    box.textContent = lines.join("\n") + (events.length > 6 ? `\nand ${events.length - 6} more` : "");
+    box.style.left = `${Math.max(4, Math.min(left + 12, innerWidth - box.offsetWidth - 8))}px`;
+    box.style.top = `${Math.max(4, top)}px`;
+  }
+
+  function zoom(ends) {
+    const least = 2 * data.step, middle = (ends[0] + ends[1]) / 2;
+    const half = Math.max(least, ends[1] - ends[0]) / 2;
+    zoomed = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
+    for (const panel of panels) {
+      if (!panel.u) continue;
+      panel.u.setScale("x", {min: zoomed[0], max: zoomed[1]});
+      showValues(panel, panel.at ?? null);
+    }
+    byId("reset").disabled = zoomed[0] === whole[0] && zoomed[1] === whole[1];
+    drawLane();
+  }
+
+  function setCursor(at) {
+    cursorAt = Math.max(0, Math.min(data.count - 1, at));
+    if (xs[cursorAt] < zoomed[0] || xs[cursorAt] > zoomed[1]) {
+      const half = (zoomed[1] - zoomed[0]) / 2;
+      zoom([xs[cursorAt] - half, xs[cursorAt] + half]);
+    }
+    for (const {u} of panels) u?.setCursor({left: u.valToPos(xs[cursorAt], "x"), top: 10}, true, false);
+  }
+
+  // -- events ------------------------------------------------------------------------------------------------------
+
+  function drawLane() {
+    const lane = byId("lane"), span = zoomed[1] - zoomed[0];
+    lane.hidden = !data.events.length;
+    const marks = data.events.slice(0, 400).filter((event) => axisStart + event.to >= zoomed[0] && axisStart + event.from <= zoomed[1]);
+    lane.replaceChildren(...marks.map((event) => {
+      const mark = make("button", undefined, event.kind);
+      const left = Math.max(0, (axisStart + event.from - zoomed[0]) / span);
+      const right = Math.min(1, (axisStart + event.to - zoomed[0]) / span);
+      mark.style.left = `${100 * left}%`;
+      mark.style.width = `${100 * (right - left)}%`;
+      mark.setAttribute("aria-label", event.text);
+      mark.onmouseenter = () => { const place = mark.getBoundingClientRect(); tip([event], place.left, place.bottom + 4); };
+      mark.onmouseleave = () => tip([]);
+      mark.onclick = () => setCursor(Math.floor(event.from / data.step));
+      return mark;
+    }));
+  }
+
+  function nextEvent() {
+    const now = cursorAt === null ? -1 : cursorAt;
+    const starts = data.events.map((event) => Math.floor(event.from / data.step)).sort((a, b) => a - b);
+    const next = starts.find((at) => at > now) ?? starts[0];
+    if (next === undefined) return;
+    setCursor(next);
+    tip(data.events.filter((event) => Math.floor(event.from / data.step) === next), innerWidth / 2, 60);
+  }
+
+  // -- the page ----------------------------------------------------------------------------------------------------
+
+  const seen = new IntersectionObserver((entries) => {
+    for (const {target, isIntersecting} of entries) if (isIntersecting && !target.panel.u) draw(target.panel);
+  }, {rootMargin: "300px"});
+  const resized = new ResizeObserver((entries) => {
+    for (const {target} of entries) {
+      const {u, plot} = target.panel;
+      if (u && plot.clientWidth && (u.width !== plot.clientWidth || u.height !== plot.clientHeight)) {
+        u.setSize({width: plot.clientWidth, height: plot.clientHeight});
+      }
+    }
+  });
+
+  function addPanel(chart, grid) {
+    const figure = make("figure"), caption = make("figcaption"), legend = make("div", undefined, "legend");
+    const plot = make("div", undefined, "plot"), time = make("time", "");
+    const number = chart.drawn.length;
+    caption.append(make("b", chart.title), make("span", number > 1 && chart.section !== "Time" ? `${number} series` : ""), time);
+    figure.append(caption, legend, plot);
+    figure.title = "";
+    const panel = {chart, figure, plot, legend, time, hidden: new Set(), words: `${chart.title} ${chart.metric}`.toLowerCase()};
+    figure.panel = plot.panel = panel;
+    panels.push(panel);
+    grid.append(figure);
+    seen.observe(figure);
+    resized.observe(plot);
+  }
+
+  /** A metric's name as a title. */
+  const inWords = (metric) => metric.split(/[._]/).map((word, n) => data.titles[word] ?? (n ? word : word[0].toUpperCase() + word.slice(1))).join(" ");
+
+  /** Name each series by as few dimensions as tell them apart: its line, which is a group, and its name in it. */
+  function label(chart) {
+    const keys = [...new Set(chart.series.flatMap((series) => Object.keys(series.dims)))];
+    const place = (key) => (data.members.includes(key) ? data.members.indexOf(key) : 99);
+    keys.sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
+    const picked = [], distinct = (chosen) => new Set(chart.series.map((series) => JSON.stringify([series.run, ...chosen.map((key) => series.dims[key])]))).size;
+    let count = distinct([]);
+    for (const key of keys) {
+      const finer = count < chart.series.length ? distinct([...picked, key]) : count;
+      if (finer > count) { picked.push(key); count = finer; }
+    }
+    const several = data.runs.length > 1, groups = new Map();
+    for (const series of chart.series) {
+      const has = picked.filter((key) => key in series.dims);
+      series.part = has.filter((key) => place(key) === 99).map((key) => series.dims[key]).join(", ");
+      series.name = has.filter((key) => place(key) < 99).map((key) => `${data.titles[key] ?? key} ${series.dims[key]}`).join(", ");
+      const group = [several ? data.runs[series.run] : "", series.part].filter(Boolean).join(", ");
+      if (!groups.has(group)) groups.set(group, groups.size);
+      series.group = groups.get(group);
+    }
+    chart.groups = [...groups.keys()];
+    chart.title = inWords(chart.metric);
+    chart.section = chart.main ? "Overview" : inWords(chart.metric.split(".")[0]);
+    chart.drawn = chart.series.filter((series) => series.runs);
+  }
+
+  /** Return an area chart of one run: for each layer the series whose sum it is. */
+  function area(title, run, layers) {
+    const filled = layers.filter(([, series]) => series.length);
+    if (!filled.length) return [];
+    return [{
+      metric: "time", title: data.runs.length > 1 ? `${title}: ${data.runs[run]}` : title, unit: "GPUs", section: "Time",
+      groups: filled.map(([name]) => name), drawn: filled.map(([name], group) => ({name, group, run})), layers: filled.map(([, series]) => series),
+    }];
+  }
+
+  function areas() {
+    const byMetric = new Map(data.charts.map((chart) => [chart.metric, chart]));
+    const layers = (metric, run, key) => {
+      const chart = byMetric.get(metric), parts = new Map();
+      for (const series of chart?.drawn ?? []) {
+        if (series.run !== run) continue;
+        const name = series.dims[key] ?? "unknown";
+        parts.set(name, [...(parts.get(name) ?? []), [series, chart.quantum]]);
+      }
+      return [...parts];
+    };
+    return data.runs.flatMap((_, run) => {
+      const jobs = layers("job.gpu.time", run, "state"), idle = layers("gpu.idle.time", run, "cause");
+      const busy = layers("gpu.busy.time", run, "kind");
+      const states = [
+        ["busy", busy.filter(([name]) => name !== "waiting").flatMap(([, parts]) => parts)],
+        ["waiting", busy.filter(([name]) => name === "waiting").flatMap(([, parts]) => parts)],
+        ["idle", idle.flatMap(([, parts]) => parts)],
+      ];
+      return [
+        ...(jobs.length ? area("GPU time of jobs, by state", run, jobs) : area("GPU time, by state", run, states)),
+        ...area("Idle GPU time, by cause", run, idle),
+      ];
+    });
+  }
+
+  data.charts.forEach(label);
+  const sections = new Map();
+  for (const chart of [...areas(), ...data.charts]) {
+    if (!chart.drawn.length) continue;
+    if (!sections.has(chart.section)) sections.set(chart.section, []);
+    sections.get(chart.section).push(chart);
+  }
+  const places = byId("charts");
+  places.replaceChildren();
+  for (const [name, charts] of sections) {
+    const group = make("details", undefined, "group"), head = make("summary", name), grid = make("div", undefined, "grid");
+    head.append(make("span", String(charts.length)));
+    group.open = group.first = name === "Time" || name === "Overview" || sections.size < 4;
+    if (name === "Time") grid.classList.add("wide");
+    group.append(head, grid);
+    for (const chart of charts) addPanel(chart, grid);
+    places.append(group);
+  }
+
+  function find(text) {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const group of places.children) {
+      let count = 0;
+      for (const {panel} of group.querySelectorAll("figure")) {
+        const fits = words.every((word) => panel.words.includes(word));
+        panel.figure.hidden = !fits;
+        count += fits;
+      }
+      group.hidden = !count;
+      group.open = words.length ? count > 0 : group.first;
+    }
+  }
+
+  function redraw() {
+    for (const panel of panels) if (panel.u) draw(panel);
+    drawLane();
+  }
+
+  const figures = byId("figures");
+  figures.hidden = false;
+  figures.ontoggle = () => {
+    if (!figures.open || figures.filled) return;
+    figures.filled = true;
+    const box = figures.querySelector("div"), filter = make("input"), table = make("table");
+    filter.placeholder = "filter";
+    const rows = data.charts.flatMap((chart) => chart.series.filter((series) => series.stats).map((series) => [
+      chart.metric, [chart.groups[series.group], series.name].filter(Boolean).join(" "), chart.unit, ...series.stats,
+    ]));
+    const fill = () => {
+      const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const shown = rows.filter((row) => words.every((word) => `${row[0]} ${row[1]}`.toLowerCase().includes(word)));
+      const head = make("tr"), body = [head];
+      ["metric", "series", "unit", "readings", "mean", "p95", "minimum", "maximum", "sum or increase"].forEach((name, n) => head.append(make("th", name, n > 2 ? "number" : "")));
+      for (const row of shown.slice(0, 1000)) {
+        const line = make("tr");
+        row.forEach((cell, n) => line.append(make("td", n > 2 ? String(Number(cell.toPrecision(7))) : cell, n > 2 ? "number" : "")));
+        body.push(line);
+      }
+      table.replaceChildren(...body);
+    };
+    filter.oninput = fill;
+    fill();
+    box.append(filter, table);
+  };
+
+  function switchTheme() {
+    setTheme(root.dataset.theme === "dark" ? "light" : "dark");
+    redraw();
+  }
+  function switchDevices() {
+    isByDevice = !isByDevice;
+    byId("devices").setAttribute("aria-pressed", String(isByDevice));
+    for (const panel of panels) panel.hidden.clear();
+    redraw();
+  }
+  function zoomBy(factor) {
+    const middle = cursorAt === null ? (zoomed[0] + zoomed[1]) / 2 : xs[cursorAt];
+    zoom([middle - (middle - zoomed[0]) * factor, middle + (zoomed[1] - middle) * factor]);
+    if (cursorAt !== null) setCursor(cursorAt);
+  }
+
+  const search = byId("search"), keys = byId("keys");
+  document.querySelector("nav").hidden = false;
+  search.oninput = () => find(search.value);
+  byId("devices").onclick = switchDevices;
+  byId("reset").onclick = () => zoom(whole);
+  byId("theme").onclick = switchTheme;
+  byId("help").onclick = () => keys.showModal();
+  chosen.addEventListener("change", () => { setTheme(chosen.matches ? "dark" : "light"); redraw(); });
+
+  addEventListener("keydown", (press) => {
+    if (press.target === search && press.key === "Escape") { search.value = ""; find(""); search.blur(); return; }
+    if (press.ctrlKey || press.metaKey || press.altKey || press.target.tagName === "INPUT" || keys.open) return;
+    const step = press.shiftKey ? 10 : 1, from = cursorAt ?? Math.floor(data.count / 2);
+    const actions = {
+      ArrowLeft: () => setCursor(from - step), ArrowRight: () => setCursor(from + step),
+      "+": () => zoomBy(0.5), "=": () => zoomBy(0.5), "-": () => zoomBy(2), 0: () => zoom(whole),
+      d: switchDevices, t: switchTheme, e: nextEvent, "?": () => keys.showModal(), "/": () => search.focus(),
+      Escape: () => tip([]),
+    };
+    if (actions[press.key]) {
+      press.preventDefault();
+      actions[press.key]();
+    }
+  });
+  addEventListener("scroll", () => tip([]), {passive: true});
+
+  let before = null;
+  addEventListener("beforeprint", () => {
+    before = root.dataset.theme;
+    setTheme("light");
+    for (const panel of panels) if (panel.figure.offsetParent) draw(panel);
+  });
+  addEventListener("afterprint", () => { if (before) { setTheme(before); redraw(); } });
+
+  zoom(whole);
+  root.dataset.ready = "yes";
+})();

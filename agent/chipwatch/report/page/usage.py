@@ -1,0 +1,151 @@
+"""Recordings for the page: their curves, and the time, energy and cost of their accelerators."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+from chipwatch.contract.errors import ConfigError
+from chipwatch.contract.redaction import one_line
+from chipwatch.recording.columns import Recorded
+from chipwatch.report.accelerators import LITTLE_TO_DO
+from chipwatch.report.devices import FAMILIES, FIGURES, Key, key_of, label, order
+from chipwatch.report.page.curves import Curve
+
+CHOICES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("page.toml").read_text(encoding="utf-8"))
+WAITING: Final = "waiting"
+LONGEST: Final = 60
+"""Characters of a name."""
+
+
+def figure(curves: Mapping[str, Sequence[Curve]], name: str, statistic: str = "mean") -> float | None:
+    """Return a figure or metric: mean, sum or largest of its series; None if it was not recorded."""
+    for metric in FIGURES.get(name, (name,)):
+        if read := [getattr(curve.stats, statistic) for curve in curves.get(metric, ()) if curve.stats]:
+            return fmean(read) if statistic == "mean" else math.fsum(read) if statistic == "total" else max(read)
+    return None
+
+
+class Loss(NamedTuple):
+    """Seconds of accelerators that were lost by one cause, and the device that lost most by it, "" for all alike."""
+
+    seconds: float
+    cause: str
+    worst: str
+
+
+class RecordedDevice:
+    """Sums over one accelerator of a recording."""
+
+    def __init__(self, key: Key) -> None:
+        self.key, self.name, self.model = key, one_line(f"{FAMILIES[key[0][0]]} {label(key)}", LONGEST), ""
+        self.curves: defaultdict[str, list[Curve]] = defaultdict(list)
+        """By metric."""
+        self.idle: defaultdict[str, float] = defaultdict(float)
+        """Seconds without a useful kernel, by cause."""
+        self.throttled: defaultdict[str, float] = defaultdict(float)
+        """Seconds by reason; reasons may overlap."""
+        self.busy = self.seconds = 0.0
+        """Seconds with a useful kernel, and all that are accounted for."""
+        self.joules: float | None = None
+
+    def account(self, seconds: float) -> None:
+        """Sum up a recording of so many seconds."""
+        sums = [(curve, curve.stats.total) for curves in self.curves.values() for curve in curves if curve.stats]
+        for curve, total in sums:
+            name, cause = curve.metric.name, curve.dims.get("cause") or curve.dims.get("kind", "")
+            if name == "gpu.idle.time" or (name == "gpu.busy.time" and cause == WAITING):
+                self.idle[cause] += total
+            elif name == "gpu.busy.time":
+                self.busy += total
+            elif name == "gpu.energy":
+                self.joules = (self.joules or 0) + total
+            elif name == "gpu.throttled" and (reason := curve.dims.get("reason", "")) != LITTLE_TO_DO:
+                self.throttled[reason] += total
+        mean, power = figure(self.curves, "utilization"), figure(self.curves, "power")
+        if not (self.busy or self.idle) and mean is not None:
+            self.busy = seconds * min(100.0, mean) / 100
+            self.idle["unknown"] = seconds - self.busy
+        self.seconds = self.busy + math.fsum(self.idle.values())
+        if self.joules is None and power is not None:
+            self.joules = power * seconds
+
+
+class ReportedRun:
+    """A recording, with a name that no other one of the page has."""
+
+    def __init__(self, recorded: Recorded, name: str) -> None:
+        self.recorded, self.name = recorded, name
+        self.seconds = (recorded.ended - recorded.started) / 1e9
+        self.metrics: defaultdict[str, list[Curve]] = defaultdict(list)
+        devices: dict[Key, RecordedDevice] = {}
+        for series in recorded.columns:
+            curve = Curve(series, recorded)
+            self.metrics[curve.metric.name].append(curve)
+            if key := key_of(curve.dims):
+                key = key[:1] if key[0][0] == "neuron_device" else key
+                device = devices.setdefault(key, RecordedDevice(key))
+                device.curves[curve.metric.name].append(curve)
+                device.model = device.model or one_line(curve.dims.get("model", ""), LONGEST)
+        for device in devices.values():
+            device.account(self.seconds)
+        cut = {key[:1] for key in devices if key[1:] and devices[key].seconds}
+        self.devices = [devices[key] for key in sorted(devices, key=order) if devices[key].seconds and key not in cut]
+
+
+class ReportTerms(NamedTuple):
+    """Price of an hour of an accelerator, CO2 of its power, and the source of that."""
+
+    dollars_per_hour: float | None = None
+    grams_per_kwh: float | None = None
+    grid: str = ""
+
+
+def emissions(word: str) -> tuple[float, str]:
+    """Return grams of CO2 a kWh, and their source, for a number, a country or a cloud's region; raise ConfigError."""
+    if word.replace(".", "", 1).isdecimal():
+        return float(word), "as given"
+    table = tomllib.loads(Path(__file__).with_name("grid.toml").read_text(encoding="utf-8"))
+    country = table["aws"].get(word.lower(), word.upper())
+    for group, place in (("google", word.lower()), ("country", country)):
+        if place in table[group]:
+            return float(table[group][place]), f"{place}, {table['sources'][group]}"
+    raise ConfigError(f"--grid {word}: expected grams of CO2 a kWh, or a place such as DE, us-east-1 or europe-west4")
+
+
+class ReportedUsage:
+    """The sums over recordings."""
+
+    def __init__(self, runs: Sequence[ReportedRun], terms: ReportTerms) -> None:
+        self.runs, self.terms = runs, terms
+        self.devices = [(run, device) for run in runs for device in run.devices]
+        self.seconds = math.fsum(device.seconds for _, device in self.devices)
+        self.busy = math.fsum(device.busy for _, device in self.devices)
+        joules = [device.joules for _, device in self.devices if device.joules is not None]
+        self.joules = math.fsum(joules) if joules else None
+        grams = terms.grams_per_kwh
+        self.grams = None if self.joules is None or grams is None else self.joules / 3.6e6 * grams
+        charged = [cost for run in runs if (cost := figure(run.metrics, "job.cost", "total")) is not None]
+        self.dollars = math.fsum(charged) if charged else None
+        """By the price of the page; without one, what the jobs were charged."""
+        if terms.dollars_per_hour is not None:
+            self.dollars = terms.dollars_per_hour * math.fsum(run.seconds for run, _ in self.devices) / 3600
+        kinds = {FAMILIES[device.key[0][0]] for _, device in self.devices}
+        self.noun = kinds.pop() if len(kinds) == 1 else "accelerator"
+
+    def losses(self) -> list[Loss]:
+        """Return the losses of time, the largest first."""
+        by_cause: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+        for run, device in self.devices:
+            for cause, seconds in device.idle.items():
+                by_cause[cause].append((seconds, f"{device.name} of {run.name}" if self.runs[1:] else device.name))
+        losses = []
+        for cause, parts in by_cause.items():
+            total, (most, worst) = math.fsum(seconds for seconds, _ in parts), max(parts)
+            losses.append(Loss(total, cause, worst if most > 1.5 * total / len(self.devices) else ""))
+        return sorted(losses, reverse=True)
