@@ -155,6 +155,17 @@ class Watch:
             return frame.with_columns(made_by.from_epoch("time", time_unit="ns").dt.replace_time_zone("UTC"))
         return frame.assign(time=made_by.to_datetime(frame["time"], unit="ns", utc=True))
 
+    def report(self, path: str | Path, *, price: float | None = None, grid: str | None = None) -> None:
+        """
+        Write the page of `agent report` about the readings so far; nothing where nothing is watched. Raise CommandError.
+
+        `price` and `grid` are the options of the command line with these names.
+        """
+        from chipwatch.report.page.build import write  # noqa: PLC0415  # 8 MB, only where it is drawn
+
+        if self._folder:
+            write([self.path], Path(path), price, grid)
+
     def _repr_html_(self) -> str:
         from chipwatch.contract.errors import CommandError  # noqa: PLC0415  # only in a notebook
         from chipwatch.watching.view import html  # noqa: PLC0415

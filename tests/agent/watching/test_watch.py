@@ -269,13 +269,15 @@ def test_keys_of_the_terminal_do_not_reach_the_agent():
 
 
 @pytest.mark.parametrize("variable", ["LOCAL_RANK", "SLURM_LOCALID"])
-def test_only_the_first_rank_of_a_machine_is_watched_unless_asked(monkeypatch, variable):
+def test_only_the_first_rank_of_a_machine_is_watched_unless_asked(monkeypatch, variable, tmp_path):
     monkeypatch.setenv(variable, "3")
     with chipwatch.watch(**QUICK) as run:
         assert agents() == []
     assert run.summary() == "chipwatch: nothing is watched: this is not the first rank of the machine"
     assert run.columns() == []
     assert "nothing is watched" in run._repr_html_()
+    run.report(tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
     with chipwatch.watch(**QUICK, everywhere=True) as run:
         assert len(agents()) == 1
 
@@ -383,6 +385,8 @@ def test_a_view_shows_graphs_and_escapes_what_it_reads(tmp_path, until):
     evil = "<script>alert(1)</script>"
     with chipwatch.watch(0.1, collectors="process", dims={"team": evil}) as run:
         until(lambda: last(run, "process.cpu.utilization") is not None)
+    run.report(tmp_path / "report.html", price=2.5)
+    assert "<script>alert" not in (tmp_path / "report.html").read_text()
     page = run._repr_html_()
     assert re.search(r"process.cpu.utilization</td><td><svg .*<polyline points=\"0,[\d.]+ ", page)
     from chipwatch.contract.datapoint import Dimensions, gauge
