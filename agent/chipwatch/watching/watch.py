@@ -157,7 +157,7 @@ class Watch:
 
     def report(self, path: str | Path, *, price: float | None = None, grid: str | None = None) -> None:
         """
-        Write the page of `agent report` about the readings so far; nothing where nothing is watched. Raise CommandError.
+        Write the page of `agent report` about the readings so far; none where nothing is watched. Raise CommandError.
 
         `price` and `grid` are the options of the command line with these names.
         """
