@@ -319,6 +319,16 @@ class RichAdvisor:
         return [f"{scope.prefix} {assert_type(alarm.rule, AlarmRule).key} {alarm.threshold:g}" for alarm in alarms]
 
 
+def watched(path: Path) -> str:
+    """Return the summary of a watch that is not started."""
+    run = assert_type(watch(0.5, collectors="cpu", sinks=["rich"], dims={"team": "ml"}, record=path), Watch)
+    with_block: Callable[[], Watch] = run.__enter__
+    report: Callable[[str], None] = run.report
+    del with_block, report
+    assert assert_type(run.path, Path) == path.absolute()
+    return assert_type(run.summary(), str)
+
+
 def check_them(path: Path) -> list[str]:
     """Return the contracts and extensions that these plugins do not have, by isinstance; mypy sees that they do."""
     collector, processor = RichCollector(RichCollector.Config()), RichProcessor(RichProcessor.Config())
@@ -336,7 +346,7 @@ def check_them(path: Path) -> list[str]:
     by_advisor: tuple[MeasuresBytes, DrawsBoards] = (advisor,) * 2
     del contracts, by_collector, by_processor, by_sink, by_advisor
     points = assert_type(check_collector(collector), list[Datapoint])
-    assert "nothing is watched" in assert_type(watch(0.5, collectors="cpu", dims={"team": "ml"}), Watch).summary()
+    assert watched(path) == "chipwatch: nothing is watched: it was not started"
     assert not assert_type(check_sink(sink, points[:2]), Sequence[Rejected])
     asked: list[tuple[object, tuple[type, ...]]] = [
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
