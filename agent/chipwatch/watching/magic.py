@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ast
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from threading import Event, Thread
 from typing import Any, Final
 
+from chipwatch.watching.view import html
 from chipwatch.watching.watch import Watch, watch
 
 RUN: Final = "chipwatch_run"
 """Variable of the notebook that holds the last watch."""
 PAUSE: Final = 2.0
 """Seconds between two live views."""
-REST: Final = 50.0
-"""Times that a view rests as long as it took to draw, so that it takes at most 2 % of a core."""
 
 
 def register(shell: Any) -> None:
@@ -27,7 +25,7 @@ def register(shell: Any) -> None:
         """
         Watch a statement, `%chipwatch train()`, or a cell, `%%chipwatch interval=0.5, sinks="mlflow"`.
 
-        Options are arguments of chipwatch.watch; `live=False` shows the view at the end only. The variable
+        Options are arguments of chipwatch.watch; `live=False` shows the summary at the end only. The variable
         chipwatch_run has the watch: chipwatch_run.frame(), chipwatch_run.report("report.html").
         """
         __tracebackhide__ = True
@@ -56,15 +54,12 @@ def _value(shell: Any, code: str) -> Any:
 @contextmanager
 def _shown(run: Watch, *, is_notebook: bool, live: bool) -> Iterator[None]:
     """Show a started watch, in a notebook also while it runs, on a daemon thread; end it."""
-    display, ended = import_module("IPython.display").display, Event()
-    handle: Any = display(run, display_id=True) if is_notebook else None
+    tools, ended = import_module("IPython.display"), Event()
+    handle: Any = tools.display(run, display_id=True) if is_notebook else None
 
     def renew() -> None:
-        pause = PAUSE
-        while not ended.wait(pause):
-            begun = time.monotonic()
-            handle.update(run)
-            pause = max(PAUSE, REST * (time.monotonic() - begun))
+        while not ended.wait(PAUSE):
+            handle.update(tools.HTML(html(run.summary(), [])))  # a file of 1 kB; the graphs need all readings
 
     thread = Thread(target=renew, name="chipwatch", daemon=True)
     if is_notebook and live:
@@ -79,4 +74,4 @@ def _shown(run: Watch, *, is_notebook: bool, live: bool) -> Iterator[None]:
         if handle:
             handle.update(run)
         else:
-            display(run)
+            tools.display(run)

@@ -38,6 +38,8 @@ STOP: Final = 10.0
 """Seconds to wait for its end, which takes 8 at most."""
 LOOK: Final = 0.005
 """Seconds between two looks for its start."""
+MOST_DRAWN: Final = 4_000_000
+"""Readings of which graphs are drawn, three hours of eight GPUs at 1 s: some seconds, and 100 MB."""
 TABLES: Final = ("pandas", "polars")
 Names = str | Sequence[str]
 
@@ -124,11 +126,11 @@ class Watch:
 
     __repr__ = summary
 
-    def columns(self) -> list[RecordedSeries]:
+    def columns(self, most: int = 30_000_000) -> list[RecordedSeries]:
         """Return the readings so far, a column a series; none where nothing is watched. Raise NotARecording."""
         from chipwatch.recording.columns import load  # noqa: PLC0415  # 4 MB, only where it is read
 
-        return load(self.path).columns if self._folder else []
+        return load(self.path, most_points=most).columns if self._folder else []
 
     def frame(self, library: str = "") -> Any:
         """
@@ -171,8 +173,8 @@ class Watch:
         from chipwatch.watching.view import html  # noqa: PLC0415
 
         columns: list[RecordedSeries] = []
-        with suppress(CommandError):  # no reading so far
-            columns = self.columns()
+        with suppress(CommandError):  # no reading so far, or too many
+            columns = self.columns(MOST_DRAWN)
         return html(self.summary(), columns)
 
     def _wait_for(self, summary: Path, child: subprocess.Popen[bytes]) -> None:
