@@ -17,6 +17,9 @@ COMMANDS: Final = {
     "top": "show this machine, or a recording, on a full screen",
     "report": "write a page about recordings: charts, losses, events, cost; one file for any browser",
     "health": "check the running agent: exits with 0 (healthy) or 1",
+    "record": "record this machine, or a command, to a file",
+    "incidents": "list the incidents that the agent recorded",
+    "export": "print a recording as JSON lines, CSV or OpenMetrics, or write it as Parquet",
     "status": "print what the running agent collects and delivers",
     "verdict": "print whether this machine is fit for work, why not, and what to do",
     "jobs": "print which job holds which accelerator, and what it did with it, by the running agent",
@@ -41,14 +44,18 @@ EVERYDAY: Final[Sequence[Row]] = (
     ("--format", "FORM", "format of standard output: json, table or emf"),
     ("--config", "FILE", "configuration file, TOML"),
 )
-RUN: Final[Sequence[Row]] = (
-    ("--once", "", "read everything once, then end"),
-    ("--duration", "TIME", "end after this time", {"type": seconds}),
-    ("-v --verbose", "", "say in a script, too, what goes well: as --log-level info",
-     {"action": "store_const", "const": "info", "dest": "log_level"}),
+BESIDE: Final[Sequence[Row]] = (
     ("--summary", "FILE", "keep a summary of what process --pid has used in FILE, renewed with each reading",
      {"type": Path}),
     ("--parent", "PID", "end when process PID, which started this one, has ended", {"type": whole(1 << 31)}),
+)  # fmt: skip
+RUN: Final[Sequence[Row]] = (
+    ("--once", "", "read everything once, then end"),
+    ("--duration", "TIME", "end after this time", {"type": seconds}),
+    ("--record", "FILE", "record the whole run to this file", {"type": Path}),
+    ("-v --verbose", "", "say in a script, too, what goes well: as --log-level info",
+     {"action": "store_const", "const": "info", "dest": "log_level"}),
+    *BESIDE,
 )  # fmt: skip
 PLACES: Final[Sequence[Row]] = tuple(
     (f"--{name}", "DIR", f"where the host's /{place} is mounted")
@@ -72,6 +79,7 @@ OPTIONS: Final[Sequence[Row]] = (
     ),
     ("--spool", "DIR", "folder for points that are not sent yet"),
     ("--drop-other-destinations", "", "drop what the spool holds for another destination"),
+    ("--recorder", "BOOL", "keep the last minutes on disk: true or false (true)"),
     ("--health", "[HOST:]PORT", "serve /healthz and /readyz (not served)"),
     *PLACES,
     ("--quiet", "", "print no summary when the command after -- has ended"),
@@ -126,7 +134,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
          {"type": pair, "action": "append"}),
     ),
     "top": (
-        ("--replay", "FILE", "show this recording: JSON lines of the agent, also gzipped", {"type": Path}),
+        ("--replay", "FILE", "show this recording, also JSON lines of the agent", {"type": Path}),
         ("--colors", "NAME", "dark, light, color-blind, high-contrast, mono or none (the terminal's)",
          {"choices": ("dark", "light", "color-blind", "high-contrast", "mono", "none")}),
         ("--ascii", "", "draw with ASCII characters only"),
@@ -138,6 +146,19 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--price", "USD", "dollars an hour and accelerator", {"type": price, "default": None}),
         ("--grid", "REGION", "for CO2: grams a kWh, or where the power is from: a country (DE) or a cloud's region",
          {"default": None}),
+    ),
+    "record": (
+        ("file", "FILE", "the file to make; one that is there gets a number", {"nargs": "?", "type": Path}),
+        ("--duration", "TIME", "end after this time", {"type": seconds}),
+        ("--seal", "", "make the running agent keep its last minutes as an incident"),
+        *BESIDE,
+    ),
+    "incidents": AGENT,
+    "export": (
+        ("file", "FILE", "the recording", {"type": Path}),
+        ("--to", "FORM", "jsonl, csv, openmetrics or parquet (jsonl)",
+         {"choices": ("jsonl", "csv", "openmetrics", "parquet"), "default": "jsonl"}),
+        ("-o --output", "FILE", "write to this file; parquet needs one", {"type": Path}),
     ),
     "health": (
         ("--ready", "", "check whether it sends too, not only whether its clock ticks"),
@@ -180,5 +201,5 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     "completion": (("shell", "SHELL", "bash, zsh or fish", {"choices": ("bash", "zsh", "fish")}),),
     "help": (("about", "COMMAND", "the command", {"nargs": "?", "choices": tuple(COMMANDS)}),),
 }  # fmt: skip
-CONFIGURED: Final = ("run", "check", "plan", "dashboard", "top")
+CONFIGURED: Final = ("run", "record", "check", "plan", "dashboard", "top")
 """Commands that take every option of the configuration."""

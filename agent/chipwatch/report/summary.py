@@ -7,7 +7,7 @@ import shlex
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -71,13 +71,15 @@ class RunSummary:
             self._peak_rss = last[RSS].value
             self._processes = round(last[PROCESSES].value) if PROCESSES in last else 0
 
-    def lines(self, command: WrappedCommand) -> Iterator[str]:
-        """Yield the lines; call it after the command has ended and the pipeline is closed."""
+    def lines(self, command: WrappedCommand, recorded: Iterable[Path] = ()) -> Iterator[str]:
+        """Yield the lines, `recorded` files last; call it after the command has ended and the pipeline is closed."""
         code, words = command.code(), takewhile(lambda word: not word.startswith("-"), command.command)
         shown = shlex.join(words)
         ran = duration(command.seconds)
         yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
         yield from self.details(command)
+        for path in recorded:
+            yield f"  recorded  {path} ({amounts.binary(path.stat().st_size)}): agent report {shlex.quote(str(path))}"
 
     def details(self, usage: SystemUsage) -> Iterator[str]:
         """Yield the lines below the first one."""

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from glob import escape
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +33,7 @@ PROGRAM: Final = (
     "from chipwatch.__main__ import main; main()"
 )
 """Runs the command line, with plugins of this process's path; SIGTERM ends it, also where a training ignores that."""
-START: Final = 10.0
+START: Final = 30.0
 """Seconds to wait for the agent's start, which a wrong option ends; a slow file system may take longer."""
 STOP: Final = 10.0
 """Seconds to wait for its end, which takes 8 at most."""
@@ -58,6 +59,8 @@ class Watch:
         self._child: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._is_over = False
+        self._older = set[Path]()
+        """Files of earlier runs beside the recording."""
         self._trouble = ""
         """Why the agent ended early."""
 
@@ -70,14 +73,14 @@ class Watch:
         self._pid, folder = os.getpid(), Path(tempfile.mkdtemp(prefix="chipwatch-"))
         self._folder, summary = folder, folder / "summary"
         path = os.pathsep.join(filter(None, map(str, sys.path)))
-        words = [path, "run", *self._words, f"--summary={summary}", f"--parent={self._pid}"]
+        words = [path, "record", str(self.path), *self._words, f"--summary={summary}", f"--parent={self._pid}"]
         children = list[subprocess.Popen[bytes]]()
         remove = weakref.finalize(self, _remove, children, folder, self._pid)
         try:
-            with (folder / "log").open("wb") as errors, self.path.open("wb") as record:
+            with (folder / "log").open("wb") as errors:
                 self._child = subprocess.Popen(  # noqa: S603  # no shell
                     [sys.executable, "-P", "-c", PROGRAM, *words],
-                    stdin=subprocess.DEVNULL, stdout=record, stderr=errors,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
                     start_new_session=True,  # Ctrl-C is for this process
                 )  # fmt: skip
             children.append(self._child)
@@ -86,6 +89,7 @@ class Watch:
             self._is_over = True
             remove()
             raise
+        self._older = self._numbered()
         return self
 
     def stop(self) -> None:
@@ -115,7 +119,15 @@ class Watch:
     @property
     def path(self) -> Path:
         """The recording: `record`, else a temporary file, which is removed with this object."""
-        return self._record or (self._folder or Path()) / "run.jsonl"
+        return self._record or (self._folder or Path()) / "run.chipwatch"
+
+    def _paths(self) -> list[Path]:
+        """Return the files of this run, the oldest first: the agent begins another at 32 MB."""
+        numbered = sorted(self._numbered() - self._older, key=lambda path: path.stat().st_mtime_ns)
+        return [*numbered, self.path] if self._folder else []
+
+    def _numbered(self) -> set[Path]:
+        return {*self.path.parent.glob(f"{escape(self.path.stem)}-*{self.path.suffix}")}
 
     def summary(self) -> str:
         """Return what was used so far, in the words of the summary of `agent -- COMMAND`."""
@@ -127,10 +139,10 @@ class Watch:
     __repr__ = summary
 
     def columns(self, most: int = 30_000_000) -> list[RecordedSeries]:
-        """Return the readings so far, a column a series; none where nothing is watched. Raise NotARecording."""
+        """Return the readings so far by series and file, none where nothing is watched; raise NotARecording."""
         from chipwatch.recording.columns import load  # noqa: PLC0415  # 4 MB, only where it is read
 
-        return load(self.path, most_points=most).columns if self._folder else []
+        return [series for path in self._paths() for series in load(path, most_points=most).columns]
 
     def frame(self, library: str = "") -> Any:
         """
@@ -165,8 +177,8 @@ class Watch:
         """
         from chipwatch.report.page.build import write  # noqa: PLC0415  # 8 MB, only where it is drawn
 
-        if self._folder:
-            write([self.path], Path(path), price, grid)
+        if files := self._paths():
+            write(files, Path(path), price, grid)
 
     def _repr_html_(self) -> str:
         from chipwatch.contract.errors import CommandError  # noqa: PLC0415  # only in a notebook
@@ -251,7 +263,7 @@ def watch(
         pid = os.getppid() if has_ranks else os.getpid()
     given = {"interval": f"{interval:g}", "pid": pid, "level": level, "config": config,
              "collector": _listed(collectors), "sink": _listed(sinks), "common-dims": _listed(common_dims)}  # fmt: skip
-    words = [f"--{name}={value}" for name, value in given.items() if value]
+    words = ["--recorder=false", *(f"--{name}={value}" for name, value in given.items() if value)]
     words += [f"--dim={key}={value}" for key, value in (dims or {}).items()]
     return Watch([*words, *options], None if record is None else Path(record).absolute(), why_not)
 

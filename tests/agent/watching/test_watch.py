@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import chipwatch
+from chipwatch.recording.columns import load
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 LONG = 60
-QUICK = {"interval": 0.1, "collectors": "process", "level": "detailed"}
+QUICK = {"interval": 0.1, "collectors": "process"}
 
 
 @pytest.fixture(autouse=True)
@@ -95,9 +96,23 @@ def test_the_options_are_options_of_the_command_line(until, tmp_path):
         0.1, collectors=["memory"], dims={"team": "ml"}, common_dims="hostname", record=tmp_path / "run"
     ) as run:
         until(lambda: last(run, "memory.used"))
-    assert {column.dims["team"] for column in run.columns()} == {"ml"}
-    assert {column.dims["hostname"] for column in run.columns()} == {os.uname().nodename}
-    assert (tmp_path / "run").stat().st_size > 0
+    assert {"hostname": os.uname().nodename, "team": "ml"}.items() <= load(run.path).host.items()
+    assert {column.metric.name.partition(".")[0] for column in run.columns()} <= {"memory", "agent"}
+
+
+def test_an_earlier_recording_is_kept_and_not_read(tmp_path):
+    runs = [
+        chipwatch.watch(0.1, collectors="memory", dims={"n": str(n)}, record=tmp_path / "run.chipwatch") for n in "123"
+    ]
+    for run in runs:
+        with run:
+            pass
+    old, before, now = (load(tmp_path / name) for name in ("run-1.chipwatch", "run-2.chipwatch", "run.chipwatch"))
+    assert [recorded.host["n"] for recorded in (old, before, now)] == ["1", "2", "3"]
+    assert [len(column.times) for column in runs[2].columns()] == [len(column.times) for column in now.columns]
+    (tmp_path / "run.chipwatch").rename(tmp_path / "run-3.chipwatch")  # as the agent does it at 32 MB
+    (tmp_path / "run-2.chipwatch").rename(tmp_path / "run.chipwatch")
+    assert len(runs[2].columns()) == len(now.columns) + len(before.columns)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +229,7 @@ def test_the_agent_ends_with_a_process_that_is_killed_and_lets_forked_children_l
             process.wait(LONG)
             until(lambda: not is_running(int(agent)))
             assert is_running(worker)
-            assert (Path(folder) / "run.jsonl").stat().st_size, "the recording outlives a kill"
+            assert (Path(folder) / "run.chipwatch").stat().st_size, "the recording outlives a kill"
         finally:
             os.kill(worker, signal.SIGKILL)
     for file in Path(folder).iterdir():
