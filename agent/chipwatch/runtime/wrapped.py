@@ -29,8 +29,8 @@ BLOCK: Final = 512
 """Bytes of ru_inblock and ru_oublock on Linux: include/linux/task_io_accounting_ops.h."""
 MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """Bytes of ru_maxrss."""
-LOCAL_RANKS: Final = ("SLURM_LOCALID", "LOCAL_RANK")
-"""Variables of Slurm's srun and PyTorch's torchrun with the rank of this process on this machine."""
+LOCAL_RANKS: Final = ("SLURM_LOCALID", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+"""Variables of Slurm's srun, PyTorch's torchrun and Open MPI's mpirun with the rank of this process on this machine."""
 
 
 class NotStarted(CommandError):

@@ -259,7 +259,7 @@ def watch(
     elif not everywhere and workers and workers.parent_process():
         why_not = "multiprocessing started this process"
     if pid is None:
-        has_ranks = not everywhere and os.environ.get("LOCAL_WORLD_SIZE", "1") != "1"
+        has_ranks = not everywhere and os.environ.get("LOCAL_WORLD_SIZE", "") not in ("", "1")
         pid = os.getppid() if has_ranks else os.getpid()
     given = {"interval": f"{interval:g}", "pid": pid, "level": level, "config": config,
              "collector": _listed(collectors), "sink": _listed(sinks), "common-dims": _listed(common_dims)}  # fmt: skip

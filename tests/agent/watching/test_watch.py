@@ -96,8 +96,17 @@ def test_the_options_are_options_of_the_command_line(until, tmp_path):
         0.1, collectors=["memory"], dims={"team": "ml"}, common_dims="hostname", record=tmp_path / "run"
     ) as run:
         until(lambda: last(run, "memory.used"))
+    assert "  sent " not in run.summary()
     assert {"hostname": os.uname().nodename, "team": "ml"}.items() <= load(run.path).host.items()
     assert {column.metric.name.partition(".")[0] for column in run.columns()} <= {"memory", "agent"}
+
+
+def test_sinks_get_their_points_and_the_summary_counts_them(until):
+    with chipwatch.watch(**QUICK, sinks=["stdout"]) as run:
+        until(lambda: last(run, "process.count"))
+    (line,) = [line for line in run.summary().splitlines() if line.startswith("  sent ")]
+    sent, collected = map(int, re.fullmatch(r"  sent      stdout (\d+) of (\d+) points", line).groups())
+    assert sent == collected > 0
 
 
 def test_an_earlier_recording_is_kept_and_not_read(tmp_path):
@@ -283,7 +292,7 @@ def test_keys_of_the_terminal_do_not_reach_the_agent():
         assert os.getsid(agent) != os.getsid(0)
 
 
-@pytest.mark.parametrize("variable", ["LOCAL_RANK", "SLURM_LOCALID"])
+@pytest.mark.parametrize("variable", ["LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"])
 def test_only_the_first_rank_of_a_machine_is_watched_unless_asked(monkeypatch, variable, tmp_path):
     monkeypatch.setenv(variable, "3")
     with chipwatch.watch(**QUICK) as run:
