@@ -43,8 +43,7 @@ class Page:
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
-        self.events.clear()
-        self._call("Page.navigate", url=url)
+        self.open(url)
 
     def __enter__(self):
         return self
@@ -55,6 +54,11 @@ class Page:
         self._out.close()
         self._in.close()
         self._log.close()
+
+    def open(self, url: str) -> None:
+        """Load another address; `events` begins again."""
+        self.events.clear()
+        self._call("Page.navigate", url=url)
 
     def evaluate(self, script: str) -> Any:
         """Return the value of a script."""
@@ -70,14 +74,23 @@ class Page:
 
     def requests(self) -> list[str]:
         """Return the addresses that the page asked for, with its own."""
-        return [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        return [
+            event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+        ]
 
     def errors(self) -> list[dict[str, Any]]:
         """Return the errors and warnings of the console, and exceptions that nothing caught."""
         self.evaluate("0")  # what the page has reported by now is read
         bad = {"Runtime.exceptionThrown", "Log.entryAdded"}
-        return [event for event in self.events if event["method"] in bad or
-                (event["method"] == "Runtime.consoleAPICalled" and event["params"]["type"] in ("error", "warning", "assert"))]
+        return [
+            event
+            for event in self.events
+            if event["method"] in bad
+            or (
+                event["method"] == "Runtime.consoleAPICalled"
+                and event["params"]["type"] in ("error", "warning", "assert")
+            )
+        ]
 
     def press(self, key: str, modifiers: int = 0) -> None:
         """Press and release a key."""
@@ -92,7 +105,9 @@ class Page:
 
     def screen(self, width: int, height: int, scale: float = 1, **features: str) -> None:
         """Set the size of the window, and media features such as prefers_color_scheme="dark"."""
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False)
+        self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
+        )
         media = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self._call("Emulation.setEmulatedMedia", features=media)
 

@@ -20,7 +20,7 @@ def curve_of(*columns, of=0):
     return Curve(columns[of], recorded(*columns))
 
 
-def test_mean_p95_extremes_and_sum_are_those_of_all_readings():
+def test_mean_p95_extremes_and_sum_are_of_all_readings():
     dice = random.Random(7)
     for count in (1, 2, 3, 20, 777):
         values = [dice.gauss(50, 30) for _ in range(count)]

@@ -170,7 +170,7 @@ def test_nodes_of_one_time_share_the_clock_and_runs_of_several_times_their_start
     assert all(decoded(one, chart, runs["count"])[0] is not None for one in chart["series"])
 
 
-def test_several_recordings_have_a_table_of_their_own_and_a_sum():
+def test_several_recordings_have_a_table_and_a_sum():
     words = text_of(page([node(), node(host="node-8")], ReportTerms(3.0)))
     assert "4 GPUs (H100) on node-7 and node-8 for 2 min: 45 % of 8.0 GPU minutes busy, for $0.40." in words
     assert re.search(
