@@ -56,7 +56,7 @@ def test_energy_is_that_of_the_counter_or_else_of_the_power():
     by_counter = page([recorded(busy, joules)], ReportTerms(None, 500.0, "as given"))
     assert "energy 10.00 Wh" in text_of(by_power)
     assert "energy 12.00 Wh" in text_of(by_counter)
-    assert "CO2 0.006 kg 500 g/kWh: as given" in text_of(by_counter)
+    assert "CO2 0.006 kg 500 g/kWh (as given)" in text_of(by_counter)
 
 
 def test_a_machine_without_accelerators_has_its_own_headline():
