@@ -23,11 +23,14 @@ from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import without_secrets
 from chipwatch.contract.version import __version__
 from chipwatch.logs.file import LOG_NAME
+from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAgent, ask
 
 MOST_LOG: Final = 64 << 10
 """Bytes of the end of each log file that are packed."""
+MOST_INCIDENT: Final = 32 << 20
+"""Bytes of the newest incident that are packed."""
 SECRET_KEYS: Final = re.compile("token|secret|passw|credential|key|auth|header|cookie|cert", re.IGNORECASE)
 """Keys of options whose values are secrets."""
 PACKED_TEXTS: Final = frozenset({
@@ -104,18 +107,36 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
                 source.readline(MOST_LOG)  # no pattern would find a secret in half a line
             parts[f"log-{log.name}"] = source.read(MOST_LOG).decode(errors="replace")
     names = _names(config) | {value: f"<{word}>" for word, value in values.items()}
+    for newest in incidents(folder / INCIDENTS)[:1]:
+        parts[f"incident-{newest.stem}.jsonl"] = [*_recorded(newest)]
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
             for name, part in parts.items():
-                clean = _scrubbed(part, names)
-                text = clean if isinstance(clean, str) else json.dumps(clean, indent=1, default=str)
+                text = _text(_scrubbed(part, names), by_line=name.endswith(".jsonl"))
                 body = text.encode(errors="backslashreplace") + b"\n"
                 entry = tarfile.TarInfo(f"chipwatch/{name}")
                 entry.size = len(body)
                 archive.addfile(entry, io.BytesIO(body))
     except OSError as problem:
         raise NotPacked(f"--bundle: {file}: {os_text(problem)}") from problem
+
+
+def _text(clean: Any, *, by_line: bool) -> str:
+    if by_line:
+        return "\n".join(map(json.dumps, clean))
+    return clean if isinstance(clean, str) else json.dumps(clean, indent=1, default=str)
+
+
+def _recorded(path: Path) -> Iterator[Any]:
+    """Yield the lines of an incident, at most MOST_INCIDENT bytes of them."""
+    left = MOST_INCIDENT
+    for line in lines_of(path):
+        left -= len(line)
+        if left < 0:
+            return
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def scrub(text: str, names: Mapping[str, str]) -> str:

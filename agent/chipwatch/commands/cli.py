@@ -185,12 +185,28 @@ def _page(given: SimpleNamespace) -> int:
     return _print(write(given.files, given.output, given.price, given.grid))
 
 
+def _incidents(given: SimpleNamespace) -> int:
+    from chipwatch.commands.recordings import listing  # noqa: PLC0415
+
+    return _print(listing(given))
+
+
+def _export(given: SimpleNamespace) -> int:
+    from chipwatch.commands.recordings import export  # noqa: PLC0415
+
+    for text in export(given):
+        _print(text)
+    return OK
+
+
 COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
     "health": _health,
     "status": _answer,
     "report": _page,
     "verdict": _verdict,
     "jobs": _answer,
+    "incidents": _incidents,
+    "export": _export,
     "list": _list,
     "sample-config": _sample_config,
     "completion": _completion,
@@ -207,15 +223,23 @@ def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
 
     _ignore_timers()
     formats.to_stderr("warning")
-    read = partial(load, getattr(given, "config", None), flags(given), wraps=bool(command))
+    read = partial(load, getattr(given, "config", None), flags(given), wraps=bool(command) or given.command == "record")
     config = read()
     formats.to_stderr(config.log_level or "warning", config.log_format)
-    if given.command == "run":
-        from chipwatch.commands import run  # noqa: PLC0415
+    if hasattr(given, "seal"):
+        from chipwatch.commands.recordings import seal  # noqa: PLC0415
+
+        return _print(seal(config))
+    if given.command in ("run", "record"):
+        from chipwatch.commands import recordings, run  # noqa: PLC0415
 
         duration = getattr(given, "duration", None)
+        if given.command == "record":
+            config, given.record = recordings.to_record(config, getattr(given, "file", None))
         once, again = hasattr(given, "once"), partial(read, again=True)
-        return run.run(config, command, once=once, duration=duration, tell=_tell, load=again)
+        return run.run(
+            config, command, once=once, duration=duration, tell=_tell, load=again, record=getattr(given, "record", None)
+        )
     return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](config, given)
 
 

@@ -15,8 +15,11 @@ COMMANDS: Final = {
     "plan": "estimate what would be sent, and what it costs",
     "dashboard": "print a cloud's dashboard, or alarms, for what would be sent, as JSON",
     "top": "show this machine, or a recording, on a full screen",
-    "report": "write a page about recordings: charts, losses, events, cost; one file for any browser",
     "health": "check the running agent: exits with 0 (healthy) or 1",
+    "record": "record this machine, or a command, to a file",
+    "incidents": "list the incidents that the agent recorded",
+    "report": "write a page about recordings: charts, losses, events, cost; one file for any browser",
+    "export": "print a recording as JSON lines, CSV or OpenMetrics, or write it as Parquet",
     "status": "print what the running agent collects and delivers",
     "verdict": "print whether this machine is fit for work, why not, and what to do",
     "jobs": "print which job holds which accelerator, and what it did with it, by the running agent",
@@ -44,6 +47,7 @@ EVERYDAY: Final[Sequence[Row]] = (
 RUN: Final[Sequence[Row]] = (
     ("--once", "", "read everything once, then end"),
     ("--duration", "TIME", "end after this time", {"type": seconds}),
+    ("--record", "FILE", "record the whole run to this file", {"type": Path}),
     ("-v --verbose", "", "say in a script, too, what goes well: as --log-level info",
      {"action": "store_const", "const": "info", "dest": "log_level"}),
 )  # fmt: skip
@@ -69,6 +73,7 @@ OPTIONS: Final[Sequence[Row]] = (
     ),
     ("--spool", "DIR", "folder for points that are not sent yet"),
     ("--drop-other-destinations", "", "drop what the spool holds for another destination"),
+    ("--recorder", "BOOL", "keep the last minutes on disk: true or false (true)"),
     ("--health", "[HOST:]PORT", "serve /healthz and /readyz (not served)"),
     *PLACES,
     ("--quiet", "", "print no summary when the command after -- has ended"),
@@ -123,7 +128,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
          {"type": pair, "action": "append"}),
     ),
     "top": (
-        ("--replay", "FILE", "show this recording: JSON lines of the agent, also gzipped", {"type": Path}),
+        ("--replay", "FILE", "show this recording, also JSON lines of the agent", {"type": Path}),
         ("--colors", "NAME", "dark, light, color-blind, high-contrast, mono or none (the terminal's)",
          {"choices": ("dark", "light", "color-blind", "high-contrast", "mono", "none")}),
         ("--ascii", "", "draw with ASCII characters only"),
@@ -135,6 +140,18 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--price", "USD", "dollars an hour and accelerator", {"type": price, "default": None}),
         ("--grid", "REGION", "for CO2: grams a kWh, or where the power is from: a country (DE) or a cloud's region",
          {"default": None}),
+    ),
+    "record": (
+        ("file", "FILE", "the file to make; one that is there gets a number", {"nargs": "?", "type": Path}),
+        ("--duration", "TIME", "end after this time", {"type": seconds}),
+        ("--seal", "", "make the running agent keep its last minutes as an incident"),
+    ),
+    "incidents": AGENT,
+    "export": (
+        ("file", "FILE", "the recording", {"type": Path}),
+        ("--to", "FORM", "jsonl, csv, openmetrics or parquet (jsonl)",
+         {"choices": ("jsonl", "csv", "openmetrics", "parquet"), "default": "jsonl"}),
+        ("-o --output", "FILE", "write to this file; parquet needs one", {"type": Path}),
     ),
     "health": (
         ("--ready", "", "check whether it sends too, not only whether its clock ticks"),
@@ -177,5 +194,5 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     "completion": (("shell", "SHELL", "bash, zsh or fish", {"choices": ("bash", "zsh", "fish")}),),
     "help": (("about", "COMMAND", "the command", {"nargs": "?", "choices": tuple(COMMANDS)}),),
 }  # fmt: skip
-CONFIGURED: Final = ("run", "check", "plan", "dashboard", "top")
+CONFIGURED: Final = ("run", "record", "check", "plan", "dashboard", "top")
 """Commands that take every option of the configuration."""

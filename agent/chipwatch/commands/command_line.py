@@ -41,8 +41,8 @@ def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
         from chipwatch.commands.parser import explain  # noqa: PLC0415  # argparse and its texts: 0.6 MB
 
         parsed = explain(given)
-    if command and parsed.command not in ("run", "help"):
-        raise ConfigError(f"{parsed.command}: takes no command after --; only run does")
+    if command and parsed.command not in ("run", "record", "help"):
+        raise ConfigError(f"{parsed.command}: takes no command after --; only run and record do")
     return parsed, command
 
 

@@ -12,10 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chipwatch.config.instances import build_sinks, hints
-from chipwatch.config.load import chosen
+from chipwatch.config.load import chosen, level_of, recorder_options
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import ConfigError, text_of
@@ -30,6 +31,7 @@ from chipwatch.pipeline.build import assemble, validate
 from chipwatch.pipeline.clock import DEADLINE, Pipeline
 from chipwatch.runtime.announcements import Announcements
 from chipwatch.runtime.device_log import DeviceLog
+from chipwatch.runtime.recorder import Recorder
 from chipwatch.runtime.signals import Signals, end_in_time, handle
 from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched
 from chipwatch.status import heartbeat
@@ -54,7 +56,9 @@ class _Run:
 
     config: Config
     common: Identity
+    record: Path | None = None
     pipeline: Pipeline | None = None
+    recorder: Recorder | None = None
     health: HealthServer | None = None
 
     def serve_health(self) -> None:
@@ -79,6 +83,7 @@ def run(
     duration: float | None = None,
     tell: Callable[[str], None] = log.info,
     load: Callable[[], Config] | None = None,
+    record: Path | None = None,
 ) -> int:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
@@ -88,7 +93,7 @@ def run(
     where an input ended within a record, where the points of `once` were not delivered, or where points of `duration`
     were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
 
-    The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
+    `record` gets the whole run. The terminal belongs to `command` until it ends; then `tell` gets a summary.
     """
     if once and duration is not None:
         raise ConfigError("--once, --duration: a single reading has no duration; leave one of them out")
@@ -101,7 +106,7 @@ def run(
     _check_sinks(config)
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
-    current = _Run(config, identify(config, SETTLE if once else 0.0, wrapped=bool(command)))
+    current = _Run(config, identify(config, SETTLE if once else 0.0, wrapped=bool(command)), record)
     current.serve_health()  # nor a port that is taken
     if command:
         return _run_command(current, command, once=once, duration=duration, tell=tell)
@@ -149,7 +154,7 @@ def _run_command(
         _collect(this, on_start=on_start, watched=watched, with_details=bool(summary), duration=duration, once=once)
     with watched:
         if summary:
-            lines = [*summary.lines(watched)]
+            lines = [*summary.lines(watched, this.recorder.files() if this.recorder else ())]
     for line in (*lines, *logs.trouble(only_errors=config.quiet)):
         tell(line)
     return watched.code()
@@ -237,7 +242,7 @@ def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> 
         return None
     check_places(config)
     validate(config)
-    new = _Run(config, identify(config, 0.0))
+    new = _Run(config, identify(config, 0.0), newest.record)
     if config.health != newest.config.health:
         new.serve_health()
     if waiting:
@@ -261,8 +266,11 @@ def _collect(
     """
     config, common, brief = this.config, this.common, once or duration is not None
     keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
-    least = Level.DETAILED if with_details else Level.BASIC
+    options = recorder_options(config)
+    least = Level.DETAILED if with_details or this.record else Level.BASIC
+    least = max(least, level_of(options.level)) if options and options.level else least
     pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
+    recorder = this.recorder = Recorder(config, pipeline, common.known, None if brief else folder, this.record)
     on_start(pipeline)
     is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
     is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
@@ -270,11 +278,12 @@ def _collect(
     if is_shown:
         from chipwatch.runtime.life import show_life  # noqa: PLC0415  # 0.8 MB with sockets
 
-        alive = show_life(config, folder, pipeline, common)
+        alive = show_life(config, folder, pipeline, common, recorder.seal)
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)
     pipeline.listeners.append(DeviceLog().take)
+    recorder.start()
     pipeline.start()
     gc.freeze()  # objects that exist now live until the end: the garbage collector can skip them
     if once:
@@ -284,6 +293,7 @@ def _collect(
     if watched and watched.has_ended:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
     pipeline.close()
+    recorder.close(watched.failure() if watched else None)
     this.close()
     alive.close()
     for route in pipeline.routes if brief else ():

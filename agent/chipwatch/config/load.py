@@ -15,7 +15,7 @@ from chipwatch.config import plugins
 from chipwatch.config.convert import convert, nearest, needed_of, options_of, path_of, refusal, values_of
 from chipwatch.config.file import read_file
 from chipwatch.config.layers import PREFIX, from_environment, merge
-from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, SinkOptions
+from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, RecorderOptions, SinkOptions
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import in_case_of, is_address, is_utf8
@@ -75,6 +75,7 @@ def load(
     config = dataclasses.replace(config, sink=tuple(dict.fromkeys(sink)), interval=interval)
     _check_windows(config, interval, env)
     _check_unused(config, installed, env)
+    recorder_options(config)
     return config
 
 
@@ -226,6 +227,13 @@ def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None
 def collector_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> CollectorOptions:
     """Return the general options of the collector `name`."""
     return _frame_options(CollectorOptions, "collectors", name, config, env)
+
+
+def recorder_options(config: Config) -> RecorderOptions | None:
+    """Return the options of the recorder, None if there is to be none; raise ConfigError."""
+    given = config.recorder
+    table = given if isinstance(given, Mapping) else {}
+    return convert(RecorderOptions, table, config.sources.get("recorder", "recorder")) if given is not False else None
 
 
 def required_collectors(config: Config) -> list[tuple[str, ...]]:

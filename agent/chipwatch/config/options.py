@@ -48,6 +48,16 @@ class CollectorOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RecorderOptions:
+    """Options of the recorder, in [recorder]."""
+
+    keep: Annotated[float, msgspec.Meta(ge=60, le=86400, extra=TIME)] = 900.0
+    """Seconds before an incident that its file has."""
+    level: LevelName | None = None
+    """Level of metrics to record: basic, detailed or all; unless set, what is read for the sinks."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
 
@@ -96,6 +106,8 @@ class Config:
     drop_other_destinations: bool = False
     """Drop what the spool still holds for another destination (namespace, region, project); unless set it is kept
     apart, and sent when that destination is set again."""
+    recorder: Mapping[str, Any] | bool = True
+    """Keep the last minutes on disk, and an incident's for longer: false, or a table [recorder] with keep and level."""
     health: str | None = None
     """Serve /healthz and /readyz on HOST:PORT; nothing listens unless this is set."""
     format: str | None = None

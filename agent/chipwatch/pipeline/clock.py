@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -79,6 +80,8 @@ class Pipeline:
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
+        self.incidents: Counter[str] = Counter()
+        """Incidents that were recorded, by cause."""
         self.after_tick: list[Callable[[], None]] = []
         """Called after each tick, on the clock's thread."""
         self.listeners: list[Callable[[Sequence[Datapoint], int], None]] = []

@@ -49,6 +49,7 @@ SPOOL_OLDEST = gauge("agent.spool.oldest", "s", "Age of the oldest points that w
 SPOOL_FAULTS = counter("agent.spool.faults", "{fault}", "Times that the spool's file failed.", LEVEL, S)
 MISSED = counter("agent.ticks.missed", "{tick}", "Ticks that came too late to be made.", LEVEL)
 TICKS_FAILED = counter("agent.ticks.failed", "{failure}", "Parts of ticks that ended in a bug of the agent.", LEVEL)
+INCIDENTS = counter("agent.incidents", "{incident}", "Incidents recorded, by cause.", dims=("cause",))
 RSS = gauge("agent.memory.rss", "By", "Resident memory of the agent.", LEVEL)
 CPU = counter("agent.cpu", "s", "CPU time of the agent, all threads.", LEVEL)
 # fmt: on
@@ -64,7 +65,7 @@ class AgentCollector(Collector):
     metrics = (
         SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, DERIVED_SECONDS, DERIVED_FAILED,
         DERIVED_LEFT_OUT, SENT, REJECTED, DROPPED, RETRIED, REFUSED, SINK_SECONDS, SPOOL_BYTES,
-        SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
+        SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, INCIDENTS, RSS, CPU,
     )  # fmt: skip
     never_waits = True
     level: Level = Level.ALL
@@ -96,8 +97,12 @@ class AgentCollector(Collector):
         """Do nothing."""
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the current counts; nothing below level `detailed`."""
+        """Yield the current counts; below level `detailed` incidents only."""
+        pipeline = self._pipeline
+        for cause, incidents in (pipeline.incidents.copy() if pipeline else {}).items():
+            yield from self._counted(at, _named(cause=cause), (INCIDENTS, incidents))
         if self.level < LEVEL:
+            self._read_at = at
             return
         now = time.monotonic()
         self._with_zeros = self.zeros and now >= self._zeros_due
@@ -105,7 +110,6 @@ class AgentCollector(Collector):
             self._zeros_due = now + ZEROS
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
-        pipeline = self._pipeline
         missed, failed = (pipeline.missed, pipeline.failed) if pipeline else (0, 0)
         yield from self._counted(at, NO_DIMENSIONS, (MISSED, missed), (TICKS_FAILED, failed))
         if pipeline:

@@ -105,6 +105,10 @@ class RecordedSeries:
     starts: list[tuple[int, int]] = field(default_factory=list)
     """For a counter: the place of the first sample since each start, and the start's time (ns)."""
 
+    def start(self, place: int) -> int | None:
+        """Return the start of a counter at the sample in `place`."""
+        return next((start for first, start in reversed(self.starts) if first <= place), None)
+
     def begin(self, start: int | None) -> None:
         """Note the start of the counter whose samples follow."""
         if start is not None and (not self.starts or self.starts[-1][1] != start):
@@ -148,6 +152,12 @@ def load(path: Path, *, most_series: int = MOST_SERIES, most_points: int = MOST_
     except MemoryError:
         raise NotARecording(f"{path}: it does not fit into this machine's memory") from None
     return reader.whole()
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether a file begins as docs/recording.md has it; raise NotARecording."""
+    first = next(_lines(path, Recorded(path)), None)
+    return first is not None and first.chipwatch > 0
 
 
 def tail_of(path: Path) -> Path:

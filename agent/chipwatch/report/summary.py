@@ -7,8 +7,9 @@ import shlex
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Metric
@@ -69,8 +70,8 @@ class RunSummary:
             self._peak_rss = last[RSS].value
             self._processes = round(last[PROCESSES].value) if PROCESSES in last else 0
 
-    def lines(self, command: WrappedCommand) -> Iterator[str]:
-        """Yield the lines; call it after the command has ended and the pipeline is closed."""
+    def lines(self, command: WrappedCommand, recorded: Iterable[Path] = ()) -> Iterator[str]:
+        """Yield the lines, `recorded` files last; call it after the command has ended and the pipeline is closed."""
         code, words = command.code(), takewhile(lambda word: not word.startswith("-"), command.command)
         shown = shlex.join(words)
         ran = duration(command.seconds)
@@ -90,6 +91,8 @@ class RunSummary:
         yield from (f"  {line}" for line in self._accelerators.advice(command.seconds))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
+        for path in recorded:
+            yield f"  recorded  {path} ({amounts.binary(path.stat().st_size)}): agent report {shlex.quote(str(path))}"
 
     def _take_cpu(self, cpus: Datapoint, share: Datapoint | None) -> None:
         self._cpus = cpus.value

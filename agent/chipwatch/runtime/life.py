@@ -38,7 +38,9 @@ MAX_STATE: Final = 4 << 20
 """Bytes that are read of such a file."""
 
 
-def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
+def show_life(
+    config: Config, folder: Path, pipeline: Pipeline, common: Identity, seal: Callable[[], Mapping[str, Any]]
+) -> contextlib.ExitStack:
     """Keep a heartbeat and a status socket in `folder`, unless another run does; the caller closes the result."""
     open_now, started, interval = contextlib.ExitStack(), time.monotonic(), config.interval
     assert interval is not None
@@ -62,6 +64,7 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
             "log": lambda: {"lines": [*recent.lines]},
             **{one.name: one.processor.answer for one in pipeline.derivations if isinstance(one.processor, Answers)},
             "verdict": history.answer,
+            "seal": seal,
         }
         state = KeptState(folder, pipeline.derivations)
         pipeline.after_tick.append(lambda: state.save() if pipeline.is_ending else state.look())

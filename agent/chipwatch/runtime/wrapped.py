@@ -95,6 +95,10 @@ class WrappedCommand:
         """True once the command has ended."""
         return self._child.returncode is not None
 
+    def failure(self) -> str | None:
+        """Return a sentence if the command has ended, and not with 0."""
+        return f"{self.command[0]} ended with {self.code()}" if self.has_ended and self.code() else None
+
     def on_end(self, call: Callable[[], None]) -> None:
         """Call `call` on another thread when the command has ended."""
 

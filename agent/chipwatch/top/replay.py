@@ -9,7 +9,7 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.redaction import one_line
-from chipwatch.recording.lines import Recording
+from chipwatch.recording.frames import RecordedFrames
 from chipwatch.top.live import Frame
 
 SEEKS: Final = {"left": -10.0, "right": 10.0, "[": -60.0, "]": 60.0}
@@ -31,7 +31,7 @@ Job = tuple[str, ...]
 class Player:
     """Yields the frames of a recording at their times, faster or slower, or from another place."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: RecordedFrames) -> None:
         """Read the first frame; raise NotARecording."""
         self._recording = recording
         self._index: list[tuple[int, int]] = []

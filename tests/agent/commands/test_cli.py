@@ -101,7 +101,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["--once", "check"], "check: a command must come first: agent check ...; see agent run --help"),
         (["--once", "train.py"], "train.py: neither an option nor a command; to run a program, write agent run ... -- train.py ...; see agent run --help"),
         (["--"], "--: no command follows; write agent [OPTION ...] -- COMMAND"),
-        (["check", "--", "true"], "check: takes no command after --; only run does"),
+        (["check", "--", "true"], "check: takes no command after --; only run and record do"),
         (["--pid", "1", "--", "true"], "--pid 1: the command after -- is watched instead; leave one of them out"),
         (["--level", "many"], "--level many: no such choice; choose from: basic, detailed, all"),
         (["--log-level", "x"], "--log-level x: no such choice; choose from: debug, info, warning, error"),
@@ -230,7 +230,7 @@ def test_flags_become_options():
 
 def test_every_general_option_has_a_flag_and_every_flag_an_option():
     run = parser().commands["run"]
-    flags = {action.dest for action in run._actions} - {"help", "config", "once", "duration", "dim"}
+    flags = {action.dest for action in run._actions} - {"help", "config", "once", "duration", "record", "dim"}
     options = {*options_of(Config)} - {"collectors", "processors", "sinks", "dims", "spool_bytes"}
     assert flags == options
 

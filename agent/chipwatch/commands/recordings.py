@@ -1,0 +1,200 @@
+"""`agent record`, `agent incidents` and `agent export`."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+
+from chipwatch.commands.health import folder_of
+from chipwatch.config.options import Config
+from chipwatch.contract.datapoint import Kind
+from chipwatch.contract.errors import CommandError, ConfigError, os_text
+from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import duration
+from chipwatch.recording.columns import Recorded, RecordedSeries, load
+from chipwatch.recording.event import Event
+from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
+from chipwatch.status.heartbeat import state_folder
+from chipwatch.status.socket import ask
+
+INTERVAL: Final = 1.0
+"""Seconds between two readings of `agent record`, unless set."""
+CHUNK: Final = 10_000
+"""Samples that are printed at once."""
+
+
+class CannotExport(CommandError):
+    """The recording cannot be written in this form; the message says why."""
+
+
+def to_record(config: Config, file: Path | None) -> tuple[Config, Path]:
+    """Return the configuration of a recording, and its file; raise ConfigError."""
+    if file is None:
+        raise ConfigError("record: FILE is missing: agent record run.chipwatch, or agent record --seal")
+    if "interval" not in config.sources and not config.high_resolution_metrics:
+        config = dataclasses.replace(config, interval=INTERVAL)
+    return config, file
+
+
+def seal(config: Config) -> str:
+    """Make the running agent keep its last minutes; return a sentence. Raise NoAgent or CommandError."""
+    answer = ask(state_folder(config.spool, os.environ), "seal")
+    if not answer.get("sealed"):
+        raise CommandError("record: the running agent keeps no recorder; see its log")
+    return f"the incident will be in {answer['folder']} in {duration(answer['seconds'])}: agent incidents"
+
+
+def listing(given: SimpleNamespace) -> str:
+    """Return a line for each incident: when, cause, job, what, file."""
+    folder = folder_of(given) / INCIDENTS
+    rows = [_row(path) for path in incidents(folder)]
+    return "\n".join(rows) or f"no incident is recorded in {folder}"
+
+
+def _row(path: Path) -> str:
+    event = Event(0, "", "it cannot be read")
+    for line, _ in zip(lines_of(path), range(2), strict=False):
+        try:
+            event = msgspec.json.decode(line, type=_WithEvent).event or event
+        except msgspec.DecodeError:
+            continue
+    when = datetime.fromtimestamp(event.at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if event.at else path.stem
+    job = event.dims.get("job", "")
+    what = one_line(f"{event.cause:<8}  {f'job {job}  ' if job else ''}{event.text}")
+    return f"{when}  {what}  {path}"
+
+
+class _WithEvent(msgspec.Struct):
+    event: Event | None = None
+
+
+def export(given: SimpleNamespace) -> Iterator[str]:
+    """Yield the texts to print; with `output` write them there instead. Raise NotARecording or CannotExport."""
+    recorded, form, output = load(given.file), given.to, getattr(given, "output", None)
+    if form == "parquet":
+        if output is None:
+            raise ConfigError("export: --to parquet needs a file: -o run.parquet")
+        _write_parquet(recorded, output)
+        return
+    texts = {"jsonl": _json_lines, "csv": _csv, "openmetrics": _openmetrics}[form](recorded)
+    if output is None:
+        yield from texts
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.writelines(f"{text}\n" for text in texts)
+    except OSError as problem:
+        raise CannotExport(f"export: {output}: {os_text(problem)}") from problem
+
+
+def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, int | None]]:
+    """Yield time, series, value and start of each sample, in the order of time."""
+    columns, places = recorded.columns, [0] * len(recorded.columns)
+    for at in sorted({at for column in columns for at in column.times}):
+        for n, column in enumerate(columns):
+            place = places[n]
+            if place < len(column.times) and column.times[place] == at:
+                places[n] += 1
+                yield at, column, column.values[place], column.start(place)
+
+
+def _chunks(lines: Iterator[str]) -> Iterator[str]:
+    chunk: list[str] = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == CHUNK:
+            yield "\n".join(chunk)
+            chunk.clear()
+    if chunk:
+        yield "\n".join(chunk)
+
+
+def _utc(at: int) -> str:
+    text = datetime.fromtimestamp(at // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{at % 10**9:09}Z"
+
+
+def _json_lines(recorded: Recorded) -> Iterator[str]:
+    def lines() -> Iterator[str]:
+        for at, column, value, start in _samples(recorded):
+            metric = column.metric
+            about = {"name": metric.name, "kind": metric.kind, "unit": metric.unit, "value": value}
+            more = {} if start is None else {"start_time": _utc(start)}
+            yield json.dumps({"time": _utc(at), **about, "dims": dict(column.dims), **more})
+
+    return _chunks(lines())
+
+
+def _csv(recorded: Recorded) -> Iterator[str]:
+    keys = sorted({key for column in recorded.columns for key in column.dims})
+
+    def lines() -> Iterator[str]:
+        yield _row_of(["time", "name", "kind", "unit", "value", *keys])
+        for at, column, value, _ in _samples(recorded):
+            metric, dims = column.metric, column.dims
+            yield _row_of(
+                [_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)]
+            )
+
+    return _chunks(lines())
+
+
+def _row_of(cells: list[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(cells)
+    return text.getvalue()
+
+
+def _openmetrics(recorded: Recorded) -> Iterator[str]:
+    def lines() -> Iterator[str]:
+        last = ""
+        for column in recorded.columns:
+            name, is_counter = re.sub("[^a-zA-Z0-9_]", "_", column.metric.name), column.metric.kind is Kind.COUNTER
+            if name != last:
+                yield f"# TYPE {name} {column.metric.kind}"
+            last = name
+            pairs = ",".join(f"{re.sub('[^a-zA-Z0-9_]', '_', key)}={json.dumps(text, ensure_ascii=False)}"
+                             for key, text in column.dims.items())  # fmt: skip
+            series = f"{name}{'_total' if is_counter else ''}{{{pairs}}}"
+            for at, value in zip(column.times, column.values, strict=True):
+                yield f"{series} {value!r} {at // 10**9}.{at % 10**9:09}"
+        yield "# EOF"
+
+    return _chunks(lines())
+
+
+def _write_parquet(recorded: Recorded, output: Path) -> None:
+    """Write a row for each sample, by pyarrow or polars; raise CannotExport."""
+    table: dict[str, list[Any]] = {key: [] for key in ("time", "name", "kind", "unit", "dims", "value")}
+    for column in recorded.columns:
+        many, metric = len(column.times), column.metric
+        table["time"] += column.times
+        table["value"] += column.values
+        for key, text in (("name", metric.name), ("kind", str(metric.kind)), ("unit", metric.unit)):
+            table[key] += [text] * many
+        table["dims"] += [json.dumps(dict(column.dims))] * many
+    try:
+        try:
+            import pyarrow as pa  # type: ignore[import-not-found]  # noqa: PLC0415
+            from pyarrow import parquet  # noqa: PLC0415
+
+            parquet.write_table(pa.table(table), output)
+        except ImportError:
+            import polars as pl  # type: ignore[import-not-found]  # noqa: PLC0415
+
+            pl.DataFrame(table).write_parquet(output)
+    except ImportError:
+        raise CannotExport("export: --to parquet needs pyarrow or polars: pip install pyarrow") from None
+    except OSError as problem:
+        raise CannotExport(f"export: {output}: {os_text(problem)}") from problem

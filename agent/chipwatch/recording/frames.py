@@ -1,0 +1,66 @@
+"""Yields a recording tick by tick, with the increase of each counter, as the screen takes it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.pipeline.window import Window
+from chipwatch.recording.columns import Recorded, is_ours, load
+from chipwatch.recording.lines import NotARecording, Recording
+
+
+class RecordedFrames(Protocol):
+    """A recording that is played; `share` is the part that has been read, from 0 to 1."""
+
+    broken: int
+
+    @property
+    def share(self) -> float: ...
+    def frames(self, start: int = 0) -> Iterator[tuple[int, int, list[Datapoint]]]:
+        """Yield the place, the time (ns) and the points of each tick from a place on; raise NotARecording."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def frames_of(path: Path) -> RecordedFrames:
+    """Return the ticks of a recording, whatever its format; raise NotARecording."""
+    with suppress(NotARecording):
+        if not is_ours(path):
+            return Recording(path)
+    return ColumnFrames(load(path))
+
+
+class ColumnFrames:
+    """The ticks of columns; a place is the number of a tick."""
+
+    share = 0.0
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.broken = recorded.broken
+        self._columns = recorded.columns
+        self._times = sorted({at for column in recorded.columns for at in column.times})
+
+    def frames(self, start: int = 0) -> Iterator[tuple[int, int, list[Datapoint]]]:
+        """Yield the place, the time (ns) and the points of each tick from the place `start` on."""
+        window = Window(0, born=self._times[0], increases=True)
+        places = [bisect_left(column.times, self._times[start]) for column in self._columns]
+        for number, at in enumerate(self._times[start:], start):
+            points = []
+            for n, column in enumerate(self._columns):
+                place = places[n]
+                if place < len(column.times) and column.times[place] == at:
+                    places[n] += 1
+                    points.append(
+                        column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
+                    )
+            self.share = number / len(self._times)
+            yield number, at, window.add(points, at)
+
+    def close(self) -> None:
+        """Do nothing: the file is closed."""

@@ -1,0 +1,166 @@
+"""Records a run on a separate thread: the ring of the last minutes, incidents, and the file that was asked for."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Final
+
+from chipwatch.config.load import recorder_options
+from chipwatch.config.options import Config
+from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
+from chipwatch.contract.errors import os_text
+from chipwatch.contract.version import __version__
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.recording.detector import Detector
+from chipwatch.recording.event import Event
+from chipwatch.recording.ring import Ring
+
+log = logging.getLogger(__name__)
+
+AFTER: Final = 120 * 10**9
+"""Nanoseconds from an event to the end of its incident."""
+MOST_WAITING: Final = 60
+"""Ticks that wait for a slow disk; later ones are left out."""
+ENDING: Final = 5.0
+"""Seconds to wait at the end for what is still to be written."""
+ASKED: Final = "asked"
+COMMAND: Final = "command"
+
+
+class Recorder:
+    """Gets the points of each tick from the clock, and writes them without holding it up."""
+
+    def __init__(
+        self, config: Config, pipeline: Pipeline, common: Callable[[], Dimensions | None], state: Path | None,
+        file: Path | None = None,
+    ) -> None:  # fmt: skip
+        """Keep a ring in the folder `state`, and write all to `file`; raise CommandError or OSError for the latter."""
+        self._pipeline, self._common, self._interval = pipeline, common, config.interval
+        self._file = file
+        self._started = time.time_ns()  # compared with the points' time
+        self._detector = Detector(self._started)
+        self._queue: SimpleQueue[tuple[Sequence[Datapoint], int] | Event | None] = SimpleQueue()
+        self._targets: list[Any] = []
+        self._ring: Ring | None = None
+        self._keep = 0
+        self._open: Event | None = None
+        self._sealed: dict[str, int] = {}
+        self._late = False
+        is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
+        self._level = logging.WARNING if is_durable or file else logging.DEBUG
+        """Level of the message that nothing is recorded: many run without a state folder."""
+        self.incidents: list[Path] = []
+        """The incidents of this run."""
+        if file:
+            from chipwatch.recording.file import RecordFile  # noqa: PLC0415  # only where it is asked for
+
+            self._targets.append(RecordFile(file, self._header))
+        options = recorder_options(config)
+        if state and options:
+            self._keep = int(options.keep * 1e9)
+            self._survive(lambda: self._open_ring(state, options.keep))
+        self._thread = Thread(target=self._run, name="recorder", daemon=True)
+
+    def start(self) -> None:
+        """Listen to the pipeline, if there is something to write."""
+        if self._targets:
+            self._pipeline.listeners.append(self.take)
+            self._thread.start()
+
+    def take(self, points: Sequence[Datapoint], at: int) -> None:
+        """Take the points of a tick; called by the clock's thread."""
+        if self._queue.qsize() < MOST_WAITING:
+            self._queue.put((points, at))
+        elif not self._late:
+            self._late = True
+            log.warning("recorder: the disk is too slow; ticks are left out")
+
+    def happened(self, cause: str, text: str, **dims: str) -> None:
+        """Begin an incident; safe from any thread."""
+        self._queue.put(Event(time.time_ns(), cause, text, dims))  # compared with the points' time
+
+    def seal(self) -> Mapping[str, Any]:
+        """Begin an incident because a person asked for it; the answer for the status socket."""
+        if not self._ring:
+            return {"sealed": False}
+        self.happened(ASKED, "somebody asked for it")
+        return {"sealed": True, "folder": str(self._ring.incidents), "seconds": AFTER / 1e9}
+
+    def close(self, failure: str | None = None) -> None:
+        """Write what is left, and seal an incident that is open; `failure`: the sentence of a last one."""
+        if self._thread.is_alive():
+            if failure:
+                self.happened(COMMAND, failure)
+            self._queue.put(None)
+            self._thread.join(ENDING)
+
+    def _open_ring(self, state: Path, keep: float) -> None:
+        self._ring = ring = Ring(state, keep, self._header)
+        self._targets.append(ring)
+        if ring.left:
+            self._tell(Event(0, ring.left.stem.partition("-")[2], "the last run was killed"), ring.left)
+
+    def _header(self) -> Mapping[str, Any]:
+        dims = {key: value for key, value in (self._common() or {}).items() if not key.startswith(HIDDEN)}
+        host = {"hostname": platform.node()} | dims
+        about = {"chipwatch": 1, "version": __version__, "host": host}
+        return about | {"started": self._started, "interval": self._interval}
+
+    def _run(self) -> None:
+        at = self._started
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, Event):
+                self._begin(item)
+                continue
+            points, at = item
+            for target in [*self._targets]:
+                more = {"is_open": self._open is not None} if target is self._ring else {}
+                self._survive(lambda: target.add(points, at, **more), target)  # noqa: B023  # called at once
+            for event in self._detector.take(points):
+                self._begin(event)
+            if self._open and at >= self._open.at + AFTER:
+                self._seal(at)
+        if self._open:
+            self._seal(at)
+        for target in self._targets:
+            self._survive(target.close, target)
+
+    def _begin(self, event: Event) -> None:
+        """Note an event; it begins an incident unless one is open, or there was one of this cause a while ago."""
+        for target in [*self._targets]:
+            self._survive(lambda: target.note(event), target)  # noqa: B023  # called at once
+        last = self._sealed.get(event.cause)
+        if self._open is None and (last is None or event.cause == ASKED or event.at - last >= self._keep):
+            self._open = event
+
+    def _seal(self, at: int) -> None:
+        event, self._open = self._open, None
+        if event and (ring := self._ring):
+            self._sealed[event.cause] = event.at
+            self._survive(lambda: self._tell(event, ring.seal(event, at)), ring)
+
+    def _tell(self, event: Event, path: Path) -> None:
+        self._pipeline.incidents[event.cause] += 1
+        self.incidents.append(path)
+        level = logging.INFO if event.cause in (ASKED, COMMAND) else logging.WARNING
+        log.log(level, "incident: %s; the minutes around it are in %s", event.text, path)
+
+    def _survive(self, call: Callable[[], object], target: object = None) -> None:
+        """Call; where the disk fails, go on without what is written there."""
+        try:
+            call()
+        except OSError as problem:
+            self._targets = [other for other in self._targets if other is not target]
+            self._ring = None if target is self._ring else self._ring
+            log.log(self._level, "recorder: %s; it ends, the agent goes on", os_text(problem))
+
+    def files(self) -> Iterator[Path]:
+        """Yield the files of this run that are there."""
+        file = [self._file] if self._file else []
+        yield from (path for path in (*file, *self.incidents) if path.exists())

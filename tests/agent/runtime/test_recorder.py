@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from chipwatch.config.options import Config
+from chipwatch.contract.datapoint import Dimensions, counter, gauge
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.recording.columns import load
+from chipwatch.recording.ring import incidents
+from chipwatch.runtime.recorder import MOST_WAITING, Recorder
+
+S = 10**9
+POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
+XID = counter("gpu.xid", "{error}", "X.", dims=("gpu", "xid", "action"))
+
+
+@pytest.fixture
+def pipeline():
+    return Pipeline([], (), queue.SimpleQueue(), interval=1.0)
+
+
+def recorder(pipeline, folder, **more):
+    made = Recorder(
+        Config(interval=1.0, **more), pipeline, lambda: Dimensions({"instance_id": "i-1", "@x": "1"}), folder
+    )
+    made.start()
+    return made
+
+
+def run(made, seconds, *, xid_at=None, begun=None):
+    begun = time.time_ns() if begun is None else begun
+    for n in range(seconds):
+        at = begun + n * S
+        points = [POWER.point(at, 100.0 + n, Dimensions(gpu="0"))]
+        if xid_at is not None and n >= xid_at:
+            dims = Dimensions(gpu="0", xid="79", action="restart_machine")
+            points.append(XID.point(at, 1.0, dims, start_time=at))
+        made.take(points, at)
+        while made._queue.qsize() > MOST_WAITING // 2:
+            time.sleep(0.001)
+    return begun
+
+
+def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, caplog):
+    made = recorder(pipeline, tmp_path)
+    begun = run(made, 300, xid_at=100)
+    made.close()
+    (path,) = incidents(tmp_path / "incidents")
+    recorded = load(path)
+    assert [event.cause for event in recorded.events] == ["xid"]
+    assert (recorded.ended - begun) // S == 220
+    assert recorded.host["instance_id"] == "i-1"
+    assert "@x" not in recorded.host
+    assert pipeline.incidents == {"xid": 1}
+    assert f"gpu 0 had Xid 79; the minutes around it are in {path}" in caplog.text
+
+
+def test_an_incident_that_is_open_at_the_end_is_sealed_then(tmp_path, pipeline):
+    made = recorder(pipeline, tmp_path)
+    run(made, 30)
+    made.close("train.py ended with 1")
+    (path,) = incidents(tmp_path / "incidents")
+    assert [(event.cause, event.text) for event in load(path).events] == [("command", "train.py ended with 1")]
+    assert [*made.files()] == [path]
+
+
+def test_a_run_without_an_incident_leaves_nothing(tmp_path, pipeline):
+    made = recorder(pipeline, tmp_path)
+    run(made, 30)
+    made.close()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
+    assert [*made.files()] == []
+
+
+def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_path, pipeline):
+    made = recorder(pipeline, tmp_path)
+    begun = run(made, 300, xid_at=100)
+    for n in range(300, 600):
+        dims = Dimensions(gpu="0", xid="79", action="restart_machine")
+        made.take([XID.point(begun + n * S, float(n), dims, start_time=begun)], begun + n * S)
+        time.sleep(0.001)
+    made.close()
+    assert len(incidents(tmp_path / "incidents")) == 1
+
+
+@pytest.mark.parametrize(("option", "expected"), [(False, []), ({"keep": 60}, ["recorder"])])
+def test_the_recorder_is_off_where_it_is_false(tmp_path, pipeline, option, expected):
+    made = recorder(pipeline, tmp_path, recorder=option)
+    run(made, 3)
+    assert [path.name for path in tmp_path.iterdir()] == expected
+    assert made.seal()["sealed"] is bool(expected)
+    made.close()
+
+
+def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_path, pipeline, caplog, monkeypatch):
+    made = recorder(pipeline, tmp_path)
+    made._level = logging.WARNING
+    monkeypatch.setattr(
+        "chipwatch.recording.journal.write_whole", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
+    )
+    run(made, 5)
+    made.close()
+    assert caplog.text.count("recorder: the disk is full") == 1
+    assert made.seal() == {"sealed": False}
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog):
+    made = Recorder(Config(interval=1.0), pipeline, lambda: None, tmp_path)
+    made._thread = SimpleNamespace(start=lambda: None, is_alive=lambda: False)
+    made.start()
+    for n in range(3 * MOST_WAITING):
+        made.take([], n)
+    assert made._queue.qsize() == MOST_WAITING
+    assert caplog.text.count("the disk is too slow") == 1
+    made._ring.close()
