@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden size picture constraints dist image clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden size picture picture-report constraints dist image clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -81,6 +81,10 @@ size: $(VENV)/dev.stamp
 # The pictures and the outputs in README: a node with eight GPUs of a fake driver.
 picture: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.picture .
+
+# The picture of docs/report.md: the same node, recorded and shown in Chromium (`apt-get install chromium`).
+picture-report: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.report_picture .
 
 # Dependencies are pinned with hashes; the project itself comes from this folder, and needs no network.
 $(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -186,8 +186,8 @@ class Scene(NamedTuple):
     log: str
 
 
-def record(folder: Path) -> Scene:
-    """Return the node at END."""
+def record(folder: Path, listen: Callable[[list[Datapoint], int], None] = lambda *_: None) -> Scene:
+    """Return the node at END; `listen` gets the points and the time of each tick."""
     host, driver = Host(folder), Loaded(build(folder), folder, "h100", 8)
     at = END - TICKS * STEP * 10**9
     nvidia = NvidiaCollector(NvidiaCollector.Config(proc=folder))
@@ -221,6 +221,7 @@ def record(folder: Path) -> Scene:
         read = DeviceFacts(at, processes, names, [*nvidia.activity()], "nvidia")
         processor.facts = (jobs_at(at), read)
         points += processor.derive(points, at)
+        listen(points, at)
         run.take(points, at, {"cpus": 12, "cores": LOADING.cores, "gpus": LOADING.gpus, "read": 2.1e8})
         for device in devices:
             machine.device(key_of(device.dims)).model = device.model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ CONSOLE = re.compile(r"^( *)```console\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "hcl", "ini", "json", "python", "sh", "text", "toml", "yaml"}
 ASSIGNED = re.compile(r"\w+=.*")
 ELSEWHERE = {
-    r"pip install \S+chipwatch-\S+\.whl\[": "tests/deploy/test_packaging.py::test_the_wheel_works_where_there_is_no_source",
+    r"pip install \S+chipwatch-\S+\.whl": "tests/deploy/test_packaging.py::test_the_wheel_works_where_there_is_no_source",
     r"pip install chipwatch\[\w+\] @ git": "tests/deploy/test_packaging.py::test_git_gives_the_same_program",
     r"pip install moto\[server\]": "requirements/constraints-dev.txt has moto",
     r"python3 -m venv|source tutorial/|curl|grep|kill": "tests/docs/test_tutorial.py::test_the_tutorial_runs_as_it_stands",
@@ -108,13 +109,15 @@ def clouds():
 def folder(agent_command, tmp_path_factory):
     """Where a user would be, with the files that the command lines name."""
     folder = tmp_path_factory.mktemp("home")
-    for script in ("train.py", "finetune.py"):
+    for script in ("train.py", "finetune.py", "work.py"):
         (folder / script).write_text("print('loss 0.31')\n")
     with (folder / "chipwatch.toml").open("w") as file:
         subprocess.run([*agent_command, "sample-config"], stdout=file, check=True, timeout=60)
     with (folder / "run.jsonl").open("w") as file:
         words = ("--duration", "2", "--interval", "1", "--collector", "memory")
         subprocess.run([*agent_command, *words], stdout=file, check=True, timeout=60)
+    for name in ("run", "node-7", "node-8"):  # a recording may be a file of lines, too
+        shutil.copy(folder / "run.jsonl", folder / f"{name}.chipwatch")
     return folder
 
 

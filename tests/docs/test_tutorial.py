@@ -1,4 +1,4 @@
-"""docs/tutorial-dashboard.md runs from its first line to its last, in one shell, and prints what it shows."""
+"""The tutorials run from their first line to their last, each in one shell, and print what they show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.conftest import no_nvidia
 from tests.docs.test_commands import CONSOLE
 from tests.doubles.cloudwatch import environment
 
-PAGE = (Path(__file__).parents[2] / "docs/tutorial-dashboard.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "tutorial-dashboard.md").read_text()
 INSTALLED_HERE = ("python3 -m venv ", "source tutorial/", "pip install ")
 """The environment of the tests takes their place; tests/deploy/test_packaging.py installs the wheel."""
 
@@ -31,7 +32,10 @@ def script(text):
     """Return the commands of a page as a script of a shell, which stops at the first that fails."""
     typed = [line.strip()[2:] for _, block in CONSOLE.findall(text) for line in block.splitlines() if "$ " in line[:2]]
     return "\n".join(
-        ["set -em; trap 'kill $(jobs -p)' EXIT", *(line for line in typed if not line.startswith(INSTALLED_HERE))]
+        [
+            "set -em; trap 'jobs -p | xargs -r kill' EXIT",
+            *(line for line in typed if not line.startswith(INSTALLED_HERE)),
+        ]
     )
 
 
@@ -62,3 +66,26 @@ def test_the_tutorial_runs_as_it_stands(agent, tmp_path):
     assert re.search(r"(?m)^memory_used_bytes [\d.e+]+$", printed)
     for name in ("dashboard", "alarms", "grafana", "rules"):
         assert json.loads((tmp_path / f"{name}.json").read_text())
+
+
+def test_the_tutorial_of_reports_runs_as_it_stands(agent, tmp_path):
+    page = (DOCS / "tutorial-report.md").read_text()
+    (source,) = re.findall(r"(?ms)^```python\n(.*?)^```$", page)
+    (tmp_path / "work.py").write_text(source)
+    env = {
+        "HOME": str(tmp_path),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        **no_nvidia(agent.folder),
+    }
+    running = subprocess.run(
+        ["bash", "-c", script(page)], cwd=tmp_path, env=agent.env(**env), text=True, capture_output=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert running.returncode == 0, running.stdout + running.stderr
+    shown = re.findall(r"(?m)^\w+\.html: .*$", page)
+    assert running.stdout.splitlines() == shown
+    assert running.stderr.count("ended with 0") == 2
+    report, both = (tmp_path / "report.html").read_text(), (tmp_path / "both.html").read_text()
+    assert "no accelerator was recorded." in report
+    assert "<h2>Processes</h2>" in report
+    assert "<h2>Recordings</h2>" in both

@@ -43,8 +43,7 @@ class Page:
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
-        self.events.clear()
-        self._call("Page.navigate", url=url)
+        self.open(url)
 
     def __enter__(self):
         return self
@@ -55,6 +54,11 @@ class Page:
         self._out.close()
         self._in.close()
         self._log.close()
+
+    def open(self, url: str) -> None:
+        """Load another address; `events` begins again."""
+        self.events.clear()
+        self._call("Page.navigate", url=url)
 
     def evaluate(self, script: str) -> Any:
         """Return the value of a script."""

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import sub
+from statistics import median
 from typing import Any, Final
 
 from chipwatch.contract.datapoint import Kind
@@ -24,6 +25,8 @@ LISTED: Final = 20_000
 POINTS: Final = 400_000
 """Buckets of all series, so that an hour of eight GPUs is a page of 1 MB."""
 MOST_BUCKETS, LEAST_BUCKETS = 1000, 100
+GAP: Final = 3
+"""Times the usual distance of readings from which nothing is drawn between two."""
 
 
 class TimeBuckets:
@@ -31,14 +34,25 @@ class TimeBuckets:
 
     def __init__(self, start: int, step: int, count: int) -> None:
         self.start, self.step, self.count = start, step, count
-        self._cuts: dict[bytes, list[tuple[int, int, int]]] = {}
+        self._cuts: dict[tuple[bytes, bool], list[tuple[int, int, int]]] = {}
 
-    def _filled(self, times: array[int]) -> list[tuple[int, int, int]]:
-        """Return number, first reading and end of each bucket with readings; series of one tick share the times."""
-        key = times.tobytes()
+    def _filled(self, times: array[int], *, is_rate: bool) -> list[tuple[int, int, int]]:
+        """
+        Return number, first reading and end of each bucket that has readings; series of one tick share the times.
+
+        A reading stands until the next one, a rate since the one before, unless that is a gap.
+        """
+        key = (times.tobytes(), is_rate)
         if (cuts := self._cuts.get(key)) is None:
             edges = [bisect_left(times, self.start + n * self.step) for n in range(self.count)] + [len(times)]
-            cuts = self._cuts[key] = [(n, i, j) for n, (i, j) in enumerate(pairwise(edges)) if i < j]
+            steps = [after - before for before, after in pairwise(times)]
+            pause = GAP * median(steps or [0])
+            cuts = self._cuts[key] = []
+            for n, (i, j) in enumerate(pairwise(edges)):
+                if i < j:
+                    cuts.append((n, i, j))
+                elif 0 < i < len(times) and steps[i - 1] <= pause:
+                    cuts.append((n, i, i + 1) if is_rate else (n, i - 1, i))
         return cuts
 
     def encoded(self, curve: Curve, unit: float) -> dict[str, list[int]]:
@@ -48,7 +62,7 @@ class TimeBuckets:
         `runs`: pairs of the number of a bucket and how many are filled from there on. `low` and `high`: distances of
         the minimum and the maximum from the mean, left out where all are zero.
         """
-        cuts, runs = self._filled(curve.times), list[int]()
+        cuts, runs = self._filled(curve.times, is_rate=bool(curve.increases)), list[int]()
         for number, _, _ in cuts:
             if runs and number == runs[-2] + runs[-1]:
                 runs[-1] += 1

@@ -58,7 +58,7 @@ def tiles(usage: ReportedUsage) -> Iterator[str]:
     if usage.joules is not None:
         shown.append(("energy", amounts.energy(usage.joules), f"of the {usage.noun}s"))
     if usage.grams is not None:
-        shown.append(("CO2", f"{usage.grams / 1000:,.3g} kg", f"{terms.grams_per_kwh:g} g/kWh: {terms.grid}"))
+        shown.append(("CO2", f"{usage.grams / 1000:,.3g} kg", f"{terms.grams_per_kwh:g} g/kWh ({terms.grid})"))
     for run in usage.runs[:1] if not usage.devices else ():
         shown += ((name, value, "on average") for name, value in _cells(run.metrics, "host").items() if value)
     for name, value, note in shown:

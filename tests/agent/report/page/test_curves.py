@@ -20,7 +20,7 @@ def curve_of(*columns, of=0):
     return Curve(columns[of], recorded(*columns))
 
 
-def test_mean_p95_extremes_and_sum_are_those_of_all_readings():
+def test_mean_p95_extremes_and_sum_are_of_all_readings():
     dice = random.Random(7)
     for count in (1, 2, 3, 20, 777):
         values = [dice.gauss(50, 30) for _ in range(count)]
@@ -76,6 +76,16 @@ def test_buckets_keep_mean_minimum_and_maximum_and_leave_gaps_empty():
     code = TimeBuckets(START, 2 * SECOND, 6).encoded(curve_of(column), 0.5)
     assert decoded(code, {"quantum": 0.5}, 6) == [15, None, None, 40, 0.5, None]
     assert (code["low"], code["high"]) == ([10, 20, 0], [10, 20, 0])
+
+
+def test_what_is_read_seldom_stands_until_it_is_read_again_and_a_rate_since_the_last_reading():
+    clock = series("cpu.utilization", [1.0] * 40)
+    buckets = TimeBuckets(START, SECOND, 40)
+    gauge = curve_of(series("gpu.power", [1, 2, None, None, None, 3, 4], step=5.0), clock)
+    shown = decoded(buckets.encoded(gauge, 1.0), {"quantum": 1.0}, 40)
+    assert shown == [*[1] * 5, 2, *[None] * 19, *[3] * 5, 4, *[None] * 9]
+    rate = curve_of(counter("network.sent", [0, 10, 30], step=5.0, unit="By"), clock)
+    assert decoded(buckets.encoded(rate, 1.0), {"quantum": 1.0}, 40)[:12] == [None] * 5 + [2] + [4] * 5 + [None]
 
 
 def chart_of(*columns):

@@ -1,0 +1,166 @@
+"""The page of `agent report` in a real browser: an hour of eight GPUs, drawn, moved over, zoomed, and silent."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+from tests.agent.report.page.worlds import SECOND, START, counter, data_of, hour, recorded, series, write
+from tests.proof.chromium import Page
+from tests.proof.parts import FOLDER, python
+
+from chipwatch.contract.datapoint import Kind
+from chipwatch.recording.columns import load
+
+pytestmark = [pytest.mark.proof, pytest.mark.xdist_group("report")]
+READY = "document.documentElement.dataset.ready === 'yes'"
+INKED = """[...document.querySelectorAll('.uplot canvas')].filter((canvas) => {
+  const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  return data.some((value, at) => at % 4 === 3 && value > 0);
+}).length"""
+TIMES = "[...document.querySelectorAll('figure')].filter((f) => f.querySelector('.uplot')).map((f) => f.querySelector('time').textContent)"
+LABELS = "[...document.querySelectorAll('figure')].filter((f) => f.querySelector('.uplot')).map((f) => f.panel.u.scales.x).map((x) => [x.min, x.max])"
+PLACE = "(() => { const r = document.querySelector('#charts figure:nth-of-type(2) .u-over').getBoundingClientRect(); return [r.left, r.top, r.width, r.height] })()"
+AGENT = (sys.executable, "-m", "chipwatch")
+HOSTILE = "</script><script>window.struck = 1</script><img src=x onerror='window.struck = 2'>"
+
+
+@pytest.fixture(scope="module")
+def an_hour(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hour")
+    write(hour(), folder / "hour.chipwatch")
+    return folder / "hour.chipwatch"
+
+
+@pytest.fixture(scope="module")
+def page(an_hour):
+    output, before = an_hour.with_suffix(".html"), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*AGENT, "report", an_hour, "-o", output, "--price", "2.5", "--grid", "DE"], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return output, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_an_hour_of_eight_gpus_is_small_and_quickly_made(page):
+    output, seconds = page
+    assert output.stat().st_size <= 1_500_000
+    assert seconds <= 3
+
+
+def test_means_p95_and_sums_equal_those_that_numpy_computes(an_hour, page, tmp_path):
+    """numpy comes with MLflow; counters are compared by their rates."""
+    ours, columns = {}, {}
+    for chart in data_of(page[0].read_text())["charts"]:
+        for one in chart["series"]:
+            ours[chart["metric"], json.dumps(one["dims"], sort_keys=True)] = one["stats"]
+    for column in load(an_hour).columns:
+        key = (column.metric.name, json.dumps(dict(column.dims), sort_keys=True))
+        columns[key] = [column.metric.kind is Kind.COUNTER, column.times.tolist(), column.values.tolist()]
+    (tmp_path / "in.json").write_text(json.dumps([[*key, *column] for key, column in columns.items()]))
+    code = """
+import json, numpy
+out = []
+for name, dims, is_counter, times, values in json.load(open("in.json")):
+    values = numpy.array(values)
+    total = values.sum()
+    if is_counter:
+        rises, total = numpy.diff(values), values[-1] - values[0]
+        if name == "gpu.xid":
+            rises, times, total = numpy.append(values[:1], rises), [times[0] - 10**9, *times], values[-1]
+        values = rises / (numpy.diff(numpy.array(times)) / 1e9)
+    out.append([name, dims, len(values), values.mean(), numpy.percentile(values, 95), values.min(), values.max(), total])
+json.dump(out, open("out.json", "w"))
+"""
+    subprocess.run([python("mlflow"), "-c", code], cwd=tmp_path, check=True)
+    theirs = {(name, dims): stats for name, dims, *stats in json.loads((tmp_path / "out.json").read_text())}
+    assert ours.keys() == theirs.keys()
+    assert len(ours) > 300
+    for key, stats in theirs.items():
+        assert ours[key] == pytest.approx(stats, rel=1e-9, abs=1e-9), key
+
+
+def test_charts_are_drawn_and_cursor_zoom_and_keys_work_without_an_error_or_a_request(page, tmp_path):
+    address = page[0].as_uri()
+    with Page("about:blank", tmp_path) as browser:
+        browser.screen(1440, 1000, prefers_color_scheme="dark")
+        browser.open(address)
+        browser.until(READY, 60)
+        browser.until("document.querySelectorAll('.uplot').length >= 8", 60)
+        assert browser.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert browser.evaluate(INKED) >= 8
+
+        left, top, width, height = browser.evaluate(PLACE)
+        whole = browser.evaluate(LABELS)
+        browser.mouse("mouseMoved", left + width / 2, top + height / 2)
+        browser.until(f"{TIMES}.every((text) => /^11:1[12]/.test(text))", 30)  # the middle of 10:42 to 11:42
+        browser.mouse("mousePressed", left + width / 4, top + 20, 1)
+        browser.mouse("mouseMoved", left + width / 2, top + 20, 1)
+        browser.mouse("mouseReleased", left + width / 2, top + 20, 1)
+        browser.until(f"{LABELS}.every(([a, b]) => b - a > 800 && b - a < 1000)", 30)
+        for clicks in (1, 2):
+            browser.mouse("mousePressed", left + width / 4, top + 20, clicks)
+            browser.mouse("mouseReleased", left + width / 4, top + 20, clicks)
+        browser.until(f"JSON.stringify({LABELS}) === {json.dumps(json.dumps(whole, separators=(',', ':')))}", 30)
+
+        browser.press("e")
+        browser.until("!document.querySelector('#tip').hidden", 30)
+        assert "clocks reduced: thermal on GPU 2" in browser.evaluate("document.querySelector('#tip').textContent")
+        browser.press("+")
+        browser.until(f"{LABELS}.every(([a, b]) => b - a < 2000)", 30)
+        browser.press("0")
+        browser.press("d")
+        browser.until("document.querySelectorAll('figure .legend')[3].children.length === 8", 30)
+        browser.press("d")
+        browser.press("t")
+        assert browser.evaluate("document.documentElement.dataset.theme") == "light"
+        browser.press("?")
+        browser.until("document.querySelector('dialog').open", 30)
+        browser.evaluate("document.querySelector('dialog').close()")
+        browser.press("/")
+        browser.evaluate("const box = document.querySelector('#search'); box.value = 'nvlink sent'; box.oninput()")
+        assert browser.evaluate("[...document.querySelectorAll('figure')].filter((f) => f.offsetParent).length") == 1
+        browser.evaluate("box.value = ''; box.oninput(); document.querySelector('#figures').open = true")
+        browser.until("document.querySelectorAll('#figures tr').length > 300", 30)
+        browser.evaluate("document.querySelectorAll('details.group').forEach((group) => { group.open = true })")
+        browser.until(
+            "(scrollBy(0, 500), document.querySelectorAll('.uplot').length === document.querySelectorAll('figure').length)",
+            60,
+        )
+        assert browser.evaluate(INKED) > 20
+        browser.evaluate("document.querySelector('#figures').open = false")
+        browser.evaluate("scrollTo(0, 0)")
+        FOLDER.mkdir(exist_ok=True)
+        (FOLDER / "report.png").write_bytes(browser.screenshot())
+        assert browser.pdf().startswith(b"%PDF")
+        assert browser.errors() == []
+        assert browser.requests() == [address]
+
+
+def test_a_script_in_a_recording_does_nothing(tmp_path):
+    names = {"gpu": HOSTILE, "model": HOSTILE}
+    columns = [
+        series("gpu.utilization", [50.0, 60.0, 55.0], **names),
+        series("gpu.utilization", [50.0, 60.0, 55.0], **{**names, "gpu": "'\"><svg onload=window.struck=3>"}),
+        counter("gpu.xid", [1], unit="{error}", start=START + SECOND, gpu=HOSTILE, xid=HOSTILE),
+        series(HOSTILE, [1.0, 2.0], unit=HOSTILE, **{HOSTILE: HOSTILE}),
+        counter("job.gpu.time", [0, 1], job=HOSTILE, state="--x:url(http://127.0.0.1:9/)"),
+        counter("job.gpu.time", [0, 1], job=HOSTILE, state="constructor"),
+    ]
+    write(recorded(*columns, host=HOSTILE), tmp_path / "hostile.chipwatch")
+    output = tmp_path / "hostile.html"
+    subprocess.run([*AGENT, "report", tmp_path / "hostile.chipwatch", "-o", output], check=True)
+    with Page("about:blank", tmp_path) as browser:
+        browser.open(output.as_uri())
+        browser.until(READY, 60)
+        browser.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
+        browser.press("d")
+        browser.press("e")
+        browser.until("document.querySelectorAll('.uplot').length >= 2", 60)
+        assert browser.evaluate("window.struck") is None
+        assert browser.evaluate("document.querySelectorAll('script').length") == 2
+        assert browser.evaluate("document.querySelectorAll('img, svg[onload]').length") == 0
+        assert "<script>" in browser.evaluate("document.body.innerText")
+        assert browser.errors() == []
+        assert browser.requests() == [output.as_uri()]
