@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
 
 import chipwatch
 from chipwatch.recording.columns import load
@@ -107,6 +108,33 @@ def test_sinks_get_their_points_and_the_summary_counts_them(until):
     (line,) = [line for line in run.summary().splitlines() if line.startswith("  sent ")]
     sent, collected = map(int, re.fullmatch(r"  sent      stdout (\d+) of (\d+) points", line).groups())
     assert sent == collected > 0
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """A driver with two GPUs, which an agent that this process starts finds."""
+    try:
+        library = build(tmp_path)
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    monkeypatch.setenv(VARIABLE, str(Driver(tmp_path, "h100", 2).path))
+    version = tmp_path / "proc/driver/nvidia/version"
+    version.parent.mkdir(parents=True)
+    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  590.48.01\n")
+    for name, folder in (("ROOT", tmp_path), ("PROC", tmp_path / "proc")):
+        monkeypatch.setenv(f"CHIPWATCH_COLLECTORS__NVIDIA__{name}", str(folder))
+
+
+def test_each_accelerator_has_a_row_and_a_graph_and_costs_what_was_set(driver, until, monkeypatch):
+    monkeypatch.setenv("CHIPWATCH_PROCESSORS__JOBS__DOLLARS_PER_HOUR", "2.5")
+    with chipwatch.watch(0.1, collectors="nvidia") as run:
+        until(lambda: "  cost " in run.summary())
+    rows = run.summary().splitlines()
+    (head,) = [n for n, line in enumerate(rows) if line.startswith("  GPU       util mean")]
+    assert [line.split()[0] for line in rows[head + 1 : head + 3]] == ["0", "1"]
+    assert [line for line in rows if re.match(r"  cost      2 x [\d.]+ s at \$2\.50 an hour = ", line)]
+    assert run._repr_html_().count('<td style="text-align:left">gpu.utilization ') == 2
 
 
 def test_an_earlier_recording_is_kept_and_not_read(tmp_path):
