@@ -19,6 +19,8 @@ from chipwatch.report.page.curves import Curve
 
 CHOICES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("page.toml").read_text(encoding="utf-8"))
 WAITING: Final = "waiting"
+LARGEST: Final = 1e100
+"""A series with a larger number is left out: its sums would not be finite."""
 LONGEST: Final = 60
 """Characters of a name."""
 
@@ -85,6 +87,8 @@ class ReportedRun:
         self.metrics: defaultdict[str, list[Curve]] = defaultdict(list)
         devices: dict[Key, RecordedDevice] = {}
         for series in recorded.columns:
+            if not -LARGEST < min(series.values) <= max(series.values) < LARGEST:
+                continue
             curve = Curve(series, recorded)
             self.metrics[curve.metric.name].append(curve)
             if key := key_of(curve.dims):

@@ -157,6 +157,23 @@ def test_the_page_allows_its_own_style_and_script_and_nothing_else():
     assert "@import" not in style
 
 
+def test_odd_numbers_neither_fail_nor_spoil_the_page():
+    columns = [
+        series("gpu.power", [1e308, -1e308], unit="W"),
+        counter("network.sent", [1e308, 0, 1e308], unit="By"),
+        series("gpu.temperature", [5e-324, 0.0], unit="Cel"),
+        series("gpu.clock.sm", [1.0, 1.0 + 2e-16], unit="MHz"),
+        series("cpu.utilization", [-0.0, 3e99, 1.0]),
+        series("memory.used", [7.0], unit="By", start=START - 10**18),
+        series("", [1.0, 2.0], unit="", **{str(n): "x" * 5000 for n in range(500)}),
+    ]
+    html = page([recorded(*columns)], ReportTerms())
+    assert len(html) < 200_000
+    assert {chart["metric"] for chart in data_of(html)["charts"]} == {
+        "gpu.temperature", "gpu.clock.sm", "cpu.utilization", "memory.used", "",
+    }  # fmt: skip
+
+
 def test_nodes_of_one_time_share_the_clock_and_runs_of_several_times_their_start():
     late = START + 50_000 * SECOND
     nodes = data_of(page([node(), node(host="node-8", start=START + 30 * SECOND)], ReportTerms()))
