@@ -281,10 +281,8 @@
     }
     if (u.cursor.event && panel.plot.matches(":hover")) {
       cursorAt = at;
-      const near = u.cursor.left < 0 ? [] : data.events.filter((event) => {
-        const [left, right] = [event.from, event.to].map((x) => u.valToPos(axisStart + x, "x"));
-        return left - 5 <= u.cursor.left && u.cursor.left <= right + 5;
-      });
+      const isNear = (x) => Math.abs(u.valToPos(axisStart + x, "x") - u.cursor.left) < 6;
+      const near = u.cursor.left < 0 ? [] : data.events.filter((event) => event.kind !== "quiet" && (isNear(event.from) || isNear(event.to)));
       waiting ??= requestAnimationFrame(() => {
         waiting = null;
         const place = panel.plot.getBoundingClientRect();
@@ -374,7 +372,7 @@
     const number = chart.drawn.length;
     caption.append(make("b", chart.title), make("span", number > 1 && chart.section !== "Time" ? `${number} series` : ""), time);
     figure.append(caption, legend, plot);
-    figure.title = "";
+    caption.title = `${chart.metric}, ${chart.unit}`;
     const panel = {chart, figure, plot, legend, time, hidden: new Set(), words: `${chart.title} ${chart.metric}`.toLowerCase()};
     figure.panel = plot.panel = panel;
     panels.push(panel);
@@ -461,7 +459,7 @@
   for (const [name, charts] of sections) {
     const group = make("details", undefined, "group"), head = make("summary", name), grid = make("div", undefined, "grid");
     head.append(make("span", String(charts.length)));
-    group.open = group.first = name === "Time" || name === "Overview" || sections.size < 4;
+    group.open = group.first = name === "Time" || name === "Overview" || (!sections.has("Overview") && places.children.length < 4);
     if (name === "Time") grid.classList.add("wide");
     group.append(head, grid);
     for (const chart of charts) addPanel(chart, grid);

@@ -83,7 +83,7 @@ class ReportedRun:
 
     def __init__(self, recorded: Recorded, name: str) -> None:
         self.recorded, self.name = recorded, name
-        self.seconds = (recorded.ended - recorded.started) / 1e9
+        self.seconds = (recorded.ended - recorded.started) / 1e9 or recorded.interval or 1.0
         self.metrics: defaultdict[str, list[Curve]] = defaultdict(list)
         devices: dict[Key, RecordedDevice] = {}
         for series in recorded.columns:

@@ -157,6 +157,11 @@ def test_the_page_allows_its_own_style_and_script_and_nothing_else():
     assert "@import" not in style
 
 
+def test_a_recording_of_one_reading_has_a_page():
+    words = text_of(page([recorded(series("gpu.utilization", [50.0], gpu="0"))], ReportTerms(1.0)))
+    assert "1 GPU on node-7 for 1.0 s: 50 % of 1.0 GPU seconds busy, for $0.00." in words
+
+
 def test_odd_numbers_neither_fail_nor_spoil_the_page():
     columns = [
         series("gpu.power", [1e308, -1e308], unit="W"),
@@ -240,6 +245,8 @@ def test_the_command_writes_the_page_of_json_lines(here, tmp_path):
         (["report", "run.jsonl", "-o", "run.jsonl"], 2, "--output run.jsonl: this is a recording"),
         (["report", "run.jsonl", "-o", "no/folder.html"], 1, "--output no/folder.html: No such file or directory"),
         (["report", "empty"], 1, "empty: "),
+        (["report", "bomb"], 1, "bomb: it holds no sample"),
+        (["report", "many.jsonl"], 1, "many.jsonl: more than 50,000 series; it is not read"),
         (["report", *["run.jsonl"] * 65], 2, "65 recordings; a page shows at most 64"),
     ],
 )
@@ -248,6 +255,11 @@ def test_a_mistake_is_one_clear_line(here, tmp_path, monkeypatch, mistake):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.jsonl").write_text("\n".join(json_lines(3)))
     (tmp_path / "empty").touch()
+    if "bomb" in words:
+        (tmp_path / "bomb").write_bytes(gzip.compress(b'{"chipwatch":1,"started":1}\n' + b"\0" * 100_000_000, 1))
+    if "many.jsonl" in words:
+        line = next(json_lines())
+        (tmp_path / "many.jsonl").write_text("\n".join(line.replace("trn-7", str(n)) for n in range(50_001)))
     done = here(*words)
     assert done.returncode == code
     assert done.stderr.startswith("chipwatch: ")
