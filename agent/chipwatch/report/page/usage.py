@@ -138,7 +138,8 @@ class ReportedUsage:
         self.dollars = math.fsum(charged) if charged else None
         """By the price of the page; without one, what the jobs were charged."""
         if terms.dollars_per_hour is not None:
-            self.dollars = terms.dollars_per_hour * math.fsum(run.seconds for run, _ in self.devices) / 3600
+            whole = {(run, device.key[:1]): run.seconds for run, device in self.devices}  # the parts of one count once
+            self.dollars = terms.dollars_per_hour * math.fsum(whole.values()) / 3600 if whole else None
         kinds = {FAMILIES[device.key[0][0]] for _, device in self.devices}
         self.noun = kinds.pop() if len(kinds) == 1 else "accelerator"
 

@@ -34,7 +34,7 @@ def events(*columns, **more):
 def test_the_headline_says_how_long_how_busy_and_what_it_cost():
     words = text_of(page([node()], ReportTerms(3.0, 100.0, "as given")))
     assert "2 GPUs (H100) on node-7 for 2 min: 45 % of 4.0 GPU minutes busy, for $0.20." in words
-    assert re.search(r"idle 55 % 2.2 GPU minutes cost \$0.20 \$0.11 idle, at \$3 an hour energy [\d.]+ Wh", words)
+    assert re.search(r"idle 55 % 2.2 GPU minutes cost \$0.20 \$0.11 idle, at \$3.00 an hour energy [\d.]+ Wh", words)
 
 
 def test_the_largest_losses_have_their_cause_and_what_to_do():
@@ -68,8 +68,9 @@ def test_a_machine_without_accelerators_has_its_own_headline():
 def test_the_parts_of_a_gpu_stand_for_it():
     parts = [series("gpu.utilization", [40.0] * 61, gpu="0", mig=str(n)) for n in range(2)]
     whole = series("gpu.power", [300.0] * 61, gpu="0", unit="W")
-    words = text_of(page([recorded(*parts, whole)], ReportTerms()))
-    assert "2 GPUs on node-7 for 1 min: 40 % of 2.0 GPU minutes busy" in words
+    words = text_of(page([recorded(*parts, whole)], ReportTerms(6.0)))
+    assert "2 GPUs on node-7 for 1 min: 40 % of 2.0 GPU minutes busy, for $0.10." in words
+    assert "cost $0.10 $0.06 idle, at $6.00 an hour" in words
 
 
 def test_jobs_have_a_row_with_the_states_of_their_time():
