@@ -31,3 +31,9 @@ def test_readme_and_its_pictures_are_what_the_command_makes(tmp_path):
         assert (tmp_path / name).stat().st_size < 50_000
     for name in MADE:
         assert (tmp_path / name).read_text() == (ROOT / name).read_text(), f"{name}: renew it with `make picture`"
+
+
+def test_no_picture_of_the_docs_is_large():
+    pictures = [*(ROOT / "docs/media").iterdir(), ROOT / "docs/top.svg"]
+    assert {"report.png", "dashboard.svg", "top.svg"} <= {picture.name for picture in pictures}
+    assert [picture.name for picture in pictures if picture.stat().st_size > 300_000] == []

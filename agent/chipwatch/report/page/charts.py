@@ -11,17 +11,21 @@ from operator import sub
 from statistics import median
 from typing import Any, Final
 
-from chipwatch.contract.datapoint import Kind
+from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.contract.redaction import one_line
 from chipwatch.report.page.curves import Curve
 from chipwatch.report.page.usage import CHOICES, LONGEST, ReportedRun
 
 STEPS: Final = 2000
 """Steps of a chart's range to which its values are rounded; a chart is 200 pixels high."""
+EVEN, SMALLEST = 1e-9, 1e-100
+"""Range of a chart, of its largest value, below which its values count as even; and the smallest value."""
 DRAWN: Final = 3000
 """Series that the page draws; of the others it has the statistics."""
 LISTED: Final = 20_000
 """Series whose statistics the page has."""
+DIMENSIONS: Final = 32
+"""Dimensions of a series that the page has."""
 POINTS: Final = 400_000
 """Buckets of all series, so that an hour of eight GPUs is a page of 1 MB."""
 MOST_BUCKETS, LEAST_BUCKETS = 1000, 100
@@ -83,7 +87,7 @@ def axis(runs: Sequence[ReportedRun]) -> tuple[list[TimeBuckets], bool]:
     is_clock = min(ends) - max(starts) >= longest // 2
     span = (max(ends) - min(starts) if is_clock else longest) + 1
     series = sum(len(curves) for run in runs for curves in run.metrics.values())
-    most = max(LEAST_BUCKETS, min(MOST_BUCKETS, POINTS // max(1, series)))
+    most = max(LEAST_BUCKETS, min(MOST_BUCKETS, POINTS // max(1, min(series, DRAWN))))
     step = max(round(1e9 * min(run.recorded.interval or 1.0 for run in runs)), -(-span // most))
     return [TimeBuckets(min(starts) if is_clock else start, step, -(-span // step)) for start in starts], is_clock
 
@@ -101,11 +105,22 @@ def charts(runs: Sequence[ReportedRun], buckets: Sequence[TimeBuckets]) -> Itera
         is_drawn = (low < high or name in overview) and drawn + len(read) <= DRAWN
         drawn, listed = drawn + len(read) * is_drawn, listed + len(read)
         metric = read[0][1].metric
-        unit = 10.0 ** math.floor(math.log10((high - low or abs(high) or 1.0) / STEPS))
+        size = max(abs(low), abs(high), SMALLEST)
+        unit = 10.0 ** math.floor(math.log10((high - low if high - low > EVEN * size else size) / STEPS))
         series = [
-            {"run": n, "dims": {key: one_line(value, LONGEST) for key, value in curve.dims.items_sorted},
-             "stats": stats, **(buckets[n].encoded(curve, unit) if is_drawn else {})}
+            {"run": n, "dims": _shown(curve.dims), "stats": stats,
+             **(buckets[n].encoded(curve, unit) if is_drawn else {})}
             for n, curve, stats in read
         ]  # fmt: skip
         rate = "/s" if metric.kind is Kind.COUNTER else ""
-        yield {"metric": name, "unit": metric.unit + rate, "main": name in overview, "quantum": unit, "series": series}
+        yield {
+            "metric": one_line(name),
+            "unit": one_line(metric.unit, LONGEST) + rate,
+            "main": name in overview,
+            "quantum": unit,
+            "series": series,
+        }
+
+
+def _shown(dims: Dimensions) -> dict[str, str]:
+    return {one_line(key, LONGEST): one_line(value, LONGEST) for key, value in dims.items_sorted[:DIMENSIONS]}

@@ -34,13 +34,6 @@ class Mark(NamedTuple):
     text: str
 
 
-class Blank(dict[str, str]):
-    """Dimensions for a text; one that is missing is a question mark."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-
 def marks(run: ReportedRun) -> list[Mark]:
     """Return the events of a recording by time: its own, and the rises of counters of trouble."""
     own = (
@@ -54,7 +47,7 @@ def _rises(run: ReportedRun) -> Iterator[Mark]:
         times: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
         for curve in run.metrics.get(metric, ()):
             if curve.dims.get("reason") != LITTLE_TO_DO:
-                text, gpu = form.format_map(Blank(curve.dims)), curve.dims.get("gpu", "")
+                text, gpu = form.format_map(defaultdict(lambda: "?", curve.dims)), curve.dims.get("gpu", "")
                 is_quiet = curve.dims.get("reason") == POWER
                 times["quiet" if is_quiet else kind, text] += (
                     (at, gpu) for at, rise in zip(curve.times, curve.increases, strict=True) if rise > 0

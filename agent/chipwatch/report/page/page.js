@@ -83,6 +83,7 @@
     while (Math.abs(value) >= base * 0.9995 && power < names.length - 1) { value /= base; power += 1; }
     return `${three(value)} ${names[power]}`;
   }
+  const lengths = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
   const powers = Array.from({length: 61}, (_, n) => 2 ** n);
   function amount(value, unit) {
     if (value === null || value === undefined || Number.isNaN(value)) return "-";
@@ -103,7 +104,7 @@
 
   /** The labels of the time axis; the day stands where it changes, if there are several. */
   function times(splits, gap) {
-    if (!isClock) return splits.map((x) => moment(x).slice(1));
+    if (!isClock) return splits.map((x) => moment(x).slice(whole[1] < 3600 ? 3 : 1));
     const days = splits.map((x) => new Date(x * 1000).toISOString());
     return days.map((text, n) => (whole[1] - whole[0] > 86400 && text.slice(11, 19) === "00:00:00" ? text.slice(5, 10) : text.slice(11, gap < 60 ? 19 : 16)));
   }
@@ -119,7 +120,7 @@
 
   // -- charts ------------------------------------------------------------------------------------------------------
 
-  const panels = [];
+  const panels = [], most = 100; // lines of a chart
   let zoomed = whole, isByDevice = false, cursorAt = null;
 
   /** The lines of a chart: the mean and range of each group, or each series. */
@@ -127,13 +128,13 @@
     chart.decoded ??= chart.layers?.map(summed) ?? chart.drawn.map((series) => decoded(series, chart.quantum));
     const isArea = chart.section === "Time";
     if (isArea || (isByDevice && chart.drawn.length > 1)) {
-      return chart.drawn.map((series, n) => ({
+      return chart.drawn.slice(0, most).map((series, n) => ({
         name: (isArea ? [series.name] : [chart.groups[series.group], series.name].filter(Boolean)).join(" ") || "value",
         values: chart.decoded[n], stroke: isArea ? colorOf(chart, series.group) : color(`c${n % 8}`),
         dash: !isArea && n >= 8 ? [4 + (n >> 3), 3] : undefined,
       }));
     }
-    return chart.groups.map((name, group) => {
+    return chart.groups.slice(0, most).map((name, group) => {
       const members = chart.decoded.filter((_, n) => chart.drawn[n].group === group);
       return {
         name: name || (members.length > 1 ? `mean of ${members.length}` : "value"),
@@ -206,12 +207,12 @@
     }
     const axis = {stroke: color("quiet"), font: "11px Inter, system-ui, sans-serif", grid: {stroke: color("grid"), width: 1}, ticks: {show: false}};
     panel.u = new uPlot({
-      width: plot.clientWidth || 380, height: plot.clientHeight || 168, padding: [6, 8, 0, 0],
+      width: plot.clientWidth || 380, height: plot.clientHeight || 168, padding: [6, 14, 0, 0],
       ...(isClock ? {tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC")} : {}),
       scales: {x: {time: isClock}, y: {range: range(chart)}},
       series, bands,
       axes: [
-        {...axis, size: 24, gap: 4, space: 70, values: (_, at, __, ___, gap) => times(at, gap)},
+        {...axis, size: 24, gap: 4, space: 70, ...(isClock ? {} : {incrs: lengths}), values: (_, at, __, ___, gap) => times(at, gap)},
         {...axis, size: /^By\/s/.test(chart.unit) ? 68 : 58, gap: 6, space: 32, ...(chart.unit.startsWith("By") ? {incrs: powers} : {}), values: (_, at) => at.map((y) => amount(y, chart.unit === "GPUs" ? "1" : chart.unit))},
       ],
       legend: {show: false},
@@ -280,10 +281,8 @@
     }
     if (u.cursor.event && panel.plot.matches(":hover")) {
       cursorAt = at;
-      const near = u.cursor.left < 0 ? [] : data.events.filter((event) => {
-        const [left, right] = [event.from, event.to].map((x) => u.valToPos(axisStart + x, "x"));
-        return left - 5 <= u.cursor.left && u.cursor.left <= right + 5;
-      });
+      const isNear = (x) => Math.abs(u.valToPos(axisStart + x, "x") - u.cursor.left) < 6;
+      const near = u.cursor.left < 0 ? [] : data.events.filter((event) => event.kind !== "quiet" && (isNear(event.from) || isNear(event.to)));
       waiting ??= requestAnimationFrame(() => {
         waiting = null;
         const place = panel.plot.getBoundingClientRect();
@@ -373,7 +372,7 @@
     const number = chart.drawn.length;
     caption.append(make("b", chart.title), make("span", number > 1 && chart.section !== "Time" ? `${number} series` : ""), time);
     figure.append(caption, legend, plot);
-    figure.title = "";
+    caption.title = `${chart.metric}, ${chart.unit}`;
     const panel = {chart, figure, plot, legend, time, hidden: new Set(), words: `${chart.title} ${chart.metric}`.toLowerCase()};
     figure.panel = plot.panel = panel;
     panels.push(panel);
@@ -383,14 +382,15 @@
   }
 
   /** A metric's name as a title. */
-  const inWords = (metric) => metric.split(/[._]/).map((word, n) => data.titles[word] ?? (n ? word : word[0].toUpperCase() + word.slice(1))).join(" ");
+  const titles = new Map(Object.entries(data.titles));
+  const inWords = (metric) => metric.split(/[._]/).map((word, n) => titles.get(word) ?? (n ? word : word.slice(0, 1).toUpperCase() + word.slice(1))).join(" ");
 
   /** Name each series by as few dimensions as tell them apart: its line, which is a group, and its name in it. */
   function label(chart) {
     const keys = [...new Set(chart.series.flatMap((series) => Object.keys(series.dims)))];
     const place = (key) => (data.members.includes(key) ? data.members.indexOf(key) : 99);
     keys.sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
-    const picked = [], distinct = (chosen) => new Set(chart.series.map((series) => JSON.stringify([series.run, ...chosen.map((key) => series.dims[key])]))).size;
+    const picked = [], distinct = (chosen) => new Set(chart.series.map((series) => JSON.stringify([series.run, ...chosen.map((key) => (Object.hasOwn(series.dims, key) ? series.dims[key] : null))]))).size;
     let count = distinct([]);
     for (const key of keys) {
       const finer = count < chart.series.length ? distinct([...picked, key]) : count;
@@ -398,9 +398,9 @@
     }
     const several = data.runs.length > 1, groups = new Map();
     for (const series of chart.series) {
-      const has = picked.filter((key) => key in series.dims);
+      const has = picked.filter((key) => Object.hasOwn(series.dims, key));
       series.part = has.filter((key) => place(key) === 99).map((key) => series.dims[key]).join(", ");
-      series.name = has.filter((key) => place(key) < 99).map((key) => `${data.titles[key] ?? key} ${series.dims[key]}`).join(", ");
+      series.name = has.filter((key) => place(key) < 99).map((key) => `${titles.get(key) ?? key} ${series.dims[key]}`).join(", ");
       const group = [several ? data.runs[series.run] : "", series.part].filter(Boolean).join(", ");
       if (!groups.has(group)) groups.set(group, groups.size);
       series.group = groups.get(group);
@@ -459,7 +459,7 @@
   for (const [name, charts] of sections) {
     const group = make("details", undefined, "group"), head = make("summary", name), grid = make("div", undefined, "grid");
     head.append(make("span", String(charts.length)));
-    group.open = group.first = name === "Time" || name === "Overview" || sections.size < 4;
+    group.open = group.first = name === "Time" || name === "Overview" || (!sections.has("Overview") && places.children.length < 4);
     if (name === "Time") grid.classList.add("wide");
     group.append(head, grid);
     for (const chart of charts) addPanel(chart, grid);
@@ -558,9 +558,14 @@
   addEventListener("beforeprint", () => {
     before = root.dataset.theme;
     setTheme("light");
+    root.dataset.print = "yes"; // the layout on paper, before the charts are drawn
     for (const panel of panels) if (panel.figure.offsetParent) draw(panel);
   });
-  addEventListener("afterprint", () => { if (before) { setTheme(before); redraw(); } });
+  addEventListener("afterprint", () => {
+    delete root.dataset.print;
+    setTheme(before ?? root.dataset.theme);
+    redraw();
+  });
 
   zoom(whole);
   root.dataset.ready = "yes";

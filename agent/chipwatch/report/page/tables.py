@@ -53,7 +53,9 @@ def tiles(usage: ReportedUsage) -> Iterator[str]:
     if usage.devices:
         shown.append(("idle", _percent(idle / usage.seconds), _spent(idle, usage.noun)))
     if usage.dollars is not None:
-        note = "as charged to jobs" if price is None else f"{DOLLARS(idle / 3600 * price)} idle, at ${price:g} an hour"
+        note = "as charged to jobs"
+        if price is not None and usage.seconds:
+            note = f"{DOLLARS(usage.dollars * idle / usage.seconds)} idle, at {DOLLARS(price)} an hour"
         shown.append(("cost", DOLLARS(usage.dollars), note))
     if usage.joules is not None:
         shown.append(("energy", amounts.energy(usage.joules), f"of the {usage.noun}s"))
@@ -67,10 +69,10 @@ def tiles(usage: ReportedUsage) -> Iterator[str]:
 
 def losses(usage: ReportedUsage) -> Iterator[str]:
     """Yield the largest losses with their causes."""
-    price = usage.terms.dollars_per_hour
+    has_price = usage.dollars is not None and usage.terms.dollars_per_hour is not None
     for seconds, cause, worst in usage.losses()[:LOSSES]:
         if (share := seconds / usage.seconds) >= 0.001:
-            cost = "" if price is None else f", {DOLLARS(seconds / 3600 * price)}"
+            cost = f", {DOLLARS((usage.dollars or 0) * share)}" if has_price else ""
             where = f"most on {worst}" if worst else "on all alike"
             amount = f"{100 * share:.1f} %: {_spent(seconds, usage.noun)}{cost}, {where}"
             meaning = CHOICES["meanings"].get(cause) or ADVICE.get(cause, "")

@@ -19,6 +19,8 @@ from chipwatch.report.page.curves import Curve
 
 CHOICES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("page.toml").read_text(encoding="utf-8"))
 WAITING: Final = "waiting"
+LARGEST: Final = 1e100
+"""A series with a larger number is left out: its sums would not be finite."""
 LONGEST: Final = 60
 """Characters of a name."""
 
@@ -81,10 +83,12 @@ class ReportedRun:
 
     def __init__(self, recorded: Recorded, name: str) -> None:
         self.recorded, self.name = recorded, name
-        self.seconds = (recorded.ended - recorded.started) / 1e9
+        self.seconds = (recorded.ended - recorded.started) / 1e9 or recorded.interval or 1.0
         self.metrics: defaultdict[str, list[Curve]] = defaultdict(list)
         devices: dict[Key, RecordedDevice] = {}
         for series in recorded.columns:
+            if not -LARGEST < min(series.values) <= max(series.values) < LARGEST:
+                continue
             curve = Curve(series, recorded)
             self.metrics[curve.metric.name].append(curve)
             if key := key_of(curve.dims):
@@ -134,7 +138,8 @@ class ReportedUsage:
         self.dollars = math.fsum(charged) if charged else None
         """By the price of the page; without one, what the jobs were charged."""
         if terms.dollars_per_hour is not None:
-            self.dollars = terms.dollars_per_hour * math.fsum(run.seconds for run, _ in self.devices) / 3600
+            whole = {(run, device.key[:1]): run.seconds for run, device in self.devices}  # the parts of one count once
+            self.dollars = terms.dollars_per_hour * math.fsum(whole.values()) / 3600 if whole else None
         kinds = {FAMILIES[device.key[0][0]] for _, device in self.devices}
         self.noun = kinds.pop() if len(kinds) == 1 else "accelerator"
 

@@ -34,7 +34,7 @@ def events(*columns, **more):
 def test_the_headline_says_how_long_how_busy_and_what_it_cost():
     words = text_of(page([node()], ReportTerms(3.0, 100.0, "as given")))
     assert "2 GPUs (H100) on node-7 for 2 min: 45 % of 4.0 GPU minutes busy, for $0.20." in words
-    assert re.search(r"idle 55 % 2.2 GPU minutes cost \$0.20 \$0.11 idle, at \$3 an hour energy [\d.]+ Wh", words)
+    assert re.search(r"idle 55 % 2.2 GPU minutes cost \$0.20 \$0.11 idle, at \$3.00 an hour energy [\d.]+ Wh", words)
 
 
 def test_the_largest_losses_have_their_cause_and_what_to_do():
@@ -68,8 +68,9 @@ def test_a_machine_without_accelerators_has_its_own_headline():
 def test_the_parts_of_a_gpu_stand_for_it():
     parts = [series("gpu.utilization", [40.0] * 61, gpu="0", mig=str(n)) for n in range(2)]
     whole = series("gpu.power", [300.0] * 61, gpu="0", unit="W")
-    words = text_of(page([recorded(*parts, whole)], ReportTerms()))
-    assert "2 GPUs on node-7 for 1 min: 40 % of 2.0 GPU minutes busy" in words
+    words = text_of(page([recorded(*parts, whole)], ReportTerms(6.0)))
+    assert "2 GPUs on node-7 for 1 min: 40 % of 2.0 GPU minutes busy, for $0.10." in words
+    assert "cost $0.10 $0.06 idle, at $6.00 an hour" in words
 
 
 def test_jobs_have_a_row_with_the_states_of_their_time():
@@ -157,6 +158,28 @@ def test_the_page_allows_its_own_style_and_script_and_nothing_else():
     assert "@import" not in style
 
 
+def test_a_recording_of_one_reading_has_a_page():
+    words = text_of(page([recorded(series("gpu.utilization", [50.0], gpu="0"))], ReportTerms(1.0)))
+    assert "1 GPU on node-7 for 1.0 s: 50 % of 1.0 GPU seconds busy, for $0.00." in words
+
+
+def test_odd_numbers_neither_fail_nor_spoil_the_page():
+    columns = [
+        series("gpu.power", [1e308, -1e308], unit="W"),
+        counter("network.sent", [1e308, 0, 1e308], unit="By"),
+        series("gpu.temperature", [5e-324, 0.0], unit="Cel"),
+        series("gpu.clock.sm", [1.0, 1.0 + 2e-16], unit="MHz"),
+        series("cpu.utilization", [-0.0, 3e99, 1.0]),
+        series("memory.used", [7.0], unit="By", start=START - 10**18),
+        series("", [1.0, 2.0], unit="", **{str(n): "x" * 5000 for n in range(500)}),
+    ]
+    html = page([recorded(*columns)], ReportTerms())
+    assert len(html) < 200_000
+    assert {chart["metric"] for chart in data_of(html)["charts"]} == {
+        "gpu.temperature", "gpu.clock.sm", "cpu.utilization", "memory.used", "",
+    }  # fmt: skip
+
+
 def test_nodes_of_one_time_share_the_clock_and_runs_of_several_times_their_start():
     late = START + 50_000 * SECOND
     nodes = data_of(page([node(), node(host="node-8", start=START + 30 * SECOND)], ReportTerms()))
@@ -223,6 +246,8 @@ def test_the_command_writes_the_page_of_json_lines(here, tmp_path):
         (["report", "run.jsonl", "-o", "run.jsonl"], 2, "--output run.jsonl: this is a recording"),
         (["report", "run.jsonl", "-o", "no/folder.html"], 1, "--output no/folder.html: No such file or directory"),
         (["report", "empty"], 1, "empty: "),
+        (["report", "bomb"], 1, "bomb: it holds no sample"),
+        (["report", "many.jsonl"], 1, "many.jsonl: more than 50,000 series; it is not read"),
         (["report", *["run.jsonl"] * 65], 2, "65 recordings; a page shows at most 64"),
     ],
 )
@@ -231,6 +256,11 @@ def test_a_mistake_is_one_clear_line(here, tmp_path, monkeypatch, mistake):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.jsonl").write_text("\n".join(json_lines(3)))
     (tmp_path / "empty").touch()
+    if "bomb" in words:
+        (tmp_path / "bomb").write_bytes(gzip.compress(b'{"chipwatch":1,"started":1}\n' + b"\0" * 100_000_000, 1))
+    if "many.jsonl" in words:
+        line = next(json_lines())
+        (tmp_path / "many.jsonl").write_text("\n".join(line.replace("trn-7", str(n)) for n in range(50_001)))
     done = here(*words)
     assert done.returncode == code
     assert done.stderr.startswith("chipwatch: ")
