@@ -62,7 +62,7 @@ class Watch:
         self._older = set[Path]()
         """Files of earlier runs beside the recording."""
         self._trouble = ""
-        """Why the agent ended early."""
+        """How the agent ended, if that was early or not well."""
 
     def start(self) -> Self:
         """Start the agent; raise RuntimeError, with the agent's last message, where it cannot start."""
@@ -93,15 +93,15 @@ class Watch:
         return self
 
     def stop(self) -> None:
-        """End the agent after its last reading and delivery; log a warning if it has ended before."""
+        """End the agent after its last reading and delivery; log a warning if it ended early, or not well."""
         child = self._child
         if child is None or self._is_over or os.getpid() != self._pid:
             return
         self._is_over = True
-        if (code := child.poll()) is None:
-            _end(child)
-        else:
-            self._trouble = self._end_of_agent(code)
+        is_early = child.poll() is not None
+        _end(child)
+        if is_early or child.returncode:
+            self._trouble = self._end_of_agent(child.returncode)
             log.warning("chipwatch: %s; what it read before is kept", self._trouble)
 
     def __enter__(self) -> Self:

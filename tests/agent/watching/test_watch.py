@@ -190,6 +190,18 @@ def test_an_agent_that_dies_early_is_a_warning_and_never_hides_an_exception(unti
     assert last(run, "process.count") == 1
 
 
+def test_an_agent_that_hangs_is_killed_after_a_while_and_what_it_read_is_there(until, caplog, monkeypatch):
+    monkeypatch.setattr("chipwatch.watching.watch.STOP", 0.2)
+    with chipwatch.watch(**QUICK) as run:
+        until(lambda: last(run, "process.count") is not None)
+        os.kill(agents()[0], signal.SIGSTOP)
+    assert agents() == []
+    assert last(run, "process.count") == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "chipwatch: the agent ended with -9; what it read before is kept"
+    ]
+
+
 def test_it_is_started_once_and_stopped_as_often_as_one_likes():
     run = chipwatch.watch(**QUICK)
     assert run.summary() == "chipwatch: nothing is watched: it was not started"
