@@ -106,7 +106,7 @@ def _variable(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$",
         "anyOf": [
             {"not": {"pattern": "^CHIPWATCH_"}},
-            {"pattern": f"^CHIPWATCH_({general}|DIMS__.+)$"},
+            {"pattern": f"^CHIPWATCH_({general}|(DIMS|RECORDER)__.+)$"},
             *({"pattern": pattern.upper()} for pattern in ours),
             others,
         ],

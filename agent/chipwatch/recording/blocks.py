@@ -94,8 +94,8 @@ def _deltas(values: array[float], factor: int) -> list[int] | None:
     """Return differences of whole numbers whose sums divided by `factor` are the very same floats; None if none are."""
     whole = []
     for value in values:
-        number = round(value * factor)
-        if number / factor != value or not -EXACT < number < EXACT:
+        product = value * factor
+        if not -EXACT < product < EXACT or (number := round(product)) / factor != value:
             return None
         whole.append(number)
     if not _is_same((number / factor for number in whole), values):

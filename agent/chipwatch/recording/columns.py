@@ -27,6 +27,7 @@ MOST_SERIES: Final = 50_000
 MOST_POINTS: Final = 30_000_000
 """Points of a recording, at 16 bytes each: a day of two GPUs at 1 s, or a week of eight at 15 s."""
 MOST_EVENTS: Final = 100_000
+MOST_BROKEN: Final = 100_000
 MOST_HOST: Final = 1000
 """Dimensions of the machine."""
 LONGEST: Final = 16 << 20
@@ -172,6 +173,7 @@ class _Reader:
         self.recorded = Recorded(path)
         self._most_series, self._left, self._most_points = most_series, most_points, most_points
         self._columns: dict[tuple[str, Dimensions], RecordedSeries] = {}
+        self._events: dict[tuple[int, str, str], Event] = {}
         self._slots: list[tuple[RecordedSeries, int | None]] = []
         """The series of rows since the last header, and the start of each."""
 
@@ -185,8 +187,8 @@ class _Reader:
             recorded.interval = recorded.interval or line.interval
             recorded.host = recorded.host or dict([*line.host.items()][:MOST_HOST]) | {"version": line.version}
             self._slots = []
-        if line.event and line.event not in recorded.events and len(recorded.events) < MOST_EVENTS:
-            recorded.events.append(line.event)
+        if (event := line.event) and len(self._events) < MOST_EVENTS:
+            self._events.setdefault((event.at, event.cause, event.text), event)
         try:
             if line.row:
                 self._add_row(line.at, line.row)
@@ -199,6 +201,8 @@ class _Reader:
                 self._add_piece(piece, line.times)
             except MALFORMED:
                 recorded.broken += 1
+        if recorded.broken > MOST_BROKEN:
+            raise NotARecording(f"{recorded.path}: more than {MOST_BROKEN:,} parts are broken; it is not read")
 
     def _add_row(self, at: int, row: list[int | float | None]) -> None:
         """Add the samples of one tick; what a block has already is left out. Raise ValueError or OverflowError."""
@@ -277,6 +281,7 @@ class _Reader:
     def whole(self) -> Recorded:
         """Return what was read; raise NotARecording if there is no sample."""
         recorded = self.recorded
+        recorded.events = [*self._events.values()]
         recorded.columns = [column for column in recorded.columns if column.times]
         if not recorded.columns:
             raise NotARecording(f"{recorded.path}: it holds no sample")

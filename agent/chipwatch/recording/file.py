@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,10 +37,9 @@ class RecordFile:
             self._rename()
         self._begin()
 
-    def add(self, points: Iterable[Datapoint], at: int) -> None:
+    def add(self, points: Sequence[Datapoint], at: int) -> None:
         """Write a tick; raise OSError."""
         journal = self._journal = self._journal or Journal(tail_of(self.path), self._header)
-        points = [*points]
         journal.add(points, at)
         self._values += len(points)
         if journal.rows >= TICKS or self._values >= MOST_VALUES or journal.is_full:

@@ -6,19 +6,22 @@ import errno
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.host.state_file import FLAGS
 
 MOST_SERIES: Final = 20_000
 """Series of one journal; then another one begins, without the series that have ended."""
 SYNC: Final = 1.5
 """Seconds between two writes to the disk itself, at ticks: a power cut costs what came in the last two seconds."""
+MOST_ORDERS: Final = 8
+Order = tuple[list[Metric], list[Dimensions], list[int | None]]
 encode: Final = msgspec.json.Encoder().encode
 Header = Callable[[], Mapping[str, Any]]
 """Returns the first line of a recording."""
@@ -38,6 +41,8 @@ class Journal:
         self._zip = zlib.compressobj(1, zlib.DEFLATED, 31, 5)
         self._places: dict[tuple[str, Dimensions], int] = {}
         self._starts: list[int | None] = []
+        self._orders: deque[tuple[Order, list[int]]] = deque(maxlen=MOST_ORDERS)
+        """The orders in which points came of late, and the place of each point: a tick costs no look-up of a series."""
         self._synced = 0.0
         self.write(encode(header()))
 
@@ -46,27 +51,39 @@ class Journal:
         """True once the table of series is as long as it may be."""
         return len(self._starts) >= MOST_SERIES
 
-    def add(self, points: Iterable[Datapoint], at: int) -> None:
+    def add(self, points: Sequence[Datapoint], at: int) -> None:
         """Write the points of a tick; raise OSError."""
-        places, starts, new = self._places, self._starts, []
-        rows: dict[int, list[float | None]] = {}
-        for metric, value, dims, moment, start, *_ in points:
-            place = places.get((metric.name, dims))
-            if place is None or starts[place] != start:
-                place = places[metric.name, dims] = len(starts)
-                starts.append(start)
-                more = {"dims": dict(dims.items_sorted)} | ({} if start is None else {"start": start})
-                new.append({"name": metric.name, "kind": metric.kind, "unit": metric.unit, **more})
-            if (row := rows.get(moment)) is None:
-                row = rows[moment] = [None] * len(starts)
-            if place >= len(row):
-                row += [None] * (len(starts) - len(row))
-            row[place] = value
-        lines = [encode({"series": new})] if new else []
-        lines += [b'{"at":%d,"row":%b}' % (moment, encode(rows[moment])) for moment in sorted(rows)]
+        lines = []
+        order = [point[0] for point in points], [point[2] for point in points], [point[4] for point in points]
+        if (places := next((places for known, places in self._orders if known == order), None)) is None:
+            if new := [*self._learn(*order)]:
+                lines.append(encode({"series": new}))
+            places = [self._places[metric.name, dims] for metric, dims in zip(*order[:2], strict=True)]
+            self._orders.appendleft((order, places))
+        moments = [point[3] for point in points]
+        for moment in {at} if moments.count(at) == len(points) else sorted({*moments}):
+            row: list[float | None] = [None] * len(self._starts)
+            for place, point in zip(places, points, strict=True):
+                if point[3] == moment:
+                    row[place] = point[1]
+            lines.append(b'{"at":%d,"row":%b}' % (moment, encode(row)))
         self.first, self.last = self.first or at, at
         self.rows += 1
         self.write(*lines)
+
+    def _learn(
+        self, metrics: Iterable[Metric], all_dims: Iterable[Dimensions], starts: Iterable[int | None]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Give each series that has no place one, or another one where its counter has another start; yield these."""
+        for metric, dims, start in zip(metrics, all_dims, starts, strict=True):
+            place = self._places.get((metric.name, dims))
+            if place is None or self._starts[place] != start:
+                self._places[metric.name, dims] = len(self._starts)
+                self._starts.append(start)
+                self._orders.clear()
+                more = {} if start is None else {"start": start}
+                pairs = dict(dims.items_sorted)
+                yield {"name": metric.name, "kind": metric.kind, "unit": metric.unit, "dims": pairs, **more}
 
     def write(self, *lines: bytes) -> None:
         """Write lines, to the disk itself if the last such write is not of the last second; raise OSError."""

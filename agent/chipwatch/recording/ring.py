@@ -8,7 +8,7 @@ import gzip
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -61,7 +61,7 @@ class Ring:
             os.close(self._lock)
             raise
 
-    def add(self, points: Iterable[Datapoint], at: int, *, is_open: bool = False) -> None:
+    def add(self, points: Sequence[Datapoint], at: int, *, is_open: bool = False) -> None:
         """Write a tick, and delete what is older than is kept, unless an incident `is_open`; raise OSError."""
         journal = self._journal
         if journal and (

@@ -25,8 +25,11 @@ log = logging.getLogger(__name__)
 
 AFTER: Final = 120 * 10**9
 """Nanoseconds from an event to the end of its incident."""
-MOST_WAITING: Final = 60
-"""Ticks that wait for a slow disk; later ones are left out."""
+Tick = tuple[Sequence[Datapoint], int]
+TOGETHER: Final = 2.0
+"""Seconds of ticks that are written together."""
+MOST_WAITING: Final = 30
+"""Such parts that wait for a slow disk; later ones are left out."""
 ENDING: Final = 5.0
 """Seconds to wait at the end for what is still to be written."""
 ASKED: Final = "asked"
@@ -45,7 +48,10 @@ class Recorder:
         self._file = file
         self._started = time.time_ns()  # compared with the points' time
         self._detector = Detector(self._started)
-        self._queue: SimpleQueue[tuple[Sequence[Datapoint], int] | Event | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Tick] | Event | None] = SimpleQueue()
+        self._ticks: list[Tick] = []
+        """Ticks of the last two seconds, which the thread gets together, since a wake-up costs as much as a tick."""
+        self._batch = int(TOGETHER / (config.interval or TOGETHER)) or 1
         self._targets: list[Any] = []
         self._ring: Ring | None = None
         self._keep = 0
@@ -75,8 +81,12 @@ class Recorder:
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Take the points of a tick; called by the clock's thread."""
+        self._ticks.append((points, at))
+        if len(self._ticks) < self._batch:
+            return
+        ticks, self._ticks = self._ticks, []
         if self._queue.qsize() < MOST_WAITING:
-            self._queue.put((points, at))
+            self._queue.put(ticks)
         elif not self._late:
             self._late = True
             log.warning("recorder: the disk is too slow; ticks are left out")
@@ -95,6 +105,7 @@ class Recorder:
     def close(self, failure: str | None = None) -> None:
         """Write what is left, and seal an incident that is open; `failure`: the sentence of a last one."""
         if self._thread.is_alive():
+            self._queue.put(self._ticks)
             if failure:
                 self.happened(COMMAND, failure)
             self._queue.put(None)
@@ -118,18 +129,21 @@ class Recorder:
             if isinstance(item, Event):
                 self._begin(item)
                 continue
-            points, at = item
-            for target in [*self._targets]:
-                more = {"is_open": self._open is not None} if target is self._ring else {}
-                self._survive(lambda: target.add(points, at, **more), target)  # noqa: B023  # called at once
-            for event in self._detector.take(points):
-                self._begin(event)
-            if self._open and at >= self._open.at + AFTER:
-                self._seal(at)
+            for points, at in item:
+                self._write(points, at)
         if self._open:
             self._seal(at)
         for target in self._targets:
             self._survive(target.close, target)
+
+    def _write(self, points: Sequence[Datapoint], at: int) -> None:
+        for target in [*self._targets]:
+            more = {"is_open": self._open is not None} if target is self._ring else {}
+            self._survive(lambda: target.add(points, at, **more), target)  # noqa: B023  # called at once
+        for event in self._detector.take(points):
+            self._begin(event)
+        if self._open and at >= self._open.at + AFTER:
+            self._seal(at)
 
     def _begin(self, event: Event) -> None:
         """Note an event; it begins an incident unless one is open, or there was one of this cause a while ago."""

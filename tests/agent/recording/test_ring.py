@@ -85,13 +85,13 @@ def test_two_agents_of_one_state_folder_have_a_ring_each(tmp_path):
 
 
 def test_two_weeks_of_a_ring_never_exceed_its_bound(tmp_path):
-    ring = Ring(tmp_path, 9000.0, header, most_bytes=20_000)
+    ring = Ring(tmp_path, 86_400.0, header, most_bytes=20_000)
     most = 0
     for n in range(0, 14 * 86_400, 300):
         ring.add(*tick(n, gpus=20))
         if not n % 1500:
             most = max(most, size(tmp_path))
-    assert 10_000 < most <= 20_000
+    assert 5000 < most <= 20_000
     ring.close()
 
 
