@@ -62,7 +62,7 @@ class Watch:
         self._older = set[Path]()
         """Files of earlier runs beside the recording."""
         self._trouble = ""
-        """How the agent ended, if that was early or not well."""
+        """The end of the agent, if that was early or not well."""
 
     def start(self) -> Self:
         """Start the agent; raise RuntimeError, with the agent's last message, where it cannot start."""

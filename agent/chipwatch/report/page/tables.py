@@ -21,6 +21,8 @@ ROWS: Final = 500
 LOSSES: Final = 3
 """Causes that the headline has."""
 UNITS: Final = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
+JOB: Final = ("job", "namespace", "user")
+"""Dimensions that name a job."""
 DOLLARS: Final = "${:,.2f}".format
 FORMS: Final[Mapping[str, Callable[[float], str]]] = {
     "%": "{:.0f} %".format, "W": "{:.0f} W".format, "Cel": "{:.0f} °C".format, "1": "{:g}".format,
@@ -118,6 +120,7 @@ def _of_device(device: RecordedDevice) -> dict[str, Cell]:
         "model": device.model,
         "busy": _percent(device.busy / device.seconds),
         **_cells(device.curves, "device"),
+        "energy": None if device.joules is None else amounts.energy(device.joules),
         "throttled": _times(device.throttled, 1),
         "idle, by cause": _times(device.idle, 3),
     }
@@ -125,26 +128,28 @@ def _of_device(device: RecordedDevice) -> dict[str, Cell]:
 
 def _of_jobs(run: ReportedRun) -> Iterator[dict[str, Cell]]:
     """Yield a row a job; the share of a state is that of the time of the job's accelerators in the recording."""
-    jobs: dict[tuple[str, str], defaultdict[str, list[Curve]]] = {}
+    jobs: dict[tuple[str, ...], defaultdict[str, list[Curve]]] = {}
     for name in [name for name in run.metrics if name.startswith("job.")]:
         for curve in run.metrics[name]:
-            key = (curve.dims.get("job", "?"), curve.dims.get("user", ""))
+            key = tuple(one_line(curve.dims.get(each, ""), LONGEST) for each in JOB)
             jobs.setdefault(key, defaultdict(list))[name].append(curve)
-    for (job, user), curves in sorted(jobs.items()):
+    for key, curves in sorted(jobs.items()):
         states, idle = _totals(curves["job.gpu.time"], "state"), _totals(curves["job.gpu.idle.time"], "cause")
         total = sum(states.values())
         yield {
-            "job": one_line(job, LONGEST),
-            "user": one_line(user, LONGEST),
+            **dict(zip(JOB, key, strict=True)),
             "GPU time": duration(total, 2) if total else None,
-            **{state: _percent(states[state] / total) if states.get(state) else None for state in CHOICES["states"]},
+            **{state: _percent(states[state] / total) if states[state] else None for state in CHOICES["states"]},
             "idle most by": _times(idle, 1),
             **_cells(curves, "job"),
         }
 
 
-def _totals(curves: Iterable[Curve], key: str) -> dict[str, float]:
-    return {curve.dims.get(key, ""): curve.stats.total for curve in curves if curve.stats}
+def _totals(curves: Iterable[Curve], key: str) -> Mapping[str, float]:
+    totals: defaultdict[str, float] = defaultdict(float)
+    for curve in curves:
+        totals[curve.dims.get(key, "")] += curve.stats.total if curve.stats else 0.0
+    return totals
 
 
 def _cells(curves: Mapping[str, Sequence[Curve]], kind: str) -> dict[str, Cell]:

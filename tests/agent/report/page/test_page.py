@@ -73,6 +73,26 @@ def test_the_parts_of_a_gpu_stand_for_it():
     assert "cost $0.10 $0.06 idle, at $6.00 an hour" in words
 
 
+def test_the_cores_of_a_neuron_device_are_one_device_and_several_makers_are_accelerators():
+    cores = [
+        series("neuron.core.utilization", [load] * 61, neuron_device="0", neuron_core=str(n))
+        for n, load in ((0, 20.0), (1, 60.0))
+    ]
+    alone = text_of(page([recorded(*cores)], ReportTerms()))
+    mixed = text_of(page([recorded(*cores, series("tpu.duty_cycle", [80.0] * 61, tpu="0"))], ReportTerms()))
+    assert "1 Neuron on node-7 for 1 min: 40 % of 1.0 Neuron minutes busy." in alone
+    assert "2 accelerators on node-7 for 1 min: 60 % of 2.0 accelerator minutes busy." in mixed
+
+
+def test_jobs_of_one_name_in_two_namespaces_have_a_row_each():
+    columns = [
+        counter("job.gpu.time", sums([1] * 60), state="busy", job="train", namespace=name, part=part)
+        for name in ("a", "b") for part in ("x", "y")
+    ]  # fmt: skip
+    words = text_of(page([recorded(*columns)], ReportTerms()))
+    assert "train a 2 min 100 % train b 2 min 100 %" in words
+
+
 def test_jobs_have_a_row_with_the_states_of_their_time():
     job = {"job": "41337", "user": "ada"}
     columns = [
