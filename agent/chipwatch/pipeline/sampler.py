@@ -161,6 +161,7 @@ class Derivation(PluginRunner):
         processor = self.processor
         assert isinstance(processor, KeepsState)
         self._ask(lambda: self._survive(partial(processor.restore, saved), failure))
+        self._thread.close()  # it may never be asked again
 
     def close(self) -> None:
         """Let the thread end."""

@@ -35,9 +35,6 @@ def everything(_: Metric) -> bool:
 
 def summarise(samples: list[float]) -> Summary:
     """Return a summary of `samples`; above 150 distinct values, neighbours are merged into their mean."""
-    if len(samples) == 1:
-        value = samples[0]
-        return _new(Summary, (1, value, value, value, (value,), ONCE, value))
     ordered = sorted(samples)
     seen = Counter(ordered)  # its keys ascend too
     values, sizes = [*seen], [*seen.values()]
@@ -246,10 +243,12 @@ class Window:
                 gone.append(key)
                 continue
             metric, value, dims, at, _, _, _, _ = first
-            total, mean = summarise([value, *gauge.more]), float(value)
             if gauge.more:
+                total = summarise([value, *gauge.more])
                 gauge.more.clear()
                 mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # rounding may exceed them
+            else:
+                total, mean = _new(Summary, (1, value, value, value, (value,), ONCE, value)), float(value)
             done.append(_new(Datapoint, (metric, mean, dims, last, None, min(last, at), total, None)))
             gauge.first = None
         for key in gone:
