@@ -255,14 +255,15 @@ def build_route(
         destination=destination,
         drop_others=config.drop_other_destinations,
     )
+    flush = limits.flush if options.flush is None else options.flush
     worker = Worker(
         name,
         sink,
         spool,
         common=common,
         rename=rename.renamer(profile_of(sink, config)),
-        flush=limits.flush if options.flush is None else options.flush,
-        offset=delivery_offset(platform.node()),
+        flush=flush,
+        offset=delivery_offset(platform.node()) if flush else 0.0,
         first_wait=FIRST_WAIT,
         on_closed=on_closed,
     )

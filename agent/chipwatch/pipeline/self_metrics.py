@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Level, Metric, counter, gauge
-from chipwatch.host.procfs import read_small
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.clock import Pipeline
@@ -174,7 +173,8 @@ def _named(**pairs: str) -> Dimensions:
 
 def _resident_bytes() -> float:
     try:
-        return int(read_small(STATM).split()[1]) * PAGE_SIZE
+        with STATM.open("rb", buffering=0) as file:
+            return int(file.read(256).split()[1]) * PAGE_SIZE
     except FileNotFoundError:
         import psutil  # noqa: PLC0415  # 4 MB, only without /proc
 
