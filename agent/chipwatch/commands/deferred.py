@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,16 +11,19 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Final
 
+PROXIES: Final = "urllib.request"
+"""botocore asks it for proxies at each start; on Linux the environment alone has them."""
 DEFERRED: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(
         (
-            *("bz2", "calendar", "configparser", "csv", "inspect", "lzma", "mimetypes", "random", "tempfile"),
+            *("bz2", "configparser", "csv", "inspect", "lzma", "mimetypes", "random", "ssl", "tempfile"),
             *("zipfile", "zlib"),
         ),
         (),
     ),
+    "calendar": ("monthrange",),
     "importlib.metadata": ("version",),
-    "urllib.request": ("getproxies", "proxy_bypass"),
+    PROXIES: ("getproxies", "proxy_bypass"),
 }
 """
 For dates, the files of a user, signatures, packages and proxies, in dataclasses, email, botocore and urllib3.
@@ -63,6 +67,8 @@ def _load(name: str) -> ModuleType:
 
 
 def _call(name: str, function: str, *args: Any, **options: Any) -> Any:
+    if name == PROXIES and sys.platform == "linux" and not any(key.lower().endswith("_proxy") for key in os.environ):
+        return {} if function == "getproxies" else False
     return getattr(_load(name), function)(*args, **options)
 
 

@@ -110,6 +110,8 @@ def decode(body: bytes, shape: type[T], wrong: str) -> T:
 
 
 def _is_local(host: str) -> bool:
+    if host == ADDRESS:  # as a rule, and without the 0.3 MB of ipaddress
+        return True
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
