@@ -300,7 +300,7 @@ class Worker:
             wait = min(problem.after, MAX_AFTER)
         else:
             most_now = min(most, base * 2.0 ** min(self._failures[kind] - 1, 30))
-            wait = random.uniform(0, most_now)  # noqa: S311  # not a secret
+            wait = random.Random().uniform(0, most_now)  # noqa: S311  # not a secret
         self._log.failed(level, cause, text, wait, max(wait, most), is_last=is_last, traceback=kind == "bug")
         return wait
 
