@@ -23,7 +23,7 @@ LIBRARIES = frozenset(
 )
 CHILD = """
 import _frozen_importlib as importing, atexit, os, sys
-statm = os.open("/proc/self/statm", os.O_RDONLY)
+writer, statm = int(sys.argv.pop()), os.open("/proc/self/statm", os.O_RDONLY)
 page = os.sysconf("SC_PAGE_SIZE") // 1024
 def resident():
     return int(os.pread(statm, 99, 0).split()[1]) * page
@@ -39,11 +39,11 @@ def loading(spec):
         inner[-1] += grown
 def end():
     rows.append(("the run itself", resident() - rows[0][1] - inner[0]))
-    os.write(int(sys.argv.pop()), "\\n".join(f"{name} {grown}" for name, grown in rows).encode())
+    os.write(writer, "\\n".join(f"{name} {grown}" for name, grown in rows).encode())
 importing._load_unlocked = loading
 atexit.register(end)
-from chipwatch.commands import cli
-cli.main(sys.argv[1:-1])
+from chipwatch.__main__ import main
+main()
 """
 
 

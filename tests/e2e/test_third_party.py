@@ -157,7 +157,7 @@ def test_it_runs_with_its_own_options_from_a_file(run, tmp_path):
     }
     assert found["acme.temperature", "0"] == 40.5
     assert found["acme.temperature", "1"] == 41.5
-    assert found["acme.alarms",] == 0
+    assert ("acme.alarms",) not in found  # none has happened
 
 
 def test_its_options_come_from_the_environment_as_well(agent, installed):

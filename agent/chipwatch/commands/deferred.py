@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,12 +11,19 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Final
 
+PROXIES: Final = "urllib.request"
+"""botocore asks it for proxies at each start; on Linux the environment alone has them."""
 DEFERRED: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(
-        ("bz2", "calendar", "configparser", "csv", "inspect", "lzma", "mimetypes", "tempfile", "zipfile"), ()
+        (
+            *("bz2", "configparser", "csv", "inspect", "lzma", "mimetypes", "random", "ssl", "tempfile"),
+            *("zipfile", "zlib"),
+        ),
+        (),
     ),
+    "calendar": ("monthrange",),
     "importlib.metadata": ("version",),
-    "urllib.request": ("getproxies", "proxy_bypass"),
+    PROXIES: ("getproxies", "proxy_bypass"),
 }
 """
 For dates, the files of a user, signatures, packages and proxies, in dataclasses, email, botocore and urllib3.
@@ -25,6 +33,8 @@ With the functions that these take by name, which wait for the first call.
 SCHEMAS: Final = "msgspec.inspect"
 OPTIONAL: Final = "typing_extensions"
 """msgspec takes the standard library's module where it is not installed."""
+UNUSED: Final = "decimal"
+"""msgspec takes one type of it, and 0.3 MB; nothing here is encoded from decimals, or decoded to them."""
 
 
 class _Deferred(ModuleType):
@@ -57,26 +67,37 @@ def _load(name: str) -> ModuleType:
 
 
 def _call(name: str, function: str, *args: Any, **options: Any) -> Any:
+    if name == PROXIES and sys.platform == "linux" and not any(key.lower().endswith("_proxy") for key in os.environ):
+        return {} if function == "getproxies" else False
     return getattr(_load(name), function)(*args, **options)
+
+
+def defer_module(name: str, functions: Sequence[str] = ()) -> None:
+    """Let the module wait for its first use, or the first call of one of these functions; not if it is loaded."""
+    if name in sys.modules:
+        return
+    module = _Deferred(name)
+    spec = module.__spec__ = find_spec(name)
+    if spec and spec.submodule_search_locations:
+        module.__path__ = spec.submodule_search_locations
+    vars(module).update({function: partial(_call, name, function) for function in functions})
+    sys.modules[name] = module
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, module)
 
 
 def defer() -> None:
     """Import msgspec, and let modules that are not needed wait for their first use."""
     for name, functions in DEFERRED.items():
-        if name not in sys.modules:
-            module = _Deferred(name)
-            spec = module.__spec__ = find_spec(name)
-            if spec and spec.submodule_search_locations:
-                module.__path__ = spec.submodule_search_locations
-            vars(module).update({function: partial(_call, name, function) for function in functions})
-            sys.modules[name] = module
-            parent, _, child = name.rpartition(".")
-            if parent:
-                setattr(sys.modules[parent], child, module)
+        defer_module(name, functions)
     if "msgspec" in sys.modules:
         return
     sys.modules[SCHEMAS] = _Deferred(SCHEMAS)
-    hidden: dict[str, Any] = {} if OPTIONAL in sys.modules else {OPTIONAL: None}
+    unused: Any = ModuleType(UNUSED)
+    unused.Decimal = type("Decimal", (), {})
+    stand_ins = {OPTIONAL: None, UNUSED: unused}
+    hidden = {name: module for name, module in stand_ins.items() if name not in sys.modules}
     sys.modules.update(hidden)
     try:
         import_module("msgspec")

@@ -34,7 +34,7 @@ class SinkOptions:
     max_series: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Limit of series to send, since each one costs; 0: no limit."""
     zeros: bool | None = None
-    """Send counters that have not moved yet, too; unless set, only where series cost nothing."""
+    """Send counters that have not moved yet, too; unless set, only where series cost nothing, in JSON lines amounts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,11 @@ class Metric:
         if type(self.level) is not Level:
             raise TypeError(f"{self.name}: expected a Level, such as Level.DETAILED, got {self.level!r}")
 
+    @property
+    def counts_events(self) -> bool:
+        """True for a counter of things, such as `{error}`, and not of an amount, such as `By`."""
+        return self.kind is Kind.COUNTER and self.unit.startswith("{")
+
     def point(
         self, at: int, value: float, dims: Dimensions = NO_DIMENSIONS, *, start_time: int | None = None
     ) -> Datapoint:

@@ -27,8 +27,8 @@ class Limits:
     """A request may hold one point a series."""
     increases: bool = False
     """Counters are sent as their increase: one whose increase is not known yet is not handed over."""
-    zeros: bool = True
-    """Send counters that are still zero; False where series are billed."""
+    zeros: bool | None = True
+    """Send counters that are still zero; None: not the ones of events; False, where series are billed: none."""
     durable: bool = True
     """Unsent points are kept on disk over outages and restarts."""
     max_series: int | None = None

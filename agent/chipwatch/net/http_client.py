@@ -123,17 +123,11 @@ class HttpClient:
             why: Exception = Retryable(self._too_large)
         except TimeoutError:
             why = Retryable(f"no complete answer in {self._timeout:g} s")
-        except ssl.SSLCertVerificationError as problem:
-            why = Refused(
-                f"the certificate of {self._host} is not trusted: {problem.verify_message}; set {self._tls.ca_option}"
-            )
-        except ssl.SSLError as problem:
-            plain = "the port does not speak TLS; is it http://?" if problem.reason == "WRONG_VERSION_NUMBER" else ""
-            why = Retryable(f"TLS: {plain or problem.reason or 'failed'}")
         except IncompleteRead:
             why = Retryable("the answer is incomplete")
         except OSError as problem:
-            why = Retryable(f"{self._host}:{self._port}: {os_text(problem)}")
+            fault = self._fault_of_tls(problem) if self._secure else None
+            why = fault or Retryable(f"{self._host}:{self._port}: {os_text(problem)}")
         except (HTTPException, ValueError) as problem:
             why = Retryable(f"the answer is not valid HTTP ({type(problem).__name__})")
         else:
@@ -141,6 +135,16 @@ class HttpClient:
         self.close()
         self._context = None  # certificates may have been renewed
         raise why from None
+
+    def _fault_of_tls(self, problem: OSError) -> Exception | None:
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            return Refused(
+                f"the certificate of {self._host} is not trusted: {problem.verify_message}; set {self._tls.ca_option}"
+            )
+        if isinstance(problem, ssl.SSLError):
+            plain = "the port does not speak TLS; is it http://?" if problem.reason == "WRONG_VERSION_NUMBER" else ""
+            return Retryable(f"TLS: {plain or problem.reason or 'failed'}")
+        return None
 
     def _exchange(
         self, sock: TimedSocket, method: str, path: str, body: bytes | None, headers: Mapping[str, str]

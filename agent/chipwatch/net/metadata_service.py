@@ -24,7 +24,7 @@ TOTAL_TIMEOUT: Final = 3.0
 """Seconds for the whole answer."""
 MAX_BYTES: Final = 1 << 16
 """Default size limit of a body; the size limit of the headers."""
-LOCAL_IPV6: Final = tuple(map(ipaddress.IPv6Network, ("fd00:ec2::/32", "fd20:ce::/32")))
+LOCAL_IPV6: Final = "fd00:ec2::/32", "fd20:ce::/32"
 """Local services of AWS (fd00:ec2::254) and Google (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
 ROOT: Final = "/computeMetadata/v1"
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
@@ -110,11 +110,14 @@ def decode(body: bytes, shape: type[T], wrong: str) -> T:
 
 
 def _is_local(host: str) -> bool:
+    if host == ADDRESS:  # as a rule, and without the 0.3 MB of ipaddress
+        return True
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host == "localhost"
-    return address.is_loopback or address.is_link_local or any(address in network for network in LOCAL_IPV6)
+    is_local = address.is_loopback or address.is_link_local
+    return is_local or any(address in ipaddress.IPv6Network(network) for network in LOCAL_IPV6)
 
 
 def google_service(env: Mapping[str, str]) -> MetadataService:

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -280,8 +281,9 @@ def _text(status: int, text: str) -> Response:
     return Response(status, f"{text}\n".encode())
 
 
+@lru_cache(maxsize=8)
 def parse(head: bytes) -> tuple[Request, str]:
-    """Return a request and its HTTP version; raise BadRequest."""
+    """Return a request and its HTTP version; raise BadRequest. A scraper sends the same each time."""
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[0].isalpha() or words[2] not in ("HTTP/1.0", "HTTP/1.1"):

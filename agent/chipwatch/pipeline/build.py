@@ -221,6 +221,14 @@ def needs_zeros(name: str, sink: Sink, config: Config) -> bool:
     return isinstance(sink, IsScraped) if zeros is None else zeros
 
 
+def held_at_zero(name: str, sink: Sink, config: Config, events: Collection[str]) -> Callable[[Metric], bool]:
+    """Return which counters are not sent to the sink while they are 0; `events` are for sinks that need zeros."""
+    if needs_zeros(name, sink, config):
+        return lambda _: False
+    zeros = sink.limits.zeros if (option := sink_options(name, config).zeros) is None else option
+    return lambda metric: metric.name in events or (zeros is None and metric.counts_events)
+
+
 def build_route(
     name: str,
     sink: Sink,
@@ -247,14 +255,15 @@ def build_route(
         destination=destination,
         drop_others=config.drop_other_destinations,
     )
+    flush = limits.flush if options.flush is None else options.flush
     worker = Worker(
         name,
         sink,
         spool,
         common=common,
         rename=rename.renamer(profile_of(sink, config)),
-        flush=limits.flush if options.flush is None else options.flush,
-        offset=delivery_offset(platform.node()),
+        flush=flush,
+        offset=delivery_offset(platform.node()) if flush else 0.0,
         first_wait=FIRST_WAIT,
         on_closed=on_closed,
     )
@@ -266,13 +275,13 @@ def build_route(
         spacing=limits.spacing,
         ended=spool.newest() if limits.spacing else None,
         first=FIRST_WINDOW,
+        holds_zero=held_at_zero(name, sink, config, events),
     )
     most = limits.max_series if options.max_series is None else options.max_series
-    zeros = limits.zeros if options.zeros is None else options.zeros
-    admission = Admission(name, most, zeros=zeros, increases=limits.increases) if most or not zeros else None
+    is_billed = (limits.zeros if options.zeros is None else options.zeros) is False
+    admission = Admission(name, most, zeros=not is_billed, increases=limits.increases) if most or is_billed else None
     chosen, copies = build_filter(options, limits, config), rename.copier(profile_of(sink, config))
-    unwanted = () if needs_zeros(name, sink, config) else events
-    return Route(chosen, window, spool, worker, common, admission=admission, copies=copies, without_zeros=unwanted)
+    return Route(chosen, window, spool, worker, common, admission=admission, copies=copies)
 
 
 def assemble(

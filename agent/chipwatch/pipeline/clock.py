@@ -106,7 +106,7 @@ class Pipeline:
         facts: list[object] = []
         now = time.monotonic()
         due = [sampler for sampler in self._first if sampler.is_due(now)]
-        finders = [sampler for sampler in due if sampler.finds_devices]
+        finders = [sampler for sampler in due if sampler.finds_devices]  # none, as a rule, where there is no device
         self._read(due, at, deadline, points, facts, with_devices=bool(finders))
         tick: tuple[Datapoint, ...] = ()
         with_devices = any(sampler.is_due(now) for sampler in finders)
@@ -207,7 +207,7 @@ class Pipeline:
         for route in self.routes:
             self._survive(f"sink {route.name}", route.take, points, at)
             self._survive(f"sink {route.name}", route.worker.watch)
-        if any(sampler.ended for sampler in self.samplers):
+        if [True for sampler in self.samplers if sampler.ended]:  # a list, since a generator takes a call for each
             self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()

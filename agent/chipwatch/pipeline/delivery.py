@@ -27,7 +27,6 @@ from chipwatch.spool.queue import Spool
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-DICE: Final = random.Random()  # noqa: S311  # not a secret
 SAVE_INTERVAL: Final = 1.0
 """Seconds between two savings of a sink's state while there is much to deliver; a kill loses at most the rest."""
 IDENTITY_POLL: Final = 0.5
@@ -300,7 +299,8 @@ class Worker:
         if isinstance(problem, Retryable) and problem.after is not None and problem.after > 0:
             wait = min(problem.after, MAX_AFTER)
         else:
-            wait = DICE.uniform(0, min(most, base * 2.0 ** min(self._failures[kind] - 1, 30)))
+            most_now = min(most, base * 2.0 ** min(self._failures[kind] - 1, 30))
+            wait = random.Random().uniform(0, most_now)  # noqa: S311  # not a secret
         self._log.failed(level, cause, text, wait, max(wait, most), is_last=is_last, traceback=kind == "bug")
         return wait
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.logs.throttled import ThrottledLogger
@@ -74,11 +74,9 @@ class CollectorReading(NamedTuple):
     batch: ReadingBatch | None = None
 
 
-class _Task(NamedTuple):
-    """A collector to read for a batch; without a batch to close; without a collector, a batch to hand over."""
-
-    sampler: Sampler | None
-    batch: ReadingBatch | None
+_Task = tuple["Sampler | None", ReadingBatch | None]
+"""A collector to read for a batch, or without one to close; without a collector: a batch to hand over, or END."""
+END: Final[_Task] = None, None
 
 
 class ReadingThread:
@@ -92,7 +90,8 @@ class ReadingThread:
         """Put the readings on `readings`."""
         self._name, self._readings = name, readings
         self._logger = ThrottledLogger(log, f"thread {name}")
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._tasks: deque[_Task] = deque()
+        self._wakes: SimpleQueue[None] = SimpleQueue()  # one for all tasks of a tick
         self._lock = threading.Lock()
         self._is_running = False
         self._thread = threading.Thread()
@@ -102,7 +101,7 @@ class ReadingThread:
         batch = ReadingBatch(at, is_shared=is_shared)
         for sampler in samplers:
             sampler.thread, sampler.batch = self, batch
-        self.put([*(_Task(sampler, batch) for sampler in samplers), _Task(None, batch)])
+        self.put([*[(sampler, batch) for sampler in samplers], (None, batch)])
         return batch
 
     def close(self, samplers: Sequence[Sampler]) -> None:
@@ -111,12 +110,12 @@ class ReadingThread:
         for sampler in present:
             sampler.is_busy = True
         if present or self._is_running:
-            self.put([*(_Task(sampler, None) for sampler in present), None])
+            self.put([*[(sampler, None) for sampler in present], END])
 
     def end(self) -> None:
         """End after the reading in progress."""
         if self._is_running:
-            self.put([None])
+            self.put([END])
 
     def give_up(self, members: Sequence[Sampler], other: ReadingThread) -> Sampler | None:
         """
@@ -125,18 +124,18 @@ class ReadingThread:
         Return that one; None, and nothing moves, if no call goes on.
         """
         tasks = []
-        with suppress(Empty):
+        with suppress(IndexError):
             while True:
-                tasks.append(self._tasks.get_nowait())
-        queued = {task.sampler for task in tasks if task}
+                tasks.append(self._tasks.popleft())
+        queued = {sampler for sampler, _ in tasks}
         mine = [sampler for sampler in members if sampler.thread is self]
         busy = next((sampler for sampler in mine if sampler.is_busy and sampler not in queued), None)
         if busy:
             self._thread.name = f"collect-{busy.name}"  # logged if it hangs at the stop
             for sampler in mine:
                 sampler.thread = self if sampler is busy else other
-            if None in tasks:
-                self.put([None])
+            if END in tasks:
+                self.put([END])
         if tasks:
             (other if busy else self).put(tasks)
         return busy
@@ -147,12 +146,12 @@ class ReadingThread:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def put(self, tasks: Sequence[_Task | None]) -> None:
+    def put(self, tasks: Sequence[_Task]) -> None:
         """Add tasks; start the thread unless it runs, and if that fails, try again with the next call."""
         with self._lock:
-            for task in tasks:
-                self._tasks.put(task)
-            if not self._tasks.empty():
+            self._tasks += tasks
+            if self._tasks:
+                self._wakes.put(None)
                 try:
                     self._start()
                 except RuntimeError as problem:
@@ -170,10 +169,17 @@ class ReadingThread:
             self._is_running = True
 
     def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
+        while True:
+            try:
+                task = self._tasks.popleft()
+            except IndexError:
+                self._wakes.get()
+                continue
+            if task is END:
+                return
             if self._has_closed(*task):
                 with self._lock:
-                    if self._tasks.empty():
+                    if not self._tasks:
                         self._is_running = False
                         return
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -130,16 +130,14 @@ class Route:
         *,
         admission: Admission | None = None,
         copies: Callable[[Sequence[Datapoint]], Sequence[Datapoint]] | None = None,
-        without_zeros: Collection[str] = (),
     ) -> None:
         """
         Put what `chosen` and `admission` let through into `spool`, window by window, and wake `worker`.
 
-        `copies` returns further points to send with a window; they are treated like any other point. Counters named
-        in `without_zeros` are left out while they are 0.
+        `copies` returns further points to send with a window; they are treated like any other point.
         """
         self.name = worker.name
-        self._admission, self._copies, self._without_zeros = admission, copies, frozenset(without_zeros)
+        self._admission, self._copies = admission, copies
         self.spool, self.worker = spool, worker
         self._wants, self._window, self._common = chosen.wants, window, common
 
@@ -163,8 +161,6 @@ class Route:
         self.spool.note_samples(0)
 
     def _keep(self, points: list[Datapoint]) -> None:
-        if self._without_zeros:
-            points = [point for point in points if point.value or point.metric.name not in self._without_zeros]
         if self._copies:
             points = [*points, *self._copies(points)]
         if self._admission:

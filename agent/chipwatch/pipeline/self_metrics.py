@@ -22,6 +22,7 @@ P = ("collector", "part")
 D = ("processor",)
 LEVEL: Final = Level.DETAILED
 STATM: Final = Path("/proc/self/statm")
+PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 ZEROS: Final = 14.5
 """Least seconds between two readings that have counters without events, too: 15, by a tick that may be early."""
 
@@ -133,8 +134,10 @@ class AgentCollector(Collector):
         dims = _named(collector=sampler.name)
         yield SECONDS.point(at, sampler.seconds, dims)
         yield OK.point(at, 1.0 if sampler.ok else 0.0, dims)
-        counts = (FAILED, sampler.failed), (PARTIAL, sampler.partial), (SKIPPED, sampler.skipped)
-        yield from self._counted(at, dims, *counts, (NOT_FINITE, sampler.validation.not_finite))
+        failed, partial, skipped, lost = sampler.failed, sampler.partial, sampler.skipped, sampler.validation.not_finite
+        if self._with_zeros or failed or partial or skipped or lost:
+            counts = (FAILED, failed), (PARTIAL, partial), (SKIPPED, skipped), (NOT_FINITE, lost)
+            yield from self._counted(at, dims, *counts)
         for part, points in tuple(sampler.validation.malformed.items()):
             yield from self._counted(at, _named(collector=sampler.name, part=part), (MALFORMED, points))
 
@@ -175,7 +178,7 @@ def _named(**pairs: str) -> Dimensions:
 def _resident_bytes() -> float:
     try:
         with STATM.open("rb", buffering=0) as file:
-            return int(file.read(256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            return int(file.read(256).split()[1]) * PAGE_SIZE
     except FileNotFoundError:
         import psutil  # noqa: PLC0415  # 4 MB, only without /proc
 

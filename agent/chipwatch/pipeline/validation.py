@@ -103,6 +103,13 @@ class Validation:
         for _ in source:
             raise PartlyCollected([f"more than {MOST_POINTS} points in one reading; the rest is left out"])
 
+    def wants_none(self) -> bool:
+        """Return whether the plugin lists metrics, and none of them is wanted."""
+        declared = self._declared() or ()
+        return bool(declared) and all(
+            metric.level > self._level and metric.name not in self._always for metric in declared
+        )
+
     def _leave_out(self, point: object, problem: Malformed) -> None:
         self.malformed[problem.part] += 1
         if problem.part not in self.problems:

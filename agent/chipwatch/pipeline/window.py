@@ -35,9 +35,6 @@ def everything(_: Metric) -> bool:
 
 def summarise(samples: list[float]) -> Summary:
     """Return a summary of `samples`; above 150 distinct values, neighbours are merged into their mean."""
-    if len(samples) == 1:
-        value = samples[0]
-        return _new(Summary, (1, value, value, value, (value,), ONCE, value))
     ordered = sorted(samples)
     seen = Counter(ordered)  # its keys ascend too
     values, sizes = [*seen], [*seen.values()]
@@ -91,10 +88,10 @@ class _Gauge:
 class _Counter:
     """The last reading of a counter, and its increase in the open window."""
 
-    __slots__ = ("began", "given", "increase", "is_seen", "point", "start")
+    __slots__ = ("began", "given", "holds_zero", "increase", "is_seen", "point", "start")
 
-    def __init__(self, point: Datapoint) -> None:
-        self.point = point
+    def __init__(self, point: Datapoint, *, holds_zero: bool) -> None:
+        self.point, self.holds_zero = point, holds_zero
         self.given = point.start_time
         """The start time that the collector gave."""
         self.began: int | None = None
@@ -122,6 +119,7 @@ class Window:
         spacing: float = 0.0,
         ended: int | None = None,
         first: float | None = None,
+        holds_zero: Callable[[Metric], bool] = lambda _: False,
     ) -> None:
         """
         Take the length in seconds and the start of this agent (ns since the epoch).
@@ -129,8 +127,11 @@ class Window:
         With `increases`, a counter whose increase is unknown yields no datapoint. A window that would end less than
         `spacing` seconds after the last one continues for another length; `ended` (ns) is when the last one before a
         restart ended. The very first window ends after `first` seconds, if that is sooner.
+
+        Counters that `holds_zero` accepts yield no datapoint while they are 0; one that leaves 0 starts at its last
+        reading there, so that a receiver sees the first event whole.
         """
-        self._increases = increases
+        self._increases, self._holds_zero = increases, holds_zero
         self._length = int(seconds * 1e9)
         self._born = born
         self._slot: int | None = None
@@ -242,10 +243,12 @@ class Window:
                 gone.append(key)
                 continue
             metric, value, dims, at, _, _, _, _ = first
-            total, mean = summarise([value, *gauge.more]), float(value)
             if gauge.more:
+                total = summarise([value, *gauge.more])
                 gauge.more.clear()
                 mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # rounding may exceed them
+            else:
+                total, mean = _new(Summary, (1, value, value, value, (value,), ONCE, value)), float(value)
             done.append(_new(Datapoint, (metric, mean, dims, last, None, min(last, at), total, None)))
             gauge.first = None
         for key in gone:
@@ -262,7 +265,7 @@ class Window:
         done = []
         for state in self._seen:
             metric, value, dims, at, start_time, *_ = state.point
-            if state.increase is not None or not self._increases:
+            if (state.increase is not None or not self._increases) and (value or not state.holds_zero):
                 end, start = max(at, earliest), min(state.start, at)
                 done.append(_new(Datapoint, (metric, value, dims, end, start_time, start, None, state.increase)))
             state.start, state.increase, state.is_seen = at, None, False
@@ -281,10 +284,12 @@ class Window:
         """Add the increase of the counter since its last reading."""
         last = state.point if state else None
         if state is None:
-            state = self._counters[key] = _Counter(point)
+            state = self._counters[key] = _Counter(point, holds_zero=self._holds_zero(point.metric))
         gain: float | None
         if last is not None and point.start_time == state.given and point.value >= last.value:
             gain = point.value - last.value
+            if gain and not last.value and state.holds_zero:
+                state.began = start_after(last.at, last.start_time or 0, point.at)
         else:
             gain = self._rise_from_zero(state, last, point)
             state.given = point.start_time

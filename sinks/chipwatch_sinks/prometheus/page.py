@@ -21,6 +21,8 @@ SLOWEST: Final = 15.0
 """Seconds between two readings of collectors that do not read at each tick, as a rule."""
 RHYTHM: Final = 4
 """Last gaps between arrivals of a series; they show its period."""
+GZIP_8K: Final = 16 + 13
+"""zlib's `wbits` for gzip with a window of 8 KiB: its tables are an eighth, and a page is as small as with 32 KiB."""
 MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
 """Name of the samples, and of the family in OpenMetrics."""
@@ -139,7 +141,7 @@ class Page:
                 self._machine = _machine(tick[-1])
             if strayed or len(tick) != len(self._order):
                 self._order = [self._known[point.metric.name, point.dims] for point in tick]
-            if joined or (fresh < len(self._shown) and any(now - of.seen >= of.stays for of in self._shown)):
+            if joined or (fresh < len(self._shown) and [of for of in self._shown if now - of.seen >= of.stays]):
                 self._lay_out()
             return rejected
 
@@ -198,7 +200,7 @@ class Page:
         with self._lock:
             if (body := self._written.get((form, zipped))) is None:
                 if zipped:
-                    packer = zlib.compressobj(level=1, wbits=31)
+                    packer = zlib.compressobj(level=1, wbits=GZIP_8K, memLevel=6)
                     plain = self._written.get((form, False)) or self._write(form)
                     body = packer.compress(plain) + packer.flush()
                 else:

@@ -7,8 +7,6 @@ read again when they change.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import os
 import stat
@@ -160,12 +158,13 @@ class Web:
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "basic":
             return False
-        try:
-            user, _, password = base64.b64decode(given, validate=True).decode().partition(":")
-        except (binascii.Error, ValueError):
-            return False
-        from hashlib import sha256  # noqa: PLC0415  # loads OpenSSL, only with passwords
+        from base64 import b64decode  # noqa: PLC0415  # only with passwords
+        from hashlib import sha256  # noqa: PLC0415  # loads OpenSSL
 
+        try:
+            user, _, password = b64decode(given, validate=True).decode().partition(":")
+        except ValueError:  # of which binascii's is one
+            return False
         key, checked = sha256(given.encode()).digest(), self._checked
         for right, keys in checked.items():
             if key in keys:

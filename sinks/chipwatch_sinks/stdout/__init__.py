@@ -57,9 +57,10 @@ class StdoutSink(Sink):
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
         """Write to `stream`, by default to standard output as it is when `open` is called."""
         self._config = config
-        self.limits = replace(self.limits, standard_output=config.path is None)
-        if config.format == "emf":
-            self.limits = replace(self.limits, increases=True, zeros=False)
+        is_auto, is_emf = config.format == "auto" and config.path is None, config.format == "emf"
+        is_table = config.format == "table" or (is_auto and os.isatty(1))  # it lists what has not happened
+        zeros = False if is_emf else is_table or None
+        self.limits = replace(self.limits, standard_output=config.path is None, increases=is_emf, zeros=zeros)
         self._stream: Any = stream
         self._file: BinaryIO | None = None
         self._format: str = config.format

@@ -33,6 +33,16 @@ assert calendar.timegm((1970, 1, 2, 0, 0, 0)) == 86400
     "a fork": "import os, csv; pid = os.fork(); pid or os._exit(csv.QUOTE_ALL); assert os.waitpid(pid, 0)[1] == 256",
     "the schema of msgspec": "import msgspec; assert msgspec.inspect.type_info(int); assert msgspec.json.schema(int)",
     "a search": "from importlib.util import find_spec; assert find_spec('zipfile').origin",
+    "proxies, none set": """
+import os
+from urllib.request import getproxies, proxy_bypass
+[os.environ.pop(key) for key in [*os.environ] if key.lower().endswith("_proxy")]
+if sys.platform == "linux":
+    assert getproxies() == {} and not proxy_bypass("a") and waits("urllib.request")
+os.environ["HTTPS_proxy"] = "http://p:1"
+assert getproxies()["https"] == "http://p:1" and not waits("urllib.request")
+""",
+    "decimals": "import msgspec, decimal; assert decimal.Decimal(1) == 1; assert msgspec.json.decode(b'1.5') == 1.5",
     "a version": "from importlib.metadata import version; import importlib.metadata._meta; assert waits('importlib.metadata'); assert version('msgspec')",
     "the optional module": "import typing_extensions; assert typing_extensions.Self",
     "a dataclass without a docstring": "import dataclasses\n@dataclasses.dataclass\nclass D:\n  a: int\nassert D.__doc__ == 'D(a: int)'",

@@ -24,6 +24,7 @@ from chipwatch.pipeline.build import (
     build_filter,
     build_sources,
     duplicates,
+    held_at_zero,
     level_wanted,
     profile_of,
     spool_path,
@@ -402,6 +403,24 @@ def test_events_are_points_before_the_first_one_only_where_a_sink_needs_them(sta
     ran.pipeline.tick()
     until(lambda: all(len([p for p in ran.sink(name).points if p.value]) == 2 for name in sent))
     assert {name: len([p for p in ran.sink(name).points if not p.value]) for name in sent} == sent
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "held"),
+    [
+        ("stdout", {"format": "json"}, {"errors"}),
+        ("stdout", {"format": "json", "zeros": True}, set()),
+        ("stdout", {"format": "table"}, set()),
+        ("otlp", {}, set()),
+        ("prometheus", {}, set()),
+    ],
+)
+def test_json_lines_leave_out_events_that_have_not_happened_and_keep_amounts_of_0(name, options, held):
+    config = load(None, {"sink": [name], "sinks": {name: options}}, env={})
+    sink = build_sinks(config)[name]
+    holds_zero = held_at_zero(name, sink, config, ())
+    metrics = [counter("errors", "{error}", "E."), counter("sent", "By", "S."), gauge("threads", "{thread}", "T.")]
+    assert {metric.name for metric in metrics if holds_zero(metric)} == held
 
 
 def test_a_sinks_batches_obey_its_limits_and_its_spool_is_on_disk(start, until, tmp_path):

@@ -151,6 +151,43 @@ def test_what_is_above_the_level_is_left_out(bench, level, names):
     assert [name for name, _ in read] == names
 
 
+class Detailed(Collector):
+    """Has metrics above level basic only."""
+
+    metrics = (gauge("d.load", "1", "L.", Level.DETAILED),)
+    undeclared = gauge("d.other", "1", "O.")
+
+    def __init__(self, *yielded):
+        self.yielded = yielded or self.metrics
+
+    def collect(self, at):
+        for metric in self.yielded:
+            yield metric.point(at, 1.0)
+
+
+class Telling(Detailed):
+    def identity(self):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("collector", "level", "readings"),
+    [
+        (Detailed(), Level.BASIC, 1),
+        (Detailed(), Level.DETAILED, 3),
+        (Telling(), Level.BASIC, 3),
+        (Detailed(Detailed.undeclared), Level.BASIC, 3),
+    ],
+    ids=["no metric is wanted", "a metric is wanted", "its identity is wanted", "it yields another metric"],
+)
+def test_a_collector_of_which_nothing_is_wanted_is_read_once_to_say_that_it_is_there(collector, level, readings):
+    bench = Bench(collector, level)
+    assert sum(bench.read() is not None for _ in range(3)) == readings
+    assert bench.sampler.ok
+    assert bench.sampler.is_open
+    bench.end()
+
+
 def test_what_is_not_finite_is_left_out_and_counted(bench):
     b = bench([math.nan, 1.0, math.inf, -math.inf])
     assert b.read() == [("x.load", 1.0)]

@@ -541,3 +541,33 @@ def test_a_reading_of_a_counter_that_came_late_is_not_sent_too_near_the_last_win
     (later,) = window.add([total.point(40 * second, 40.0, start_time=0)], 40 * second)
     assert later.at - first.at >= (10 - SLACK) * second
     assert later.value == 20.0
+
+
+ERRORS = counter("net.errors", "{packet}", "Errors.", dims=("if",))
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_counter_of_events_that_is_held_at_0_has_its_first_event_whole_and_starts_at_its_last_0(seconds):
+    window = Window(seconds, born=BORN, holds_zero=lambda metric: metric.counts_events)
+    done = []
+    for second, value in enumerate([0, 0, 0, 2, 2, 3]):
+        at = BORN + second * S
+        done += window.add([ERRORS.point(at, value, DIMS, start_time=BOOT), sent(at, 0)], at)
+    done += window.close()
+    first, *later = [point for point in done if point.metric is ERRORS]
+    assert (first.value, first.increase, first.at - BORN) == (2, 2, 3 * S)
+    assert first.start_time == first.window_start == BORN + 2 * S
+    assert [(point.value, point.increase, point.start_time) for point in later] == [
+        (2, 0, first.start_time), (3, 1, first.start_time),
+    ]  # fmt: skip
+    assert len([point for point in done if point.metric is SENT]) == 6  # an amount that is 0 is work that was not done
+
+
+def test_a_counter_of_events_that_starts_again_is_held_until_its_next_event():
+    window = Window(0, born=BORN, holds_zero=lambda _: True)
+    done = []
+    for second, (value, start_time) in enumerate([(0, BOOT), (4, BOOT), (0, BORN + S), (1, BORN + S)]):
+        at = BORN + second * S
+        done += window.add([ERRORS.point(at, value, DIMS, start_time=start_time)], at)
+    assert [(point.value, point.increase) for point in done] == [(4, 4), (1, 1)]
+    assert done[1].start_time == BORN + 2 * S

@@ -28,7 +28,7 @@ from chipwatch.pipeline.build import (
     check_includes,
     declared,
     faults,
-    needs_zeros,
+    held_at_zero,
     profile_of,
     window_length,
 )
@@ -193,11 +193,11 @@ class _Planner:
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
         copies = rename.copier(profile_of(self._sink, self._config))
         wanted = [*wanted, *copies(wanted)] if copies else wanted
-        if moved or needs_zeros(self._name, self._sink, self._config):
+        if moved:
             return wanted
-        events = self._machine.events
+        holds_zero = held_at_zero(self._name, self._sink, self._config, self._machine.events)
         return [
-            point for point in wanted if point.value or not (point.metric.name in events or self._is_held(point.metric))
+            point for point in wanted if point.value or not (holds_zero(point.metric) or self._is_held(point.metric))
         ]
 
     def _is_held(self, metric: Metric) -> bool:
@@ -206,7 +206,7 @@ class _Planner:
 
         Their sums over interfaces and disks are 0 at the first reading, and move on every machine.
         """
-        return not self._zeros and metric.kind is Kind.COUNTER and metric.unit != "By"
+        return self._zeros is False and metric.kind is Kind.COUNTER and metric.unit != "By"
 
     def _admitted(self, wanted: Sequence[Datapoint]) -> int:
         return min(len(wanted), self._max_series or len(wanted))
