@@ -264,7 +264,7 @@ class RasAnswer:
             return item._replace(behind={**item.behind, key: _both(item.behind.get(key, Group()), Group(count, ranks))})
         if self._kind == "INCOMPLETE":
             lost, listed = MISSING.match(line), LISTED.match(line)
-            ranks += tuple(Rank(int(word)) for word in listed[1].split(b",")) if listed else ()
+            ranks = [*ranks, *(Rank(int(word)) for word in (listed[1].split(b",") if listed else ()))]
             return item._replace(missing=_both(item.missing, Group(int(lost[1]) if lost else 0, ranks)))
         if self._kind == "ERROR":
             wrong = ERRORS.match(line)
