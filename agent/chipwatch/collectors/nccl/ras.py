@@ -253,18 +253,16 @@ class RasAnswer:
         if number := COUNT.match(line):
             self._value = int(number[2] or 0)
         name = NAME.match(line)
-        ranks = (
-            (Rank(int(name[1]), _text(name[5] or b""), int(name[4] or -1), int(name[3] or name[2] or -1)),)
-            if name
-            else ()
-        )
+        ranks: list[Rank] = []
+        if name:
+            ranks.append(Rank(int(name[1]), _text(name[5] or b""), int(name[4] or -1), int(name[3] or name[2] or -1)))
         count = int(number[1] or 1) if number else 0
         if self._kind == "MISMATCH" and self._value >= 0:
             key = self._operation, self._value
             return item._replace(behind={**item.behind, key: _both(item.behind.get(key, Group()), Group(count, ranks))})
         if self._kind == "INCOMPLETE":
             lost, listed = MISSING.match(line), LISTED.match(line)
-            ranks = [*ranks, *(Rank(int(word)) for word in (listed[1].split(b",") if listed else ()))]
+            ranks += [Rank(int(word)) for word in (listed[1].split(b",") if listed else ())]
             return item._replace(missing=_both(item.missing, Group(int(lost[1]) if lost else 0, ranks)))
         if self._kind == "ERROR":
             wrong = ERRORS.match(line)
