@@ -92,8 +92,8 @@ class NcclCollector(Collector):
         self._take(now, at)
         if not self._asking:
             if now >= self._due:
-                self._due = now + self._config.every
                 self._find()
+                self._due = now + self._config.every / (1 if self._endpoints else 3)
             self._asking = [endpoint for endpoint in self._endpoints.values() if now >= endpoint.due]
             if self._asking:
                 with suppress(TimeoutError):

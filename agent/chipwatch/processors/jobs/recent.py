@@ -143,9 +143,10 @@ def _shares(first: JobMoment, last: JobMoment) -> Iterator[tuple[str, float]]:
 
 def _means(items: Sequence[Evidence]) -> Iterator[tuple[str, float]]:
     """Yield the means of what the job waited for."""
-    for name in ("quota", "loader", "io", "blocked", "memory", "swaps", "crowded"):
+    for name in ("quota", "loader", "memory", "swaps", "crowded"):
         if known := [value for item in items if (value := getattr(item, name)) is not None]:
             yield name, fmean(known)
+    yield "files", max(fmean(item.blocked for item in items), fmean(item.io or 0.0 for item in items))
     if used := [item.cpu / item.cpus for item in items if item.cpu is not None and item.cpus]:
         yield "cpus", fmean(used)
 
