@@ -24,8 +24,8 @@ MAX_COMMUNICATORS: Final = 1024
 MAX_COUNTED: Final = 1 << 16
 """Devices and communicators that are counted."""
 RANK: Final = b'"rank":'
-FIELD: Final = re.compile(rb'"(\w+)":\s*(-?\d+|true|false|"[^"]*")')
-ROW: Final = re.compile(rb"\s*\d+\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+(\d+)\s+(\S+)\s+\S+$")
+FIELD: Final = re.compile(rb'"(\w+)":\s*(-?\d{1,19}|true|false|"[^"]*")')
+ROW: Final = re.compile(rb"\s*\d+\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+(\d{1,9})\s+(\S+)\s+\S+$")
 """A group of communicators: its ranks in each of them and in all, its status, its errors."""
 BLOCK: Final = re.compile(rb"#(\d+-\d+) \(([0-9a-f]+)\) (\w+)")
 NAME: Final = re.compile(
@@ -33,12 +33,12 @@ NAME: Final = re.compile(
 )
 PROCESS: Final = re.compile(rb"  Process (\d+) on node (\S+) managing GPUs? (\d+)[\d,]*(?: \(NVML (\d+))?")
 COUNT: Final = re.compile(
-    rb"  (?:Rank \d+ has|(\d+) ranks have) (?:launched up to operation (\d+)|not launched any operations)"
+    rb"  (?:Rank \d+ has|(\d{1,9}) ranks have) (?:launched up to operation (\d{1,19})|not launched any operations)"
 )
 KIND: Final = re.compile(rb"  Communicator ranks have different (\w+)(?: operation counts)?")
-MISSING: Final = re.compile(rb"  (?:Missing communicator data from )?(\d+) (?:job )?(?:rank|process)")
+MISSING: Final = re.compile(rb"  (?:Missing communicator data from )?(\d{1,9}) (?:job )?(?:rank|process)")
 LISTED: Final = re.compile(rb"  The missing ranks?: ([\d,]+)")
-ERRORS: Final = re.compile(rb"  (?:Initialization|Asynchronous) errors? on (\d+) rank")
+ERRORS: Final = re.compile(rb"  (?:Initialization|Asynchronous) errors? on (\d{1,9}) rank")
 IN_PROGRESS: Final = 7
 """ncclInProgress of nccl.h."""
 

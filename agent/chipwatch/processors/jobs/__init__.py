@@ -146,7 +146,7 @@ class JobsProcessor(Processor):
         if not self._recent.is_due(at):
             return
         collectives = [fact for fact in self.facts if isinstance(fact, JobCollectives)]
-        if collectives or at - self._asked > STALE:
+        if collectives or abs(at - self._asked) > STALE:
             self._collectives, self._asked = collectives, at
         self._pids = {}
         owners = self._jobs.owners if self._jobs else {}

@@ -61,7 +61,7 @@ class RecentMoments:
     """Keeps a tick every ten seconds, for five minutes."""
 
     def __init__(self) -> None:
-        self._moments: deque[Moment] = deque(maxlen=WINDOW // EVERY + 1)
+        self._moments: deque[Moment] = deque()
 
     def is_due(self, at: int) -> bool:
         """Return whether to take this tick; begin again where the clock went back."""
@@ -73,6 +73,8 @@ class RecentMoments:
         self, at: int, tick: Iterable[Datapoint], activity: Iterable[DeviceActivity], jobs: Mapping[Key, JobMoment]
     ) -> None:
         """Remember a tick."""
+        while len(self._moments) > 1 and at - self._moments[0].at > WINDOW:
+            self._moments.popleft()
         values = {(point.metric.name, point.dims): point.value for point in tick if point.metric.name in KEPT}
         values |= {(THROTTLED, device.dims): device.throttled for device in activity}
         self._moments.append(Moment(at, values, jobs))

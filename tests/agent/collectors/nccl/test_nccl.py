@@ -190,6 +190,15 @@ def test_what_is_not_a_whole_answer_is_refused(text):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_numbers_without_end_harm_nothing(version):
+    members = ranks(4, launched=int("9" * 400))
+    members[2].counts = {"AllReduce": int("8" * 400)}
+    for _ in range(2):
+        facts = told(service(), [render(version, [members])] * 3)
+        assert float(facts.ranks + facts.behind_count + (facts.launched or 0)) < 1e30
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_that_ends_early_is_refused(version):
     report = render(version, [ranks(8)])
     for end in range(0, len(report) - 40, 211):

@@ -176,6 +176,20 @@ def test_an_hour_of_ordinary_noise_names_nobody():
             assert row["why"]["causes"] == [], (step, row["why"])
 
 
+def test_after_a_pause_of_the_machine_figures_are_of_the_last_minutes():
+    machine, why = play({"active": 0.3, "cpu": 3.0, "cores": 96, "io": 0.6, "ranks": 8})
+    assert why["causes"]
+    pids = {100 + n: JOB for n in range(GPUS)}
+    for step in range(14):
+        machine.tick(
+            [(str(n), 100 + n, 1) for n in range(GPUS)], {str(n): {"active": 0.99} for n in range(GPUS)}, owners=pids,
+            uses=[machine.use(JOB, cpu=9.0, cores=96)], collectives=[JobCollectives(JOB, 8, 1.0)],
+            seconds=3600 if not step else TICK,
+        )  # fmt: skip
+    (row,) = machine.processor.answer()["jobs"]
+    assert row["why"]["causes"] == []
+
+
 def test_a_change_of_cause_is_logged_once(caplog):
     caplog.set_level(logging.INFO)
     play({"active": 0.3, "cpu": 3.0, "cores": 96, "io": 0.6, "ranks": 8})
