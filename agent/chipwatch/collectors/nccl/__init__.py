@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import JobCollectives, Owner
-from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.owners import PERMISSION, Owners
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class NcclCollector(Collector):
         self._endpoints: dict[tuple[str, int], RasService] = {}
         self._problems: list[JobCollectives] = []
         self._answers: SimpleQueue[tuple[RasService, RasAnswer | Exception, float] | None] = SimpleQueue()
-        self._call = BlockingCall(self._ask, "ask-nccl")
         self._asking: list[RasService] = []
         self._due = 0.0
 
@@ -96,8 +95,7 @@ class NcclCollector(Collector):
                 self._due = now + self._config.every / (1 if self._endpoints else 3)
             self._asking = [endpoint for endpoint in self._endpoints.values() if now >= endpoint.due]
             if self._asking:
-                with suppress(TimeoutError):
-                    self._call.ask(0)  # the answers come by the queue
+                threading.Thread(target=self._ask, args=(self._asking,), name="ask-nccl", daemon=True).start()
         sums: dict[tuple[Metric, Dimensions], float] = {}
         starts: dict[Dimensions, int] = {}
         for endpoint in self._endpoints.values():
@@ -124,12 +122,11 @@ class NcclCollector(Collector):
         return "; ".join([*counts, *(f"{item.owner.job}: {item.problem}" for item in facts if item.problem)])
 
     def close(self) -> None:
-        self._call.close()
         self._endpoints, self._problems, self._due = {}, [], 0.0
 
-    def _ask(self) -> None:
-        """Ask the services that are due; runs on the separate thread."""
-        for endpoint in self._asking:
+    def _ask(self, endpoints: Iterable[RasService]) -> None:
+        """Ask the services that are due; runs on a separate thread, until each has answered or its time is over."""
+        for endpoint in endpoints:
             begun = time.monotonic()
             try:
                 answer: RasAnswer | Exception = endpoint.ask()
@@ -177,6 +174,10 @@ class NcclCollector(Collector):
             if not os.access(f"{proc}/{pid}/fd", os.R_OK):
                 problems.setdefault(owner.key, JobCollectives(owner, problem=HIDDEN))
         self._problems = [*problems.values()]
-        self._endpoints = {address: self._endpoints.get(address) or RasService(*address) for address in jobs_by_address}
-        for address, endpoint in self._endpoints.items():
-            endpoint.jobs = jobs_by_address[address]
+        before, self._endpoints = self._endpoints, {}
+        for address, mine in jobs_by_address.items():
+            known = before.get(address)
+            service = (
+                known if known and known.jobs.keys() & mine.keys() else RasService(*address)
+            )  # else of another job
+            service.jobs, self._endpoints[address] = mine, service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from chipwatch.collectors.nccl.ras import Communicator, Group, RasAnswer, UnreadableAnswer
@@ -86,7 +86,8 @@ class RasService:
         items = answer.communicators.values()
         behind = {(item.name, *key): group for item in items for key, group in item.behind.items()}
         missing = {(item.name, "", -1): item.missing for item in items if item.missing.number}
-        self._since = {key: self._since.get(key, now) for key in (*behind, *missing)}
+        failed = {(item.name, "", -2): item.failed for item in items if item.failed.number}
+        self._since = {key: self._since.get(key, now) for key in (*behind, *missing, *failed)}
         self.due = now + max(every / 2 if self._since else every, SHARE * took)
         grown = (most - self._launched.get(name, most) for name, most in answer.launched.items())
         self._total += sum(max(0, growth) for growth in grown)
@@ -98,17 +99,20 @@ class RasService:
             self._say(f"{len(owners)} jobs share {self.host}:{self.port}, and the answer does not say whose it is")
             return
         lasting = {key for key, since in self._since.items() if now - since >= LASTING}
-        lost = _largest(group for key, group in missing.items() if key in lasting)
+        lost, wrong = (
+            max(
+                (group for key, group in groups.items() if key in lasting),
+                key=lambda group: group.number,
+                default=Group(),
+            )
+            for groups in (missing, failed)
+        )
         ranks, count, lag = _first({key: behind[key] for key in behind.keys() & lasting}, answer.communicators)
-        failed, launched = _largest(item.failed for item in items), self._total if answer.launched else None
+        launched = self._total if answer.launched and not self.is_shared else None
         self.facts = JobCollectives(
             next(iter(owners.values())), answer.devices, launched, ranks, count, lag,
-            lost.ranks, lost.number, answer.dead, failed.ranks,
+            lost.ranks, lost.number, answer.dead, wrong.ranks,
         )  # fmt: skip
-
-
-def _largest(groups: Iterable[Group]) -> Group:
-    return max(groups, key=lambda group: group.number, default=Group())
 
 
 def _first(

@@ -109,6 +109,7 @@ def note_ranks(reports: Iterable[JobCollectives], numbers: dict[str, float], wor
     total = 0
     for report in reports:
         total += report.ranks
+        dead = f" ({report.dead} dead)" if report.dead else ""
         for name, ranks, number in (
             ("ranks.behind", report.behind, report.behind_count),
             ("ranks.missing", report.missing, report.missing_count),
@@ -116,7 +117,7 @@ def note_ranks(reports: Iterable[JobCollectives], numbers: dict[str, float], wor
         ):
             numbers[name] = numbers.get(name, 0) + number
             if number:
-                rest = f" and {number - MOST} more" if number > MOST else ""
+                rest = (f" and {number - MOST} more" if number > MOST else "") + dead
                 words |= {name: ", ".join(map(_place, ranks[:MOST])) + rest or f"{number} ranks", "lag": report.lag}
     return total
 

@@ -206,6 +206,16 @@ def test_an_answer_that_ends_early_is_refused(version):
             parse(report[:end])
 
 
+def test_ranks_that_fail_or_are_missing_for_a_moment_are_not_named():
+    members = ranks(8)
+    members[3].error, members[4].state = 6, "unresponsive"
+    report = render("2.29.7", [members])
+    assert told(service(), [report]).missing_count == 0
+    facts = told(service(), [report] * 2)
+    assert ([rank.rank for rank in facts.missing], [rank.rank for rank in facts.failed]) == ([4], [3])
+    assert told(service(), [report, render("2.29.7", [ranks(8)]), report]).missing_count == 0
+
+
 @pytest.fixture
 def ras():
     opened = []
@@ -269,6 +279,19 @@ def test_nothing_is_asked_while_an_answer_is_awaited_and_no_reading_waits_for_it
     assert time.monotonic() - begun < 0.4
     read(one, lambda facts: facts and facts[0].ranks == 8)
     assert server.most_open == 1
+    one.close()
+
+
+def test_another_job_at_the_same_address_has_a_new_count(ras):
+    server = ras(lambda: render("2.29.7", [ranks(16)]))
+    one = collector(server.port)
+    read(one, lambda facts: facts and facts[0].ranks == 16)
+    (first,) = one._endpoints.values()
+    first.jobs = {1: JOB}  # it was another one's
+    one._due = 0.0
+    list(one.collect(at=1))
+    (second,) = one._endpoints.values()
+    assert second is not first
     one.close()
 
 
