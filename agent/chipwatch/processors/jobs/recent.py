@@ -34,6 +34,8 @@ CLOCKS: Final = ("gpu.clock.sm", "gpu.clock.graphics")
 UNANSWERED: Final = "nfs.unanswered"
 NAMED: Final = frozenset((*RISES, UNANSWERED))
 KEPT: Final = NAMED | {*READ, *WRITTEN, *CLOCKS, "gpu.temperature"}
+PHASES: Final = ("startup", "no_process", "held")
+"""Causes of idle time that last until something begins: figures are of the time after that."""
 THROTTLED: Final = "throttled"
 """Stands among the values for the share of a tick in which heat or power slowed a device down."""
 Values = Mapping[tuple[str, Dimensions], float]
@@ -84,6 +86,10 @@ class RecentMoments:
         moments = [moment for moment in self._moments if key in moment.jobs]
         if len(moments) < 2:
             return 0.0
+        before, now = (moment.jobs[key].idle for moment in moments[-2:])
+        over = [cause for cause in PHASES if now.get(cause, 0) == before.get(cause, 0)]
+        idles = [[moment.jobs[key].idle.get(cause, 0) for cause in over] for moment in moments]
+        moments = [moment for moment, idle in zip(moments, idles, strict=True) if idle == idles[-1]]
         first, last, mine = moments[0], moments[-1], {place[:1] for place in places}
         numbers |= _shares(first.jobs[key], last.jobs[key])
         numbers |= _means([moment.jobs[key].evidence for moment in moments[1:]])

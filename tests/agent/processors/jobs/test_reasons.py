@@ -176,6 +176,23 @@ def test_an_hour_of_ordinary_noise_names_nobody():
             assert row["why"]["causes"] == [], (step, row["why"])
 
 
+@pytest.mark.parametrize("phase", ["never", "none"])
+def test_what_has_ended_is_not_named_any_more(phase):
+    machine, why = play({"active": 0.0, phase: True, "cpu": 8.0, "cores": 96, "ranks": 8}, minutes=2)
+    assert [cause["cause"] for cause in why["causes"]] == [{"never": "startup", "none": "ended"}[phase]]
+    said = []
+    for _ in range(24):
+        machine.tick(
+            [(str(n), 100 + n, 1) for n in range(GPUS)], {str(n): {"active": 0.99} for n in range(GPUS)},
+            owners={100 + n: JOB for n in range(GPUS)}, uses=[machine.use(JOB, cpu=9.0, cores=96)],
+            collectives=[JobCollectives(JOB, 8, 1.0)],
+        )  # fmt: skip
+        said.append(machine.processor.answer()["jobs"][0]["why"]["sentence"])
+    assert said[-1] == "nothing slows it"
+    assert not any("no reading" in sentence for sentence in said)
+    assert "it was read for" in said[6]
+
+
 def test_after_a_pause_of_the_machine_figures_are_of_the_last_minutes():
     machine, why = play({"active": 0.3, "cpu": 3.0, "cores": 96, "io": 0.6, "ranks": 8})
     assert why["causes"]
