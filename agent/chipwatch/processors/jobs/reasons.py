@@ -110,8 +110,11 @@ def reasons(figures: Figures) -> Reasons:
         return Reasons(
             unknown=f"its GPUs do nothing {100 * lost:.0f} % of the time, and no reading shows why", lost=lost
         )
-    if max(figures.ranks, figures.gpus) > 1 and "share.waiting" not in numbers and "ranks.behind" not in numbers:
-        why = "; ".join(figures.unknown) or "NCCL's RAS does not answer, and the GPUs' units are not read"
+    if max(figures.ranks, figures.gpus) > 1 and "share.waiting" not in numbers and not numbers.get("collectives"):
+        why = "NCCL's RAS does not answer, and the GPUs' units are not read"
+        if "ranks.behind" in numbers:  # all ranks may hang in a collective that all have launched
+            why = f"RAS counts no new collective in {figures.seconds:.0f} s"
+        why = "; ".join(figures.unknown) or why
         return Reasons(unknown=f"whether its kernels wait for each other: {why}", lost=lost)
     return Reasons(nothing="nothing slows it", lost=lost)
 

@@ -33,7 +33,8 @@ WRITTEN: Final = ("disk.written", "nfs.written")
 CLOCKS: Final = ("gpu.clock.sm", "gpu.clock.graphics")
 UNANSWERED: Final = "nfs.unanswered"
 NAMED: Final = frozenset((*RISES, UNANSWERED))
-KEPT: Final = NAMED | {*READ, *WRITTEN, *CLOCKS, "gpu.temperature"}
+LAUNCHED: Final = "job.collectives"
+KEPT: Final = NAMED | {LAUNCHED, *READ, *WRITTEN, *CLOCKS, "gpu.temperature"}
 PHASES: Final = ("startup", "no_process", "held")
 """Causes of idle time that last until something begins: figures are of the time after that."""
 THROTTLED: Final = "throttled"
@@ -101,6 +102,8 @@ class RecentMoments:
         for (name, dims), rise in rises.items():
             number = last.values[name, dims] if name == UNANSWERED else rise
             is_mine = not (place := place_of(dims)) or place[:1] in mine
+            if name == LAUNCHED and dims.get("job") == key[-1]:
+                numbers["collectives"] = rise
             if name in NAMED and is_mine and number > numbers.get(name, 0.0):
                 numbers[name] = number
                 words[name] = dims.get("gpu") or " ".join(

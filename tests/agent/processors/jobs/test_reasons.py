@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import sys
@@ -19,6 +20,7 @@ from chipwatch.processors.jobs.recent import lowest
 SITUATIONS = tomllib.loads((Path(__file__).parent / "reasons.toml").read_text())["situation"]
 GPUS, TICK, MINUTES = 8, 5.0, 5
 JOB = job(41337, user="ada")
+LAUNCHED = itertools.count(10**6)
 
 
 def each(value):
@@ -51,7 +53,9 @@ def play(told, minutes=MINUTES):
         totals.update({name: rate * TICK for name, rate in told.get("rates", {}).items()})
         points = [(str(n), name, value) for key, name in names.items() if key in told
                   for n, value in enumerate(each(told[key]))]  # fmt: skip
-        host = [(name, {"device": "mlx5_3", "port": "1"} if name.startswith("rdma") else {}, total)
+        if "ranks" in told:
+            totals["job.collectives"] += told.get("collectives", 5) * TICK
+        host = [(name, {"job": "41337"} if name == "job.collectives" else {"device": "mlx5_3", "port": "1"} if name.startswith("rdma") else {}, total)
                 for name, total in totals.items()]  # fmt: skip
         host += [(name, {"source": "10.0.0.9:/data"}, value) for name, value in told.get("gauges", {}).items()]
         activity = {
@@ -186,6 +190,7 @@ def test_what_has_ended_is_not_named_any_more(phase):
             [(str(n), 100 + n, 1) for n in range(GPUS)], {str(n): {"active": 0.99} for n in range(GPUS)},
             owners={100 + n: JOB for n in range(GPUS)}, uses=[machine.use(JOB, cpu=9.0, cores=96)],
             collectives=[JobCollectives(JOB, 8, 1.0)],
+            host=[("job.collectives", {"job": "41337"}, float(next(LAUNCHED)))],
         )  # fmt: skip
         said.append(machine.processor.answer()["jobs"][0]["why"]["sentence"])
     assert said[-1] == "nothing slows it"
@@ -201,6 +206,7 @@ def test_after_a_pause_of_the_machine_figures_are_of_the_last_minutes():
         machine.tick(
             [(str(n), 100 + n, 1) for n in range(GPUS)], {str(n): {"active": 0.99} for n in range(GPUS)}, owners=pids,
             uses=[machine.use(JOB, cpu=9.0, cores=96)], collectives=[JobCollectives(JOB, 8, 1.0)],
+            host=[("job.collectives", {"job": "41337"}, float(next(LAUNCHED)))],
             seconds=3600 if not step else TICK,
         )  # fmt: skip
     (row,) = machine.processor.answer()["jobs"]
