@@ -162,10 +162,8 @@ class NcclCollector(Collector):
         ports = {pid: port_of(proc, pid, self._config.port) for pid in jobs}
         jobs_by_address: dict[tuple[str, int], dict[int, Owner]] = {}
         problems: dict[tuple[str, str, str], JobCollectives] = {}
-        for listener in listeners(proc, jobs):
+        for listener in listeners(proc, ports):
             owner = jobs[listener.pid]
-            if listener.port != ports[listener.pid]:
-                continue
             if listener.is_here:
                 jobs_by_address.setdefault((listener.host, listener.port), {})[listener.pid] = owner
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,17 +31,17 @@ class Listener(NamedTuple):
     """It is in the network namespace of this agent."""
 
 
-def listeners(proc: Path, pids: Collection[int]) -> Iterator[Listener]:
-    """Yield the listening sockets of processes; of other users' processes only with the right to see them."""
+def listeners(proc: Path, ports: Mapping[int, int]) -> Iterator[Listener]:
+    """Yield the sockets on which processes listen at a port, by pid; of other users only with the right to see them."""
     here = _link("/proc/self/ns/net")
     tables: dict[str, dict[str, tuple[str, int]]] = {}
-    for pid in pids:
+    for pid, port in ports.items():
         network = _link(f"{proc}/{pid}/ns/net")
         if network not in tables:
             tables[network] = dict(_listening(f"{proc}/{pid}/net"))
-        if tables[network]:
-            for target in {target for _, target in open_files(proc, pid)} & tables[network].keys():
-                yield Listener(pid, *tables[network][target], network == here)
+        if at_port := {target: address for target, address in tables[network].items() if address[1] == port}:
+            for target in {target for _, target in open_files(proc, pid)} & at_port.keys():
+                yield Listener(pid, *at_port[target], network == here)
 
 
 def port_of(proc: Path, pid: int, default: int) -> int:
