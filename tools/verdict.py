@@ -47,7 +47,8 @@ def row(rule: Rule) -> list[str]:
     codes_of_dcgm = {f"{code}" for _, code, _, _, _, fault in SICK if code != "-" and fault in signals}
     source = "; DCGM ".join(filter(None, (", ".join(known), ", ".join(sorted(codes_of_dcgm)))))
     signal = f"`{rule.metric}{f'{{{only}}}' if only else ''}` {form}"
-    return [signal, says, rule.severity, codes, source, f"`{TESTS.get(rule.metric, EACH)}`"]
+    level = f"{rule.severity}; alone {rule.alone}" if rule.alone else rule.severity
+    return [signal, says, level, codes, source, f"`{TESTS.get(rule.metric, EACH)}`"]
 
 
 def table() -> str:

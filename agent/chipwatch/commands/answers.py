@@ -89,7 +89,14 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
         TableColumn([title, *(row.get(title, "") for row in rows)], title in RIGHT, EMPTY.get(title, ("",)))
         for title in TITLES
     )
-    lines = [*table(columns), *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items())]
+    causes = [
+        f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in answer["jobs"] if job["why"]["causes"]
+    ]
+    lines = [
+        *table(columns),
+        *map(one_line, causes),
+        *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items()),
+    ]
     return "\n".join(lines)
 
 

@@ -128,7 +128,7 @@ def _health(given: SimpleNamespace) -> int:
 
 
 def _answer(given: SimpleNamespace) -> int:
-    """Print the running agent's answer to `agent status` or `agent jobs`."""
+    """Print the running agent's answer to `agent status`, `agent jobs` or `agent why`."""
     import json  # noqa: PLC0415
 
     from chipwatch.commands import answers, health  # noqa: PLC0415
@@ -137,7 +137,13 @@ def _answer(given: SimpleNamespace) -> int:
         from chipwatch.commands.ended_jobs import listing  # noqa: PLC0415
 
         return _print(listing(given))
-    answer = health.question(given, given.command)
+    answer = health.question(given, "jobs" if given.command == "why" else given.command)
+    if given.command == "why":
+        from chipwatch.commands import why  # noqa: PLC0415
+
+        if not hasattr(given, "json"):
+            return _print(why.why_text(answer, given.name))
+        answer = {"jobs": why.chosen(answer, given.name)}
     if hasattr(given, "json"):
         return _print(json.dumps(answer, indent=1))
     if given.command == "jobs":
@@ -207,6 +213,7 @@ COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
     "jobs": _answer,
     "incidents": _incidents,
     "export": _export,
+    "why": _answer,
     "list": _list,
     "sample-config": _sample_config,
     "completion": _completion,

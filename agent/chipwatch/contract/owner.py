@@ -119,3 +119,38 @@ class JobFacts(NamedTuple):
     """Unknown facts, and why they are unknown."""
     processes: Mapping[int, ProcessUse] = MappingProxyType({})
     """Work of processes on devices that had time without work, by pid."""
+    stopped: frozenset[int] = frozenset()
+    """Followed processes that a signal or a debugger has stopped."""
+
+
+class Rank(NamedTuple):
+    """A rank of a job; "" and -1 stand for unknown."""
+
+    rank: int
+    host: str = ""
+    """Address of its machine."""
+    pid: int = -1
+    gpu: int = -1
+    """Its number on that machine."""
+
+
+class JobCollectives(NamedTuple):
+    """Collective communication of a job on all machines, as its processes last reported it."""
+
+    owner: Owner
+    ranks: int = 0
+    launched: float | None = None
+    """Collectives launched since the first report; None if unknown."""
+    behind: Sequence[Rank] = ()
+    """Ranks that launched fewer collectives than others, and none since the last report; the first of them."""
+    behind_count: int = 0
+    lag: str = ""
+    """Their last collective and that of the others: `AllReduce 6649 of 6650`."""
+    missing: Sequence[Rank] = ()
+    """Ranks that do not answer; the first of them."""
+    missing_count: int = 0
+    dead: int = 0
+    failed: Sequence[Rank] = ()
+    """Ranks with an error of the library; the first of them."""
+    problem: str = ""
+    """Why nothing is known."""

@@ -14,6 +14,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.extensions import Answers, DeviceFacts
 from chipwatch.contract.owner import JobFacts
 from chipwatch.contract.processor import Processor
+from chipwatch.contract.redaction import one_line
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.window import Window
@@ -26,6 +27,9 @@ FIRST_PAUSE: Final = 0.3
 MOST_PROCESSES: Final = 1000
 """Processes that are taken from one collector."""
 
+MOST_CAUSES: Final = 1
+"""Lines on slow jobs."""
+
 
 class Frame(NamedTuple):
     """One tick."""
@@ -36,6 +40,8 @@ class Frame(NamedTuple):
     models: Mapping[Dimensions, str] = {}
     troubles: tuple[str, ...] = ()
     holding: Mapping[Key, DeviceState] = {}
+    why: tuple[str, ...] = ()
+    """Why jobs are slow."""
 
 
 class FactsOfTick(Processor):
@@ -108,7 +114,12 @@ class Live:
             present = [sampler.name for sampler in pipeline.samplers if sampler.unavailable is None]
             facts = [self._devices[name] for name in present if name in self._devices]
             models = {device.dims: device.model for fact in facts for device in fact.devices if device.model}
-            self.frames.put(Frame(at, points, self._processes(facts), models, troubles, self._holding(pipeline)))
+            processors = (derivation.processor for derivation in pipeline.derivations)
+            answers = [processor.answer() for processor in processors if isinstance(processor, Answers)]
+            holding = {device.key: device for answer in answers for device in device_states(answer)}
+            jobs = (job for answer in answers for job in answer.get("jobs", ()) if job.get("why", {}).get("causes"))
+            why = tuple(one_line(f"{job['job']}: {job['why']['sentence']}") for job in jobs)
+            self.frames.put(Frame(at, points, self._processes(facts), models, troubles, holding, why[:MOST_CAUSES]))
             self._wake()
             due = max(due + pause, time.monotonic())
             pause = self._interval
@@ -122,11 +133,6 @@ class Live:
         jobs = {pid: owner.job for each in owners for pid, owner in each.items()}
         rows = self._table.on_devices(process for listed in lists for process in listed)
         return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
-
-    def _holding(self, pipeline: Pipeline) -> dict[Key, DeviceState]:
-        processors = (derivation.processor for derivation in pipeline.derivations)
-        answers = (processor.answer() for processor in processors if isinstance(processor, Answers))
-        return {device.key: device for answer in answers for device in device_states(answer)}
 
     def _troubles(self, pipeline: Pipeline) -> Iterator[str]:
         for sampler in pipeline.samplers:

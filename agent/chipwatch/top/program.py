@@ -156,7 +156,9 @@ class Top:
                 self.machine.device(key).model = model
         self.machine.take(frame.points, frame.at, frame.processes, frame.holding)
         self._troubles = frame.troubles
-        if not frame.holding:  # it has the jobs of each device
+        if frame.holding:  # it has the jobs of each device
+            self._jobs = [*frame.why]
+        else:
             self._jobs = jobs(frame.points) or self._jobs
 
     def _send(self) -> None:

@@ -37,7 +37,8 @@ Shares of the timeout until which the agent, collectors, their process, and ever
 A later process is left behind: a call in a driver may not even end by a signal.
 """
 UNWATCHED: Final = frozenset(
-    {"container", "cpu", "disk", "ipu", "jobs", "memory", "network", "openmetrics", "pressure", "process", "textfile"}
+    {"container", "cpu", "disk", "ipu", "jobs", "memory", "nccl", "network", "openmetrics", "pressure", "process"}
+    | {"textfile"}
 )
 """Our collectors with no metric that a verdict is made of; they are not loaded."""
 MIN_WAIT: Final = 0.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -38,7 +38,8 @@ class Rule(NamedTuple):
     A condition on a metric. A gauge is compared as it is now, a counter by its rise in the last hour.
 
     `about`, `says` and `do` are templates of the dimensions, and of `value`; `only`: the words that a dimension
-    may have. A reason of the metric `instead`, as severe and about the same thing, replaces this one.
+    may have. A reason of the metric `instead`, as severe and about the same thing, replaces this one. The severity is
+    `alone` where no reason of another area is about the same thing: one signal that is known to be wrong at times.
     """
 
     area: str
@@ -51,6 +52,7 @@ class Rule(NamedTuple):
     limit: float = 0.0
     below: bool = False
     instead: str = ""
+    alone: str = ""
     gauge: bool = False
 
     def knows(self, seen: Seen) -> bool:
@@ -99,7 +101,12 @@ def reasons(series: Iterable[Seen]) -> list[Reason]:
                 given.add((rule.metric, *reason[:2]))
                 break
     by_place.sort(key=lambda pair: pair[0])
-    return [reason for place, reason in by_place if (RULES[place].instead, *reason[:2]) not in given]
+    by_place = [(place, reason) for place, reason in by_place if (RULES[place].instead, *reason[:2]) not in given]
+    signs = Counter(about for about, _ in {(reason.about, RULES[place].area) for place, reason in by_place})
+    return [
+        reason._replace(severity=(signs[reason.about] < 2 and RULES[place].alone) or reason.severity)
+        for place, reason in by_place
+    ]
 
 
 def unreported_faults(series: Iterable[Seen]) -> Iterator[tuple[str, str]]:

@@ -258,6 +258,13 @@ def test_a_process_has_details_without_values_of_its_environment(sit, gpus, chil
     seat.until(lambda text: "environment" not in text)
 
 
+def test_the_cause_that_slows_a_job_is_a_line(sit, gpus, child):
+    gpus.driver.gpus[0]["processes"] = f"{child.pid}:{2**30}"
+    gpus.driver.write()
+    child.send_signal(signal.SIGSTOP)
+    sit(env=gpus.env, size=(140, 50)).shows(f"process {child.pid} on gpu 0 is stopped")
+
+
 def test_a_signal_is_sent_after_it_was_chosen_and_confirmed_only(sit, gpus, child):
     gpus.driver.gpus[0]["processes"] = f"{child.pid}:{2**30}"
     gpus.driver.write()

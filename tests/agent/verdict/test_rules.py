@@ -109,6 +109,31 @@ def test_a_gpu_that_is_lost_after_it_asked_for_less_has_both_reasons():
     assert [severity for severity, _ in judged_gpu("drain_p2p", 0)] == [DEGRADED, NOT_FIT]
 
 
+@pytest.mark.parametrize(
+    ("others", "severity"),
+    [
+        ([], DEGRADED),
+        ([("gpu.fault", "6", "fabric_limited")], DEGRADED),  # the same area: it is one signal
+        ([("gpu.fault", "5", "nvlink_down")], DEGRADED),  # another GPU
+        ([("gpu.fault", "6", "nvlink_down")], NOT_FIT),
+    ],
+)
+def test_a_gpu_without_a_partition_is_not_fit_only_if_another_signal_agrees(others, severity):
+    # Shared NVSwitches give an idle GPU no partition, as IMEX is off on an idle machine.
+    signals = [("gpu.fault", "6", "fabric_no_partition"), *others]
+    seen = [Seen(metric, {"gpu": gpu, "fault": fault}, 1.0) for metric, gpu, fault in signals]
+    (reason,) = [one for one in rules.reasons(seen) if "partition" in one.says]
+    assert reason.severity == severity
+
+
+def test_xid_45_alone_gives_no_reason_and_beside_another_xid_only_the_other_one():
+    # Each process that ends by a crash leaves an Xid 45.
+    seen = [Seen("gpu.xid", {"gpu": "6", "xid": "45", "action": "see_workflow"}, 9, rose=9.0)]
+    assert rules.reasons(seen) == []
+    seen.append(Seen("gpu.xid", {"gpu": "6", "xid": "48", "action": "see_workflow"}, 1, rose=1.0))
+    assert [one.says for one in rules.reasons(seen)] == ["had Xid 48"]
+
+
 def test_a_finished_recovery_gives_no_reason():
     seen = [Seen("gpu.state", {"gpu": "6"}, 1), Seen("gpu.recovery_action", {"gpu": "6", "action": "gpu_reset"}, 0)]
     assert rules.reasons(seen) == []

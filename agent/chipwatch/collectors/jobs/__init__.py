@@ -27,12 +27,14 @@ MEMORY_MAX: Final = gauge(
 OOM_KILLS: Final = counter(
     "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",))  # fmt: skip
 
-PROCESSES: Final = 4
+PROCESSES: Final = 16
 """Processes of a job whose state is read in each tick."""
 MAX_OTHERS: Final = 256
 """Processes without a job's cgroup whose CPU time is read in each tick."""
 BLOCKED: Final = "D"
 """State of a process in an uninterruptible wait."""
+STOPPED: Final = ("T", "t")
+"""States of a process that a signal has stopped, or a debugger."""
 
 
 class JobsCollector(Collector):
@@ -127,7 +129,7 @@ class JobsCollector(Collector):
             if (key := grant.owner.key) in named else grant
             for grant in granted
         ]  # fmt: skip
-        cpu, blocked, waiting = self._states(owners_of)
+        cpu, blocked, waiting, stopped = self._states(owners_of)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         if self._left_out:
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
@@ -135,7 +137,7 @@ class JobsCollector(Collector):
         moment = self._clock()
         self.never_waits = not (self._groups or self._pids or allocations.source or allocations.missing)
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
-        self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used)
+        self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped)
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
             dims = use.owner.dims(user="user" in self._config.dimensions)
             if use.cpu is not None:
@@ -192,9 +194,13 @@ class JobsCollector(Collector):
         """Return whether a GPU is cut into instances: Slurm numbers the instances of all GPUs together."""
         return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
-    def _states(self, owners: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str]]:
-        """Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits."""
-        proc, cpu = str(self._config.proc), dict[int, float]()
+    def _states(self, owners: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str], frozenset[int]]:
+        """
+        Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits.
+
+        The last item are the processes that a signal or a debugger has stopped.
+        """
+        proc, cpu, stopped = str(self._config.proc), dict[int, float](), set[int]()
         blocked, waiting, count = set[int](), set[str](), Counter[str]()
         for pid, owner in owners.items():
             own = owner.cgroup if owner.cgroup in self._groups else ""
@@ -207,10 +213,11 @@ class JobsCollector(Collector):
                 continue  # it has ended
             if not own:
                 cpu[pid] = stat.own / ProcTree.second
+            stopped |= {pid} if stat.state in STOPPED else set()
             if stat.state == BLOCKED:
                 waiting.add(own)
                 blocked |= set() if own else {pid}
-        return cpu, frozenset(blocked), waiting
+        return cpu, frozenset(blocked), waiting, frozenset(stopped)
 
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
         """Return the usage of a cgroup; forget it once it is gone."""

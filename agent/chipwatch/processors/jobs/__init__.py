@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +13,7 @@ from typing import Any, Final, Literal
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
-from chipwatch.contract.owner import Allocation, JobFacts, Owner
+from chipwatch.contract.owner import Allocation, JobCollectives, JobFacts, Owner
 from chipwatch.contract.processor import Processor
 from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, STATES, DeviceReading, Holding, Key
 from chipwatch.processors.jobs.device import PROCESS, Held, JobDevice, Place, UnnamedDevices, Use, place_of, plausible
@@ -31,11 +32,15 @@ from chipwatch.processors.jobs.metrics import (
     JOBS,
     MEMORY,
 )
+from chipwatch.processors.jobs.reasons import Figures, Reasons, reasons
+from chipwatch.processors.jobs.recent import MOST, JobMoment, RecentMoments, note_ranks
 
 log: Final = logging.getLogger(__name__)
 MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
 HOUR: Final = 3600
+STALE: Final = 60 * SECOND
+"""Time for which facts of a collector count that is late."""
 
 
 class JobsProcessor(Processor):
@@ -77,6 +82,14 @@ class JobsProcessor(Processor):
         self._forgotten = 0
         """Held time of partitions that no longer exist (ns)."""
         self._points = DevicePoints()
+        self._recent = RecentMoments()
+        self._collectives: Sequence[JobCollectives] = ()
+        self._asked = 0
+        """Time of the tick that brought these."""
+        self._pids: dict[Key, dict[int, str]] = {}
+        """The processes of each job, and their devices."""
+        self._causes: dict[Key, tuple[str, str]] = {}
+        """The last cause of each job, and the last one that was logged."""
         self._before = 0
         """Time of the tick before this one (ns since the epoch)."""
         self._starts: dict[tuple[Place, str], int] = {}
@@ -120,10 +133,60 @@ class JobsProcessor(Processor):
                 self._miss(place, answered, moment, at)
         holders = {key for device in self._devices.values() for key in device.held}
         self._record(at)
+        self._remember(tick, about, holders, at)
         ended = self._ledger.end(holders if len(holders) <= self._config.max_jobs else holders | {OTHER.key}, at)
         yield from self._of_jobs(ended, at)
         yield from self._of_devices(at)
         self._before = at
+
+    def _remember(
+        self, tick: Sequence[Datapoint], about: Iterable[DeviceFacts], holders: Iterable[Key], at: int
+    ) -> None:
+        """Keep this tick as evidence, and log where the cause of a job's loss has changed."""
+        if not self._recent.is_due(at):
+            return
+        collectives = [fact for fact in self.facts if isinstance(fact, JobCollectives)]
+        if collectives or abs(at - self._asked) > STALE:
+            self._collectives, self._asked = collectives, at
+        self._pids = {}
+        owners = self._jobs.owners if self._jobs else {}
+        for process in chain.from_iterable(facts.processes or () for facts in about):
+            if owner := owners.get(process.pid):
+                self._pids.setdefault(owner.key, {})[process.pid] = ".".join(
+                    number for _, number in place_of(process.dims)
+                )
+        moments = {}
+        for key in holders & self._ledger.accounts.keys():
+            account, busy = self._ledger.accounts[key], Counter[str]()
+            for device in self._devices.values():
+                busy.update(device.busy if key in device.held else {})
+            evidence = self._evidences.of([key], self._pids.get(key, {}))
+            moments[key] = JobMoment({**account.times}, {**account.idle}, busy, evidence)
+        self._recent.take(at, tick, [item for facts in about for item in facts.activity], moments)
+        for key in moments:
+            why = self._why(key)
+            cause = why.causes[0].cause if why.causes else ""
+            before, self._causes[key] = self._causes.get(key, ("", "")), (cause, self._causes.get(key, ("", ""))[1])
+            if cause == before[0] != before[1] and (cause or why.nothing):
+                self._causes[key] = cause, cause
+                log.info("job %s: %s", key[-1], why.sentence, extra={"who": "jobs"})
+        self._causes = {key: self._causes[key] for key in moments}
+
+    def _why(self, key: Key) -> Reasons:
+        """Return why a job is slow."""
+        places = [place for place, device in self._devices.items() if key in device.held]
+        stopped = {pid: gpu for pid, gpu in self._pids.get(key, {}).items() if self._jobs and pid in self._jobs.stopped}
+        numbers, words = dict[str, float](), dict[str, str]()
+        if stopped:
+            numbers["stopped"] = len(stopped)
+            words["stopped"] = ", ".join(f"{pid} on gpu {gpu}" for pid, gpu in [*stopped.items()][:MOST])
+        reports = [report for report in self._collectives if report.owner.key == key]
+        unknown = [f"{what} unknown: {why}" for what, why in self._missing().items()]
+        unknown += [report.problem for report in reports if report.problem]
+        ranks = note_ranks([report for report in reports if not report.problem], numbers, words)
+        seconds = self._recent.note(key, places, numbers, words)
+        gpus = sum(self._devices[place].slices for place in places)
+        return reasons(Figures(numbers, words, seconds, gpus, ranks, unknown))
 
     def _know(self, facts: JobFacts) -> None:
         self._jobs = facts
@@ -352,7 +415,10 @@ class JobsProcessor(Processor):
             return {
                 "at": self._before / SECOND,
                 "dollars_per_hour": self._config.dollars_per_hour,
-                "jobs": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.holding()],
+                "jobs": [
+                    {**of_job(account, self._config.dollars_per_hour), "why": self._why(account.owner.key).answer}
+                    for account in self._ledger.holding()
+                ],
                 "ended": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.unrecorded()],
                 "devices": [of_device(place, device, self._holding(device)) for place, device in devices],
                 "missing": self._missing(),

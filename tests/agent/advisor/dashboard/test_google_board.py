@@ -13,7 +13,7 @@ from chipwatch.contract.datapoint import Kind
 ALL = {"level": "all", "common_dims": ["instance_id"]}
 FILTER = re.compile(r'metric\.type = "([\w./]+)" AND resource\.type = "(\w+)"((?: AND metric\.labels\.\w+ != "\w+")*)')
 NAMES = ["native", "wandb", "mlflow", "cwagent", "neuron-prometheus"]
-HOST = ("host", "health", "fabric", "jobs")
+HOST = ("host", "health", "fabric", "jobs", "nccl")
 DEVICES = ("gpu", "process", "neuron", "tpu", "ipu", "textfile")
 """Together all that we have; on one dashboard it would be more than Google allows."""
 METRICS = {metric.name: metric for metrics in catalogue().values() for metric in metrics}

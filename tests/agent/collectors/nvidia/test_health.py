@@ -60,7 +60,7 @@ SICK = [
     ("route unhealthy", 33, {"fabric": {"mask": GOOD & ~48 | 16}}, {}, NOT_FIT, "fabric_unhealthy"),
     ("access timeout", 33, {"fabric": {"mask": GOOD & ~192 | 64}}, {}, NOT_FIT, "fabric_unhealthy"),
     ("too few NVLinks for the fabric", 33, {"fabric": {"mask": GOOD & ~0xF00 | 0x500}}, {}, NOT_FIT, "fabric_unhealthy"),
-    ("no partition", 33, {"fabric": {"mask": GOOD & ~0x3000 | 0x2000}}, {}, NOT_FIT, "fabric_no_partition"),
+    ("no partition", 33, {"fabric": {"mask": GOOD & ~0x3000 | 0x2000}}, {}, DEGRADED, "fabric_no_partition"),
     ("route unhealthy, of a driver without a summary", 33, {"fabric": {"version": 2, "mask": GOOD & ~48 | 16}}, {},
      NOT_FIT, "fabric_unhealthy"),
     ("slowed down by heat", 10, {"reasons": 0x20}, {}, DEGRADED, "thermal_slowdown"),

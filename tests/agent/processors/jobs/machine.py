@@ -26,16 +26,23 @@ class Machine:
         self.totals, self.points = {}, []
 
     def tick(self, processes, activity, *, owners=(), allocations=(), uses=(), points=(), names=None, seconds=TICK,
-             used=()):  # fmt: skip
-        """Derive from processes (gpu, pid[, memory]), activity (gpu -> options) and owners (pid -> owner)."""
+             used=(), stopped=(), collectives=(), host=()):  # fmt: skip
+        """
+        Derive from processes (gpu, pid[, memory]), activity (gpu -> options) and owners (pid -> owner).
+
+        `host`: more points, each a metric's name, its dimensions and a value.
+        """
         self.moment += int(seconds * SECOND)
         self.at += int(seconds * SECOND)
         listed = None if processes is None else [DeviceProcess(dims_of(gpu), *rest) for gpu, *rest in processes]
         found = [DeviceActivity(dims_of(gpu), **options) for gpu, options in activity.items()]
         known = {str(gpu): dims_of(gpu) for gpu in activity} if names is None else names
-        jobs = JobFacts(self.moment, dict(owners), [*allocations], [*uses], {}, frozenset(), {}, dict(used))
-        self.processor.facts = [DeviceFacts(self.moment, listed, known, found), jobs]
+        jobs = JobFacts(
+            self.moment, dict(owners), [*allocations], [*uses], {}, frozenset(), {}, dict(used), frozenset(stopped)
+        )
+        self.processor.facts = [DeviceFacts(self.moment, listed, known, found), jobs, *collectives]
         tick = [gauge(name, "%", "").point(self.at, value, dims_of(gpu)) for gpu, name, value in points]
+        tick += [gauge(name, "1", "").point(self.at, value, Dimensions(dims)) for name, dims, value in host]
         self.points = [*self.processor.derive(tick, self.at)]
         return self.points
 

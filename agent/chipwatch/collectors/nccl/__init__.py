@@ -1,0 +1,181 @@
+"""Asks RAS, a service in each process that uses NCCL, which ranks are behind or missing; see docs/why.md."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, counter, gauge
+from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.owner import JobCollectives, Owner
+from chipwatch.host.owners import PERMISSION, Owners
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.nccl.ras import RasAnswer
+    from chipwatch.collectors.nccl.service import RasService
+
+RANKS: Final = gauge("job.ranks", "{rank}", "Ranks of the job on all machines, as NCCL counts them.", dims=("job",))
+BEHIND: Final = gauge(
+    "job.ranks.behind", "{rank}",
+    "Ranks that have launched fewer collectives than others for half a minute, and none in that time.",
+    dims=("job",))  # fmt: skip
+MISSING: Final = gauge(
+    "job.ranks.missing", "{rank}", "Ranks that have not answered the others for half a minute.",
+    dims=("job",))  # fmt: skip
+COLLECTIVES: Final = counter(
+    "job.collectives", "{collective}", "Collectives that the job launched since its first answer.",
+    dims=("job",))  # fmt: skip
+
+PORT: Final = 28028
+"""NCCL_RAS_CLIENT_PORT of src/include/ras.h of github.com/NVIDIA/nccl."""
+FRESH: Final = 4
+"""Intervals for which an answer counts."""
+ELSEWHERE: Final = "its NCCL listens in another network namespace: run the agent in the host's, or in that of the job"
+HIDDEN: Final = f"the sockets of its processes cannot be read: {PERMISSION}"
+
+
+class NcclCollector(Collector):
+    """Asks the RAS service of each job on this machine, one after the other, on one separate thread."""
+
+    metrics = (RANKS, BEHIND, MISSING, COLLECTIVES)
+    needs_devices = True
+    never_waits = True
+    """True until a device has processes: a connection may wait."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """When and where RAS is asked."""
+
+        every: float = 30.0
+        """Seconds between two questions to a job; longer where answers take long, half while a rank is behind."""
+        port: int = PORT
+        """The port of RAS, where a job's environment has no NCCL_RAS_ADDR."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted; filled from --proc."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted; filled from --sys."""
+        root: Path = Path("/")
+        """Where the host's / is mounted; filled from --root."""
+
+    def __init__(self, config: Config) -> None:
+        self._config, self._clock = config, time.monotonic
+        self._owners: Owners | None = None
+        self._pids: frozenset[int] = frozenset()
+        self._endpoints: dict[tuple[str, int], RasService] = {}
+        self._problems: list[JobCollectives] = []
+        self._answers: SimpleQueue[tuple[RasService, RasAnswer | Exception, float] | None] = SimpleQueue()
+        self._asking: list[RasService] = []
+        self._due = 0.0
+
+    def open(self) -> None:
+        self.close()
+        config = self._config
+        if not (config.proc / "self/net/tcp").exists():
+            raise Unavailable(f"{config.proc}/self/net/tcp is absent: RAS is found on Linux only")
+        self._owners = Owners(config.proc, config.root, config.root / "var/log", config.sys)
+
+    def follow(self, pids: Collection[int]) -> None:
+        self._pids = frozenset(pids)
+        self.never_waits &= not pids
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        now = self._clock()
+        self._take(now, at)
+        if not self._asking:
+            if now >= self._due:
+                self._find()
+                self._due = now + self._config.every / (1 if self._endpoints else 3)
+            self._asking = [endpoint for endpoint in self._endpoints.values() if now >= endpoint.due]
+            if self._asking:
+                threading.Thread(target=self._ask, args=(self._asking,), name="ask-nccl", daemon=True).start()
+        sums: dict[tuple[Metric, Dimensions], float] = {}
+        starts: dict[Dimensions, int] = {}
+        for endpoint in self._endpoints.values():
+            if (facts := endpoint.facts) is None or facts.problem:
+                continue
+            if now - endpoint.moment > FRESH * max(self._config.every, endpoint.due - endpoint.moment):
+                continue
+            dims = facts.owner.dims()
+            starts[dims] = min(endpoint.start, starts.get(dims, endpoint.start))
+            values = (RANKS, facts.ranks), (BEHIND, facts.behind_count), (MISSING, facts.missing_count)
+            for metric, value in (*values, (COLLECTIVES, facts.launched)):
+                if value is not None:
+                    sums[metric, dims] = sums.get((metric, dims), 0) + value
+        for (metric, dims), value in sums.items():
+            yield metric.point(at, value, dims, start_time=starts[dims] if metric is COLLECTIVES else None)
+
+    def facts(self) -> list[JobCollectives]:
+        """Return what is known of each job."""
+        return [*self._problems, *(item.facts for item in self._endpoints.values() if item.facts)]
+
+    def describe(self) -> str:
+        facts = self.facts()
+        counts = [f"{item.owner.job}: {item.ranks} ranks" for item in facts if not item.problem]
+        return "; ".join([*counts, *(f"{item.owner.job}: {item.problem}" for item in facts if item.problem)])
+
+    def close(self) -> None:
+        self._endpoints, self._problems, self._due = {}, [], 0.0
+
+    def _ask(self, endpoints: Iterable[RasService]) -> None:
+        """Ask the services that are due; runs on a separate thread, until each has answered or its time is over."""
+        for endpoint in endpoints:
+            begun = time.monotonic()
+            try:
+                answer: RasAnswer | Exception = endpoint.ask()
+            except (OSError, ValueError) as problem:
+                answer = problem
+            self._answers.put((endpoint, answer, time.monotonic() - begun))
+        self._answers.put(None)
+
+    def _take(self, now: float, at: int) -> None:
+        """Take the answers that have come."""
+        with suppress(Empty):
+            while True:
+                if (item := self._answers.get_nowait()) is None:
+                    self._asking = []
+                    continue
+                endpoint, answer, took = item
+                if isinstance(answer, Exception):
+                    endpoint.fail(answer, now)
+                else:
+                    endpoint.take(answer, took, now, at, self._config.every)
+
+    def _find(self) -> None:
+        """Find the services of the processes on devices."""
+        assert self._owners is not None
+        proc = self._config.proc
+        jobs = {pid: process.owner for pid, process in self._owners.of_drivers(self._pids).items()}
+        if not jobs:
+            self._endpoints, self._problems = {}, []
+            return
+        from chipwatch.collectors.nccl.endpoints import listeners, port_of  # noqa: PLC0415  # loads socket
+        from chipwatch.collectors.nccl.service import RasService  # noqa: PLC0415  # the same
+
+        ports = {pid: port_of(proc, pid, self._config.port) for pid in jobs}
+        jobs_by_address: dict[tuple[str, int], dict[int, Owner]] = {}
+        problems: dict[tuple[str, str, str], JobCollectives] = {}
+        for listener in listeners(proc, ports):
+            owner = jobs[listener.pid]
+            if listener.is_here:
+                jobs_by_address.setdefault((listener.host, listener.port), {})[listener.pid] = owner
+            else:
+                problems[owner.key] = JobCollectives(owner, problem=ELSEWHERE)
+        for pid, owner in jobs.items():
+            if not os.access(f"{proc}/{pid}/fd", os.R_OK):
+                problems.setdefault(owner.key, JobCollectives(owner, problem=HIDDEN))
+        self._problems = [*problems.values()]
+        before, self._endpoints = self._endpoints, {}
+        for address, mine in jobs_by_address.items():
+            known = before.get(address)
+            service = (
+                known if known and known.jobs.keys() & mine.keys() else RasService(*address)
+            )  # else of another job
+            service.jobs, self._endpoints[address] = mine, service

@@ -1,0 +1,137 @@
+"""One RAS service of NCCL: asks it, and compares its answers."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from chipwatch.collectors.nccl.ras import Communicator, Group, RasAnswer, UnreadableAnswer
+from chipwatch.contract.errors import os_text
+from chipwatch.contract.owner import JobCollectives, Owner, Rank
+from chipwatch.host.pace import Backoff
+
+QUESTION: Final = b"set format json\nverbose status\n"
+"""NCCL before 2.28.7 knows no formats, and answers in text: rasClientEventLoop of src/ras/client_support.cc."""
+TIMEOUT: Final = 10.0
+"""Seconds for a whole answer; RAS itself waits 5 s for processes that do not answer."""
+CONNECT: Final = 2.0
+MAX_BYTES: Final = 1 << 26
+"""Bytes of an answer; 10,000 ranks have 5.4 MB for each communicator of all ranks."""
+SHARE: Final = 30
+"""An answer takes at most one part in so many of the time of the job's service."""
+LASTING: Final = 25.0
+"""Seconds for which a rank must be behind or missing: RAS sees ranks move on while it asks them."""
+Jobs = dict[int, Owner]
+"""The jobs of processes by pid."""
+
+
+class RasService:
+    """One RAS service, and what its last answers say."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self.jobs: Jobs = {}
+        """Processes that listen here."""
+        self.due = 0.0
+        self.moment = 0.0
+        """When the last answer came (monotonic s)."""
+        self.start = 0
+        """When the first answer came (ns since the epoch)."""
+        self.facts: JobCollectives | None = None
+        self._backoff = Backoff()
+        self._launched: dict[str, int] = {}
+        self._total = 0.0
+        self._since: dict[tuple[str, str, int], float] = {}
+        """When each group of ranks was first seen behind, or missing (monotonic s)."""
+
+    def ask(self) -> RasAnswer:
+        """Return the whole answer; raise OSError or ValueError."""
+        answer, left, deadline = RasAnswer(self.jobs if self.is_shared else ()), MAX_BYTES, time.monotonic() + TIMEOUT
+        with socket.create_connection((self.host, self.port), CONNECT) as connection:
+            connection.sendall(QUESTION)
+            while data := self._receive(connection, deadline):
+                left -= len(data)
+                if left < 0:
+                    raise UnreadableAnswer(f"the answer has over {MAX_BYTES >> 20} MiB")
+                answer.feed(data)
+        return answer.finish()
+
+    def _receive(self, connection: socket.socket, deadline: float) -> bytes:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        return connection.recv(1 << 16)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if several jobs listen here, which SO_REUSEPORT allows: the kernel chooses the one that answers."""
+        return len({owner.key for owner in self.jobs.values()}) > 1
+
+    def fail(self, problem: Exception, now: float) -> None:
+        """Note why there is no answer; ask again later."""
+        self.due = now + self._backoff.fail(now)
+        why = f"no answer in {TIMEOUT:g} s" if isinstance(problem, TimeoutError) else str(problem)
+        why = os_text(problem) if isinstance(problem, OSError) and problem.strerror else why
+        self._say(f"NCCL's RAS at {self.host}:{self.port}: {why}")
+
+    def _say(self, problem: str) -> None:
+        self.facts = JobCollectives(next(iter(self.jobs.values())), problem=problem)
+
+    def take(self, answer: RasAnswer, took: float, now: float, at: int, every: float) -> None:
+        """Compare an answer, which took so many seconds, with those before it."""
+        self._backoff.succeed()
+        self.moment, self.start = now, self.start or at
+        items = answer.communicators.values()
+        behind = {(item.name, *key): group for item in items for key, group in item.behind.items()}
+        missing = {(item.name, "", -1): item.missing for item in items if item.missing.number}
+        failed = {(item.name, "", -2): item.failed for item in items if item.failed.number}
+        self._since = {key: self._since.get(key, now) for key in (*behind, *missing, *failed)}
+        self.due = now + max(every / 2 if self._since else every, SHARE * took)
+        grown = (most - self._launched.get(name, most) for name, most in answer.launched.items())
+        self._total += sum(max(0, growth) for growth in grown)
+        self._launched = answer.launched
+        owners = {self.jobs[pid].key: self.jobs[pid] for pid in answer.pids} or {
+            owner.key: owner for owner in self.jobs.values()
+        }
+        if len(owners) > 1:
+            self._say(f"{len(owners)} jobs share {self.host}:{self.port}, and the answer does not say whose it is")
+            return
+        lasting = {key for key, since in self._since.items() if now - since >= LASTING}
+        lost, wrong = (
+            max(
+                (group for key, group in groups.items() if key in lasting),
+                key=lambda group: group.number,
+                default=Group(),
+            )
+            for groups in (missing, failed)
+        )
+        ranks, count, lag = _first({key: behind[key] for key in behind.keys() & lasting}, answer.communicators)
+        launched = self._total if answer.launched and not self.is_shared else None
+        self.facts = JobCollectives(
+            next(iter(owners.values())), answer.devices, launched, ranks, count, lag,
+            lost.ranks, lost.number, answer.dead, wrong.ranks,
+        )  # fmt: skip
+
+
+def _first(
+    behind: Mapping[tuple[str, str, int], Group], communicators: Mapping[str, Communicator]
+) -> tuple[list[Rank], int, str]:
+    """
+    Return the ranks that others wait for, their number, and how far they are behind.
+
+    A rank that is behind in one communicator, and foremost in another that waits, waits itself.
+    """
+    waiting = {rank._replace(rank=-1) for name, _, _ in behind for rank in communicators[name].ahead}
+    causes: dict[Rank, tuple[int, Rank, str]] = {}
+    for (name, operation, value), group in behind.items():
+        item = communicators[name]
+        size = f" in a communicator of {item.size} ranks" if item.size else ""
+        lag = f"{operation} {value} of {item.most.get(operation, 0)}{size}"
+        for rank in group.ranks:
+            place = rank._replace(rank=-1) if rank.host else rank
+            causes[place] = max(causes.get(place, (-1, rank, "")), (item.size, rank, lag))
+    chosen = [cause for place, cause in causes.items() if place not in waiting] or [*causes.values()]
+    unnamed = [group.number for group in behind.values() if group.number > len(group.ranks)]
+    return [rank for _, rank, _ in chosen], max(len(chosen), min(unnamed, default=0)), chosen[0][2] if chosen else ""
