@@ -16,9 +16,9 @@ NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- e
 
 INTRO = """# The metrics
 
-To know what a metric means, find its name here, or type `agent list NAME`.
+To know what a metric means, find its name here, or type `chipwatch list NAME`.
 
-Every metric of every collector. This page is written by `make golden`; `agent list` prints the same of what is installed.
+Every metric of every collector. This page is written by `make golden`; `chipwatch list` prints the same of what is installed.
 
 A *gauge* is a reading now. A *counter* is cumulative and monotonic since a known moment. A value that could not be had
 is not sent: absent is not zero. A single counter of the kernel that is there when the agent starts has the boot
@@ -51,7 +51,7 @@ def document() -> str:
 
 OTEL_INTRO = """# The names of OpenTelemetry
 
-To send the names of OpenTelemetry, run `agent --names otel`. It sends these names of OpenTelemetry's [semantic conventions](https://github.com/open-telemetry/semantic-conventions),
+To send the names of OpenTelemetry, run `chipwatch --names otel`. It sends these names of OpenTelemetry's [semantic conventions](https://github.com/open-telemetry/semantic-conventions),
 release {version}. This page is written by `make golden`. There all `hw.*` and `system.*` are in Development, so another release may have
 other names. A metric that is not here keeps our name, since there is no convention: activity of multiprocessors and tensor cores,
 clocks, throttling, Xid, NVLink, TPU, Neuron, jobs and idle time, TCP's retransmissions, timeouts and refused connections, the allowances

@@ -1,4 +1,4 @@
-"""`agent list`: the metrics of every collector and processor."""
+"""`chipwatch list`: the metrics of every collector and processor."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def listing(
         for name, ours in metrics.items()
     })  # fmt: skip
     if not table:
-        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; `agent list` prints all")
+        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; `chipwatch list` prints all")
     if format == "json":
         return json.dumps([dict(zip(HEADS, row, strict=True)) for row in table], indent=1)
     if format == "markdown":

@@ -116,7 +116,7 @@ def _tell(line: str) -> None:
             print(line, file=sys.stderr)
 
 
-# -- commands; each loads what it needs, since `agent health` runs every few seconds ----------------------------------
+# -- commands; each loads what it needs, since `chipwatch health` runs every few seconds ------------------------------
 
 
 def _health(given: SimpleNamespace) -> int:
@@ -128,7 +128,7 @@ def _health(given: SimpleNamespace) -> int:
 
 
 def _answer(given: SimpleNamespace) -> int:
-    """Print the running agent's answer to `agent status` or `agent jobs`."""
+    """Print the running agent's answer to `chipwatch status` or `chipwatch jobs`."""
     import json  # noqa: PLC0415
 
     from chipwatch.commands import answers, health  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`agent jobs --since`: the jobs that have ended and those that go on, and how well they used their accelerators."""
+"""`chipwatch jobs --since`: jobs that have ended and those that go on, and how well they used their accelerators."""
 
 from __future__ import annotations
 

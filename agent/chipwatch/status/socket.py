@@ -118,7 +118,7 @@ def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]
         if isinstance(problem, AttributeError):
             raise NoAgent(
                 "Windows has no such sockets; start the agent with --health PORT and ask it by"
-                " `agent health --health PORT`"
+                " `chipwatch health --health PORT`"
             ) from problem
         gone = isinstance(problem, ConnectionRefusedError)
         why = "the agent that made it has ended" if gone else os_text(problem)

@@ -1,4 +1,4 @@
-"""`agent jobs`: a running agent with a fake driver and real processes tells who holds what."""
+"""`chipwatch jobs`: a running agent with a fake driver and real processes tells who holds what."""
 
 from __future__ import annotations
 

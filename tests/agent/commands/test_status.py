@@ -1,4 +1,4 @@
-"""`agent status` asks the agent that runs here."""
+"""`chipwatch status` asks the agent that runs here."""
 
 from __future__ import annotations
 
