@@ -62,8 +62,9 @@ of a cloud's network, congestion, waits and operations of RDMA. `rdma.errors` an
 - `system.disk.io` and `system.network.io` have the whole machine in the series without a device, at every level, and each device at `--level all`:
   do not add these.
 - `hw.id` is the UUID of the GPU or MIG instance, as NVIDIA's driver gives it, on every metric with a GPU, and `hw.name` the GPU's index on this
-  machine. It is the index too where no UUID is known: other makers' GPUs, and `[collectors.nvidia] dimensions` without `uuid`. It is
-  `DEVICE/PORT` of RDMA, or `CONTROLLER/DIMM` of a memory module.
+  machine. For AMD it is the id that `rocminfo` prints (`GPU-` and `unique_id`), for a card without one and for Intel the PCI address. It is
+  the index for other makers, for cards that only a tool lists, and with `dimensions` without `uuid`. It is `DEVICE/PORT` of RDMA, or
+  `CONTROLLER/DIMM` of a memory module.
 - Metrics of jobs keep their names. A job that is a pod has `k8s.pod.name`, `k8s.namespace.name` and, where its container is known,
   `k8s.container.name`, beside `job`; `user` becomes `user.name`. There is no convention for Slurm: `job` and `partition` stay.
 - Counters keep what was counted before the agent began, but for sums over interfaces or disks, which begin with the agent.

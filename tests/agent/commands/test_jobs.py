@@ -106,6 +106,14 @@ def test_jobs_are_exported_as_csv(agent, tmp_path):
     assert (row["busy"], row["idle_data"], row["throttled"], row["energy"]) == ("3000.0", "900.0", "0", "7200000.0")
 
 
+def test_no_cell_of_the_csv_is_a_formula_of_a_spreadsheet(agent, tmp_path):
+    names = ["=1+1", "+a", "-2.5", "-x", "@sum", "\tx", "a=b", "=2"]
+    append(records_of(tmp_path), [record(name, time.time() - 5000 + n) for n, name in enumerate(names)])
+    text = agent.run("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
+    cells = [row["job"] for row in csv.DictReader(text.splitlines())]
+    assert cells == ["'=1+1", "'+a", "-2.5", "'-x", "'@sum", "'\tx", "a=b", "'=2"]
+
+
 def test_a_job_that_goes_on_is_listed_with_what_it_has_so_far(agent, machine, until, tmp_path):
     file = {"CHIPWATCH_SINKS__STDOUT__PATH": str(tmp_path / "points.jsonl")}
     agent.start("--collector", "nvidia,jobs", "--interval", "0.2", "--spool", tmp_path / "state", env=machine | file)
