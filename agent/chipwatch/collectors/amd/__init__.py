@@ -37,7 +37,7 @@ class AmdCollector(CardCollector[AmdCard]):
         """Paths, and how often a tool is run for values that sysfs lacks."""
 
         dimensions: tuple[Literal["uuid"], ...] = ()
-        """Dimensions of each point beside the card's number: uuid, which is GPU- and unique_id, else the PCI address."""
+        """Dimensions of each point beside the card's number: uuid: GPU- and unique_id, else the PCI address."""
         path: str | None = None
         """Folders of amd-smi and rocm-smi, separated as in $PATH; /opt/rocm/bin and $PATH unless set."""
         tool_interval: float = 15.0
