@@ -36,7 +36,7 @@ case "$name $*" in
   *" install --quiet"* | *" download --quiet"*) echo "Looking in indexes: https://user:hunter2@pypi.example/simple" ;;
   "aws s3 cp --recursive"*) cp -r "$play/bucket" "$last" ;;
   "aws s3 cp"*) cp "$play/constraints.txt" "$last" ;;
-  "chipwatch check"*) cp "$last" "$play/checked.toml"; echo "chipwatch: sink: no such sink" >&2 ;;
+  "agent check"*) cp "$last" "$play/checked.toml"; echo "chipwatch: sink: no such sink" >&2 ;;
   "systemctl is-active"*) [ ! -e "$play/systemctl restart chipwatch.service" ] ;;
 esac
 code=0
@@ -209,7 +209,7 @@ def test_the_unit_goes_on_trying_whatever_ended_the_agent_and_not_in_a_tight_loo
 
 def test_the_unit_checks_before_the_start_takes_little_and_leaves_nothing_running():
     settings = dict(re.findall(r"^(\w+)=(.*)$", boot.UNIT.read_text(), re.MULTILINE))
-    assert "chipwatch check --config /etc/chipwatch/chipwatch.toml" in settings["ExecStartPre"]
+    assert "agent check --config /etc/chipwatch/chipwatch.toml" in settings["ExecStartPre"]
     assert settings["NoNewPrivileges"] == "yes"
     neuron_monitor = int(monitor.MEMORY.removesuffix("MiB"))
     assert neuron_monitor + 128 <= int(settings["MemoryMax"].removesuffix("M")) <= 512  # it is a child of the agent
@@ -319,7 +319,7 @@ def test_it_installs_the_pinned_version_configuration_unit_and_uninstaller_and_s
     calls = play.calls()
     wheels = f"--find-links {play.wheels} --find-links {play.wheels}/wheelhouse"
     assert f"--only-binary :all: --no-index {wheels} chipwatch[cloudwatch]=={__version__}\n" in calls
-    order = ["chipwatch check", "systemctl daemon-reload", "systemctl enable", "systemctl restart", "chipwatch health"]
+    order = ["agent check", "systemctl daemon-reload", "systemctl enable", "systemctl restart", "agent health"]
     assert [calls.index(word) for word in order] == sorted(calls.index(word) for word in order)
 
 
@@ -361,7 +361,7 @@ def test_an_installation_that_was_cut_off_is_done_again(play):
 def test_a_configuration_that_the_agent_refuses_changes_nothing(play):
     play.install()
     before = (play.root / "etc/chipwatch/chipwatch.toml").read_text()
-    play.ends("chipwatch check", 2)
+    play.ends("agent check", 2)
     done = play.install(version="9.9.9", config="sink = 3")
     assert done.returncode == 1
     assert "config: the agent refuses it" in done.stderr
@@ -371,7 +371,7 @@ def test_a_configuration_that_the_agent_refuses_changes_nothing(play):
 
 
 def test_hardware_that_is_absent_keeps_it_from_nothing(play):
-    play.ends("chipwatch check", 1)
+    play.ends("agent check", 1)
     assert play.install().returncode == 0
 
 
