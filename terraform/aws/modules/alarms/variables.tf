@@ -96,12 +96,12 @@ variable "hosts" {
 
   validation {
     condition     = var.hosts >= 0 && var.hosts <= 500 && floor(var.hosts) == var.hosts
-    error_message = "hosts: a whole number from 0 to 500, as an alarm watches 500 hosts at most; give each part of a larger fleet a namespace and alarms of its own."
+    error_message = "hosts: a whole number from 0 to 500, as an alarm watches 500 hosts at most; give each part of a larger fleet its own namespace and alarms."
   }
 }
 
 variable "user_data" {
-  description = "Whether machines install the agent by our user-data: the alarm install-failed is there then."
+  description = "Whether machines install the agent by our user-data; this adds the alarm install-failed."
   type        = bool
   default     = false
   nullable    = false
@@ -163,7 +163,7 @@ variable "insufficient_data_actions" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10 }, gpu-throttled = { create = false } }. Thresholds are what the query gives: of counters, the rise in a period."
+  description = "Changes to alarms, by name: { gpu-idle = { threshold = 10 }, gpu-throttled = { create = false } }. Thresholds are what the query gives: of counters, the rise in a period."
   type        = any
   default     = {}
   nullable    = false

@@ -1,5 +1,5 @@
 variable "create" {
-  description = "Whether to create anything; the sidecar's definition is there in any case."
+  description = "Whether to create anything; the sidecar's definition exists in either case."
   type        = bool
   default     = true
   nullable    = false
@@ -103,7 +103,7 @@ variable "repository_arns" {
 }
 
 variable "accelerator" {
-  description = "What the instances have beside CPUs: none (or what is read from /sys: AMD, Intel), nvidia or neuron."
+  description = "Accelerators of the instances: none (also for AMD and Intel, which are read from /sys), nvidia or neuron."
   type        = string
   default     = "none"
   nullable    = false

@@ -41,7 +41,7 @@ variable "name" {
 
   validation {
     condition     = can(regex("^[A-Za-z0-9+=,.@_-]{1,24}$", var.name))
-    error_message = "name: 1 to 24 letters, digits and +=,.@_- (IAM allows 38 characters with what is added)."
+    error_message = "name: 1 to 24 letters, digits and +=,.@_- (IAM allows 38 characters, including the suffix)."
   }
 }
 
@@ -169,7 +169,7 @@ variable "pod_identity_associations" {
 
   validation {
     condition     = length(distinct([for pod in try(values(var.pod_identity_associations), []) : join("/", [try(coalesce(pod.cluster_name), ""), try(coalesce(pod.namespace), "chipwatch"), try(coalesce(pod.service_account), "chipwatch")])])) == try(length(var.pod_identity_associations), 0)
-    error_message = "pod_identity_associations: a service account of a cluster is there twice; EKS takes one association of each."
+    error_message = "pod_identity_associations: a service account of a cluster is listed twice; EKS takes one association of each."
   }
 }
 

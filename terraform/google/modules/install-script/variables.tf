@@ -128,7 +128,7 @@ variable "agent" {
 
   validation {
     condition     = !can(coalesce(var.agent.index_url)) || can(regex("^https://[^@[:space:]]+$", var.agent.index_url))
-    error_message = "agent: index_url is an address that begins with https://, without a password: whoever may read the machines' metadata reads it."
+    error_message = "agent: index_url is an address that begins with https://, without a password: everybody who may read the machines' metadata can read it."
   }
 
   validation {
@@ -143,6 +143,6 @@ variable "agent" {
 
   validation {
     condition     = !can(coalesce(var.agent.wheelhouse)) || !(can(coalesce(var.agent.index_url)) || can(coalesce(var.agent.constraints)))
-    error_message = "agent: with a wheelhouse no index is asked, so index_url and constraints have to be unset."
+    error_message = "agent: with a wheelhouse no index is used, so index_url and constraints must not be set."
   }
 }
