@@ -47,6 +47,7 @@ def starter(folder: Path) -> None:
     script = folder / "agent"
     script.write_text(START)
     script.chmod(0o755)
+    (folder / "chipwatch").symlink_to("agent")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
 (
   first=$(timeout -k 1 5 scontrol show hostnames "${SLURM_JOB_NODELIST:-}" | head -n 1)
   [ -z "$first" ] || [ "$first" = "${SLURMD_NODENAME:-$first}" ] || exit 0
-  record=$(timeout -k 1 5 agent jobs --since 1d --job "$SLURM_JOB_ID" --json | tr -d '\n')
+  record=$(timeout -k 1 5 chipwatch jobs --since 1d --job "$SLURM_JOB_ID" --json | tr -d '\n')
   case $record in *'"seconds"'*) ;; *) exit 0 ;; esac
   timeout -k 1 10 scontrol update JobId="$SLURM_JOB_ID" AdminComment="$record"
 ) > /dev/null 2>&1 < /dev/null &

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Graph:
     title: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
     is_stacked: bool = False
+    unit: str = ""
+    """Grafana's word for the unit."""
 
 
 def jobs(answer: Mapping[str, Any]) -> str:
@@ -66,13 +69,13 @@ def jobs(answer: Mapping[str, Any]) -> str:
 def dashboard(points: Iterable[Datapoint]) -> str:
     """Return panels of the generated dashboard for Grafana, with these points."""
     board = json.loads(make(load(None, {}, {}), BoardOptions(cloud="grafana", families=("host", "nvidia"))).text)
-    queries = {panel["title"]: panel["targets"] for panel in board["panels"] if panel.get("targets")}
+    panels = {panel["title"]: panel for panel in board["panels"] if panel.get("targets")}
     points = [*points]
     graphs = [
         Graph(title, {
-            name: line for target in queries[title]
+            name: line for target in panels[title]["targets"]
             for name, line in _lines(points, target["expr"].removeprefix("rate(").partition("{")[0]).items()
-        })
+        }, unit=panels[title]["fieldConfig"]["defaults"]["unit"])
         for title in PANELS
     ]  # fmt: skip
     return _panels("Panels of the generated dashboard", graphs)
@@ -101,9 +104,7 @@ def _lines(points: Sequence[Datapoint], name: str, by: str = "gpu") -> dict[str,
         if family.name == name:
             if point.metric.kind is Kind.COUNTER:
                 value = (point.increase or 0.0) * 1e9 / (point.at - (point.window_start or 0))
-            label = (
-                f"GPU {point.dims[by]}" if by == "gpu" and by in point.dims else point.dims.get(by, point.metric.name)
-            )
+            label = point.dims.get(by, point.metric.name)
             lines[label][(point.at - begin) / 6e10] += value * family.times / family.over
     return {label: sorted(line.items()) for label, line in lines.items()}
 
@@ -121,7 +122,9 @@ def _panel(graph: Graph, x: int, y: int, width: int) -> list[str]:
     top, bottom, left = y + 26, y + HEIGHT, x + LEFT
     minutes = sorted({minute for line in graph.lines.values() for minute, _ in line})
     sums = [sum(dict(line).get(minute, 0.0) for line in graph.lines.values()) for minute in minutes]
-    highest = max(sums if graph.is_stacked else [value for line in graph.lines.values() for _, value in line])
+    most = max(sums if graph.is_stacked else [value for line in graph.lines.values() for _, value in line])
+    size = 10 ** math.floor(math.log10(most))
+    highest = size * next(step for step in (1, 2, 4, 6, 8, 10) if step * size >= most)
 
     def place(minute: float, value: float) -> str:
         return f"{left + minute / minutes[-1] * (width - LEFT):.1f} {bottom - value / highest * (bottom - top):.1f}"
@@ -131,7 +134,7 @@ def _panel(graph: Graph, x: int, y: int, width: int) -> list[str]:
         height = bottom - share * (bottom - top)
         parts.append(f'<path class="grid" d="M{left} {height:.0f}H{x + width}"/>')
         parts.append(
-            f'<text class="unit" x="{left - 6}" y="{height + 4:.0f}" text-anchor="end">{_number(share * highest)}</text>'
+            f'<text class="unit" x="{left - 6}" y="{height + 4:.0f}" text-anchor="end">{_number(share * highest, graph.unit)}</text>'
         )
     below = dict.fromkeys(minutes, 0.0)
     for color, line in zip(cycle(COLORS), graph.lines.values(), strict=False):
@@ -151,11 +154,13 @@ def _legend(entries: Iterable[tuple[str, str]], x: float, y: float) -> list[str]
     for label, color in entries:
         parts.append(f'<rect x="{x}" y="{y - 9}" width="9" height="9" fill="{color}"/>')
         parts.append(f'<text class="unit" x="{x + 12}" y="{y}">{escape(label)}</text>')
-        x += 15 + 6.6 * len(label)
+        x += 26 + 6.2 * len(label)
     return parts
 
 
-def _number(value: float) -> str:
+def _number(value: float, unit: str) -> str:
+    if unit == "percentunit":
+        return f"{value:.0%}"
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g}{letter}"

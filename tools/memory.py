@@ -1,5 +1,5 @@
 """
-Prints a table of the memory that a run loads, by group of modules: `python -m tools.memory [OPTION OF agent run ...]`.
+Prints a table of the memory that a run loads, by group of modules: `python -m tools.memory [OPTION OF chipwatch run ...]`.
 
 Each row is the growth of resident memory while these modules are loaded, in the order of a real start, less what they
 load themselves; the median of fresh processes. Memory grows by pages and by chunks, so that a small module may have

@@ -16,9 +16,9 @@ NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- e
 
 INTRO = """# The metrics
 
-To know what a metric means, find its name here, or type `agent list NAME`.
+To know what a metric means, find its name here, or type `chipwatch list NAME`.
 
-Every metric of every collector. This page is written by `make golden`; `agent list` prints the same of what is installed.
+Every metric of every collector. This page is written by `make golden`; `chipwatch list` prints the same of what is installed.
 
 A *gauge* is a reading now. A *counter* is cumulative and monotonic since a known moment. A value that could not be had
 is not sent: absent is not zero. A single counter of the kernel that is there when the agent starts has the boot
@@ -51,7 +51,7 @@ def document() -> str:
 
 OTEL_INTRO = """# The names of OpenTelemetry
 
-To send the names of OpenTelemetry, run `agent --names otel`. It sends these names of OpenTelemetry's [semantic conventions](https://github.com/open-telemetry/semantic-conventions),
+To send the names of OpenTelemetry, run `chipwatch --names otel`. It sends these names of OpenTelemetry's [semantic conventions](https://github.com/open-telemetry/semantic-conventions),
 release {version}. This page is written by `make golden`. There all `hw.*` and `system.*` are in Development, so another release may have
 other names. A metric that is not here keeps our name, since there is no convention: activity of multiprocessors and tensor cores,
 clocks, throttling, Xid, NVLink, TPU, Neuron, jobs and idle time, TCP's retransmissions, timeouts and refused connections, the allowances
@@ -62,8 +62,9 @@ of a cloud's network, congestion, waits and operations of RDMA. `rdma.errors` an
 - `system.disk.io` and `system.network.io` have the whole machine in the series without a device, at every level, and each device at `--level all`:
   do not add these.
 - `hw.id` is the UUID of the GPU or MIG instance, as NVIDIA's driver gives it, on every metric with a GPU, and `hw.name` the GPU's index on this
-  machine. It is the index too where no UUID is known: other makers' GPUs, and `[collectors.nvidia] dimensions` without `uuid`. It is
-  `DEVICE/PORT` of RDMA, or `CONTROLLER/DIMM` of a memory module.
+  machine. For AMD it is the id that `rocminfo` prints (`GPU-` and `unique_id`), for a card without one and for Intel the PCI address. It is
+  the index for other makers, for cards that only a tool lists, and with `dimensions` without `uuid`. It is `DEVICE/PORT` of RDMA, or
+  `CONTROLLER/DIMM` of a memory module.
 - Metrics of jobs keep their names. A job that is a pod has `k8s.pod.name`, `k8s.namespace.name` and, where its container is known,
   `k8s.container.name`, beside `job`; `user` becomes `user.name`. There is no convention for Slurm: `job` and `partition` stay.
 - Counters keep what was counted before the agent began, but for sums over interfaces or disks, which begin with the agent.

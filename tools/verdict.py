@@ -12,7 +12,7 @@ from chipwatch.verdict.callers import CALLERS, code_of
 from chipwatch.verdict.rules import RULES, Rule
 
 PAGE = Path(__file__).parents[1] / "docs/node-health.md"
-BEGIN, END = "<!-- rules of agent verdict, by `make golden` -->\n", "<!-- end of rules -->\n"
+BEGIN, END = "<!-- rules of chipwatch verdict, by `make golden` -->\n", "<!-- end of rules -->\n"
 HEADS = ("signal", "message", "level", " ".join(CALLERS), "source", "test")
 TESTS = {
     "gpu.fault": "nvidia/test_health.py::test_a_sick_gpu_is_named_by_its_fault",

@@ -65,7 +65,7 @@ variable "namespace" {
 }
 
 variable "dimensions" {
-  description = "The agents' common_dims; what is sent by itself unless set: instance_id and instance_type, with the ECS daemon alone also ecs_cluster; of sidecars alone ecs_cluster, ecs_task_family and ecs_task; of EKS alone k8s_cluster and k8s_node."
+  description = "The agents' common_dims; unless set: instance_id and instance_type, with the ECS daemon alone also ecs_cluster; of sidecars alone ecs_cluster, ecs_task_family and ecs_task; of EKS alone k8s_cluster and k8s_node."
   type        = list(string)
   default     = null
 
@@ -170,7 +170,7 @@ variable "ok_actions" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm, as the module alarms takes it: { gpu-idle = { threshold = 10 } }."
+  description = "Changes to alarms, by name, as the module alarms takes it: { gpu-idle = { threshold = 10 } }."
   type        = any
   default     = {}
   nullable    = false

@@ -63,7 +63,7 @@ variable "account_id" {
 }
 
 variable "service_account_email" {
-  description = "A service account that is there already; none is created then."
+  description = "An existing service account; then none is created."
   type        = string
   default     = null
 }
@@ -126,7 +126,7 @@ variable "notification_channels" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm, as the module alert-policies takes it: { gpu-idle = { threshold = 10 } }."
+  description = "Changes to alarms, by name, as the module alert-policies takes it: { gpu-idle = { threshold = 10 } }."
   type        = any
   default     = {}
   nullable    = false

@@ -37,7 +37,7 @@ TOP_SHARE = 1.5
 
 
 def beside(effort: Effort) -> list[Figure]:
-    """Run all of them side by side, and `agent top` after them."""
+    """Run all of them side by side, and `chipwatch top` after them."""
     if sys.platform != "linux":
         raise CannotMeasure("needs /proc")
     names = dict.fromkeys(name for ours, other, _ in ASKED for name in (ours, other))
@@ -74,7 +74,7 @@ def compared(results: Results, how: str) -> list[Figure]:
 
 
 def top(effort: Effort) -> list[Figure]:
-    """Watch `agent top` on a terminal of 120 columns."""
+    """Watch `chipwatch top` on a terminal of 120 columns."""
     master, terminal = pty.openpty()
     env = environment() | {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "34"}
     run = subprocess.Popen(
@@ -97,13 +97,13 @@ def top(effort: Effort) -> list[Figure]:
             shares.append(100 * (cpu_seconds(run.pid) - cpu) / (time.monotonic() - wall))
             resident.append(rss(run.pid) / MB)
         if run.poll() is not None:
-            raise RuntimeError(f"`agent top` ended with {run.returncode}; try it by hand")
+            raise RuntimeError(f"`chipwatch top` ended with {run.returncode}; try it by hand")
     finally:
         with suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
         run.wait()
         os.close(master)
-    how = "`agent top` on a terminal of 120 columns, no accelerator, 1 s"
+    how = "`chipwatch top` on a terminal of 120 columns, no accelerator, 1 s"
     return [
         Figure("CPU, top", "% of a core", TOP_SHARE, shares, how),
         Figure("memory, top", "MB", MEMORY["top"], [statistics.median(resident)], f"RSS; {how}"),

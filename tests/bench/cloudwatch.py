@@ -233,7 +233,7 @@ def memory(effort: Effort) -> list[Figure]:
             peak = peak_rss(run.pid) / MB
         if not double.datums:
             raise RuntimeError("nothing arrived; try it by hand")
-    how = f"agent --sink cloudwatch, all default collectors, a {url.partition(':')[0]} request a second; MB are 10^6 bytes"
+    how = f"chipwatch --sink cloudwatch, all default collectors, a {url.partition(':')[0]} request a second; MB are 10^6 bytes"
     return [
         Figure("CloudWatch, RSS of the agent", "MB", MEMORY["cloudwatch"], resident, how),
         Figure("CloudWatch, peak RSS of the agent", "MB", None, [peak], "VmHWM of the same process"),

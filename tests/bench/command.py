@@ -86,7 +86,7 @@ def steady(effort: Effort) -> list[Figure]:
         run.terminate()
         run.wait(DEADLINE)
     slices = f"{SLICES} slices of {effort.steady_seconds / SLICES:.0f} s after {WARM_UP:.0f} s"
-    what = "agent --interval 1 --format json, all default collectors, into a pipe that is drained"
+    what = "chipwatch --interval 1 --format json, all default collectors, into a pipe that is drained"
     return [
         Figure(
             "RSS, steady",
@@ -119,7 +119,7 @@ def start_and_stop(effort: Effort) -> list[Figure]:
             code = run.wait(DEADLINE)
             stops.append(time.perf_counter() - begun)
             assert code == 0, f"the agent ended with {code}"
-    what = "agent --interval 1 --format json"
+    what = "chipwatch --interval 1 --format json"
     return [
         Figure("first datapoint", "s", 0.5, firsts, f"{what}: from spawn to its first line, {effort.starts} processes"),
         Figure("stop", "s", 1.0, stops, "from SIGTERM to the end of the same processes; all ended with 0"),
@@ -145,7 +145,7 @@ def last_window(effort: Effort) -> list[Figure]:
         assert last >= stopped - 0.001, f"the last sample is {stopped - last:.3f} s older than SIGTERM"
         expected = 2 + int((stopped - first) / interval)  # the first, each interval, and once more at the stop
         missing.append(float(max(0, expected - seen)))
-    how = f"agent --interval {interval} --window 60, SIGTERM amid the window: samples due less samples in the summary;"
+    how = f"chipwatch --interval {interval} --window 60, SIGTERM amid the window: samples due less samples in the summary;"
     return [Figure("samples lost at the stop", "", 0.0, missing, f"{how} the last was read after SIGTERM each time")]
 
 

@@ -173,7 +173,7 @@ def memory(effort: Effort) -> list[Figure]:
             peak = peak_rss(run.pid) / MB
         if not TOKENS:
             raise RuntimeError("nobody asked for a token, so nothing was sent; try it by hand")
-    how = "agent --sink google, all default collectors, TLS, windows of 10 s; MB are 10^6 bytes"
+    how = "chipwatch --sink google, all default collectors, TLS, windows of 10 s; MB are 10^6 bytes"
     return [
         Figure("Google, RSS of the agent", "MB", MEMORY["google"], resident, how),
         Figure("Google, peak RSS of the agent", "MB", None, [peak], "VmHWM of the same process"),

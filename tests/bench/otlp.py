@@ -155,7 +155,9 @@ def memory(effort: Effort) -> list[Figure]:
                     resident.append(rss(run.pid) / MB)
             if flavour == "google" and not (TOKENS if has_key else gce.given):
                 raise RuntimeError("nobody asked for a token, so nothing was sent; try it by hand")
-        how = f"agent --sink otlp, flavour {flavour}, all default collectors, TLS, windows of 10 s; MB are 10^6 bytes"
+        how = (
+            f"chipwatch --sink otlp, flavour {flavour}, all default collectors, TLS, windows of 10 s; MB are 10^6 bytes"
+        )
         found.append(Figure(f"OTLP, RSS of the agent, {case}", "MB", asked, resident, how))
     return found
 

@@ -24,7 +24,7 @@ def node(tmp_path):
 
     def run(output, code, node=IDLE, **env):
         programs = {
-            "agent": f"printf '%s\\n' \"$@\" > '{tmp_path}/words'\nprintf '%s\\n' '{output}'\nexit {code}",
+            "chipwatch": f"printf '%s\\n' \"$@\" > '{tmp_path}/words'\nprintf '%s\\n' '{output}'\nexit {code}",
             "scontrol": f"[ \"$1\" = show ] && echo '{node}' && exit 0\nprintf '%s\\n' \"$@\" >> '{tmp_path}/asked'",
         }
         for name, text in programs.items():

@@ -156,6 +156,7 @@ def test_the_starter_needs_no_shell_and_may_be_run_by_all(slim, tmp_path):
     script = tmp_path / "bin/agent"
     assert script.read_text().startswith("#!/usr/bin/python3\n")
     assert stat.S_IMODE(script.stat().st_mode) == 0o755
+    assert (tmp_path / "bin/chipwatch").read_text() == script.read_text()
 
 
 ENDPOINTS = """

@@ -19,7 +19,7 @@ def end(tmp_path):
 
     def run(answer, **env):
         programs = {
-            "agent": f"printf '%s\\n' '{answer}'",
+            "chipwatch": f"printf '%s\\n' '{answer}'",
             "scontrol": f"[ \"$1\" = show ] && echo node-1 && exit 0\nprintf '%s\\n' \"$@\" > '{tmp_path}/asked'",
         }
         for name, text in programs.items():

@@ -170,7 +170,7 @@ def test_the_batch_script_is_one_that_bash_and_the_agent_take():
 
     text = (KIT / "train.sbatch").read_text()
     assert subprocess.run(["bash", "-n", KIT / "train.sbatch"], timeout=60, check=False).returncode == 0
-    line = text.partition("srun agent ")[2].replace("\\\n", " ")
+    line = text.partition("srun chipwatch ")[2].replace("\\\n", " ")
     given, command = parse(shlex.split(line))
     assert {*given.common_dims[0].split(",")} <= {*WORDS}
     assert command[0] == "torchrun"

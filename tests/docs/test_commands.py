@@ -90,6 +90,12 @@ OURS = sorted(words for words in ALL if words[0] == "agent")
 OTHERS = sorted(" ".join(words) for words in ALL if words[0] not in ("agent", "make", "python"))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_page_names_the_command_chipwatch_and_not_its_other_name(page):
+    if page.name != "CHANGELOG.md" and "decisions" not in page.parts:
+        assert not re.findall(r"(?m)(?:^|[`$|] ?)agent (?:-|[a-z][\w-]*).*", page.read_text())
+
+
 @pytest.fixture(scope="module")
 def clouds():
     """The environment of an agent for which the clouds and a collector are on loopback."""

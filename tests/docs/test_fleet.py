@@ -19,7 +19,7 @@ def test_the_page_shows_what_the_program_prints():
 
 def test_its_host_is_the_one_that_the_plan_counts(agent):
     page = (ROOT / "docs/fleet.md").read_text()
-    command = re.search(r"(\d+) series, a point a minute each, as `agent ([^`]*)`", page)
+    command = re.search(r"(\d+) series, a point a minute each, as `chipwatch ([^`]*)`", page)
     done = agent.run(*command[2].split())
     assert f"One host: {command[1]} series," in done.stdout
     (total,) = re.findall(r"^total +([\d.]+)$", done.stdout, re.MULTILINE)

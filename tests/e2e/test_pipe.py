@@ -1,4 +1,4 @@
-"""neuron-monitor | agent --stdin neuron: the drop-in for neuron-monitor-cloudwatch.py."""
+"""neuron-monitor | chipwatch --stdin neuron: the drop-in for neuron-monitor-cloudwatch.py."""
 
 from __future__ import annotations
 

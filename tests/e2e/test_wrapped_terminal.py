@@ -144,7 +144,7 @@ def test_keys_and_job_control_reach_the_command_as_without_the_agent(terminal, t
     )
     shell = terminal(bash, "--norc", "--noprofile", "-i", PS1="prompt> ", TERM="dumb")
     shell.until("prompt> ")
-    shell.type(f"agent --collector memory -- {sys.executable} {program}\n")
+    shell.type(f"chipwatch --collector memory -- {sys.executable} {program}\n")
     shell.until(r"word\? ")
     shell.type("\x1a")
     shell.until("Stopped.*\n.*prompt> ")

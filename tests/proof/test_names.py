@@ -1,4 +1,4 @@
-"""`agent --names` sends the keys that wandb and MLflow send of this machine, with similar values."""
+"""`chipwatch --names` sends the keys that wandb and MLflow send of this machine, with similar values."""
 
 from __future__ import annotations
 

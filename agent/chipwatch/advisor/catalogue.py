@@ -1,4 +1,4 @@
-"""`agent list`: the metrics of every collector and processor."""
+"""`chipwatch list`: the metrics of every collector and processor."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def listing(
         for name, ours in metrics.items()
     })  # fmt: skip
     if not table:
-        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; `agent list` prints all")
+        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; `chipwatch list` prints all")
     if format == "json":
         return json.dumps([dict(zip(HEADS, row, strict=True)) for row in table], indent=1)
     if format == "markdown":
@@ -115,5 +115,9 @@ def columns(table: Sequence[Row], width: int | None = None) -> str:
         if room < MIN_HELP and head in table[0]:
             shown.remove(table[0].index(head))
     room = max(1, (width or 10**6) - sum(widths[n] + 2 for n in shown[:-1]))
-    last = [row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…" for row in table]
-    return "\n".join(aligned([*(TableColumn([row[n] for row in table]) for n in shown[:-1]), TableColumn(last)]))
+    rows = [
+        *dict.fromkeys(tuple(row[n] for n in shown) for row in table)
+    ]  # collectors may differ in a column that is cut
+    last = [row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…" for row in rows]
+    heads = (TableColumn([row[n] for row in rows]) for n in range(len(shown) - 1))
+    return "\n".join(aligned([*heads, TableColumn(last)]))

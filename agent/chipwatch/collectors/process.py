@@ -65,7 +65,7 @@ class ProcessCollector(Collector):
     def open(self) -> None:
         pid = self._config.pid
         if pid is None:
-            raise Unavailable("no process is watched; set --pid N, or run `agent -- COMMAND`")
+            raise Unavailable("no process is watched; set --pid N, or run `chipwatch -- COMMAND`")
         try:
             self._tree = tree_of(self._config, pid, detailed=self.level >= Level.DETAILED)
         except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Prints answers of the running agent: `agent status`, and `agent jobs`, which job holds which accelerator."""
+"""Prints answers of the running agent: `chipwatch status`, and `chipwatch jobs`, which job holds which accelerator."""
 
 from __future__ import annotations
 

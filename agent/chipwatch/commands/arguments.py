@@ -41,7 +41,7 @@ def seconds(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number <= MAX_SECONDS:
-        raise _wrong(text, "a time such as 5, 500ms, 5s or 1m")
+        raise _wrong(text, "a time such as 5, 500ms, 1m or 7d")
     return number
 
 

@@ -1,4 +1,4 @@
-"""`agent check --bundle`: one file for a ticket, without secrets, hosts, addresses and users."""
+"""`chipwatch check --bundle`: one file for a ticket, without secrets, hosts, addresses and users."""
 
 from __future__ import annotations
 

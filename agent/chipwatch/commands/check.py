@@ -1,4 +1,4 @@
-"""`agent check`: reads each collector once, opens each sink, and yields a line for each."""
+"""`chipwatch check`: reads each collector once, opens each sink, and yields a line for each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TIMEOUT: Final = 8.0
 """Seconds to wait for the identity."""
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
-CHECK: Final = gauge("agent.check", "1", "The test point of `agent check --send`; always 1.")
+CHECK: Final = gauge("agent.check", "1", "The test point of `chipwatch check --send`; always 1.")
 CheckLine = tuple[bool, str]
 """False if it is a fault, and the text."""
 

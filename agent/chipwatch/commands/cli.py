@@ -116,7 +116,7 @@ def _tell(line: str) -> None:
             print(line, file=sys.stderr)
 
 
-# -- commands; each loads what it needs, since `agent health` runs every few seconds ----------------------------------
+# -- commands; each loads what it needs, since `chipwatch health` runs every few seconds ------------------------------
 
 
 def _health(given: SimpleNamespace) -> int:

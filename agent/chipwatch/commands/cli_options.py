@@ -36,7 +36,11 @@ EVERYDAY: Final[Sequence[Row]] = (
     ("--sink", "NAME,...", "where to send (stdout; none with -- COMMAND)"),
     ("--collector", "NAME,...", "what to read: collectors, or the families host and gpu (all that find something)"),
     ("--no-collector", "NAME,...", "what not to read"),
-    ("-d --common-dims", "NAME,...", "dimensions of this machine: instance_id,instance_type; `agent help run` has all"),
+    (
+        "-d --common-dims",
+        "NAME,...",
+        "dimensions of this machine: instance_id,instance_type; `chipwatch help run` has all",
+    ),
     ("--dim", "K=V", "another dimension; may be repeated", {"action": "append"}),
     ("--level", "LEVEL", "which metrics: basic, detailed or all (basic)"),
     ("--interval", "TIME", "time between readings, such as 5, 500ms, 5s or 1m (5s)"),

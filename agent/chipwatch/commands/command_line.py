@@ -26,7 +26,7 @@ def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
         at = given.index("--")
         given, command = given[:at], given[at + 1 :]
         if not command:
-            raise ConfigError("--: no command follows; write agent [OPTION ...] -- COMMAND")
+            raise ConfigError("--: no command follows; write chipwatch [OPTION ...] -- COMMAND")
     _check_values(given)
     given[:1] = [in_case_of(word, COMMANDS) for word in given[:1]]
     first = given[0] if given else "run"

@@ -1,10 +1,11 @@
-"""`agent jobs --since`: the jobs that have ended and those that go on, and how well they used their accelerators."""
+"""`chipwatch jobs --since`: jobs that have ended and those that go on, and how well they used their accelerators."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ from chipwatch.status.socket import NoAgent
 STATES: Final = (*answers.STATES, *answers.REST)
 CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")
 RIGHT: Final = ("ELAPSED", "GPU TIME", "GPU", "GPU MEMORY", "CPU", "MEMORY", "ENERGY", "COST")
+FORMULA: Final = re.compile(r"[=@\t\r]|[+-](?!\d+(\.\d+)?$)")
+"""The start of a text that spreadsheets evaluate, unless it is a number."""
 TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
 
 
@@ -54,8 +57,13 @@ def _as_csv(records: Iterable[JobRecord]) -> str:
     for record in records:
         values = [getattr(record, name) for name in plain]
         spent = [record.seconds.get(state, 0) for state in STATES], [record.idle.get(cause, 0) for cause in CAUSES]
-        lines.writerow(["" if value is None else value for value in (*values, *spent[0], *spent[1])])
+        lines.writerow([_cell(value) for value in (*values, *spent[0], *spent[1])])
     return text.getvalue().removesuffix("\n")
+
+
+def _cell(value: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula: a user names jobs."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else "" if value is None else value
 
 
 def _lines(records: Iterable[JobRecord]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`agent health`: checks the running agent; it runs often, so it imports only the standard library."""
+"""`chipwatch health`: checks the running agent; it runs often, so it imports only the standard library."""
 
 from __future__ import annotations
 

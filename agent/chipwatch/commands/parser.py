@@ -76,14 +76,14 @@ class Parser(argparse.ArgumentParser):
             near = similar(word, self._option_string_actions, 1)
             return f"{word}: no such option{f'; did you mean {near[0]}?' if near else ''}"
         if word in COMMANDS:
-            return f"{word}: a command must come first: agent {word} ..."
-        if self.prog != "agent run":
+            return f"{word}: a command must come first: chipwatch {word} ..."
+        if self.prog != "chipwatch run":
             return f"{word}: neither an option nor a value of one"
         return f"{word}: neither an option nor a command; to run a program, write {self.prog} ... -- {word} ..."
 
 
 def drawn() -> list[str]:
-    """Return what `agent dashboard --cloud` takes."""
+    """Return what `chipwatch dashboard --cloud` takes."""
     from chipwatch.advisor.dashboard.make import drawn_by_all  # noqa: PLC0415
 
     return drawn_by_all()
@@ -95,7 +95,7 @@ def _nearest_command(word: str) -> str:
 
     is_program = not similar(word, COMMANDS, 1) and which(word)
     words = f"python {word}" if word.endswith(".py") else word if is_program else ""
-    return f"; to run a program, write agent -- {words} ..." if words else _nearest(word, COMMANDS)
+    return f"; to run a program, write chipwatch -- {words} ..." if words else _nearest(word, COMMANDS)
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -106,16 +106,16 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
     """Return the parser of the command line up to `--`; `at_top` are the options of `run` that its help shows."""
     top = Parser(
-        prog="agent",
-        usage="agent [run] [OPTION ...] [-- COMMAND ...]\n       agent COMMAND [OPTION ...]",
+        prog="chipwatch",
+        usage="chipwatch [run] [OPTION ...] [-- COMMAND ...]\n       chipwatch COMMAND [OPTION ...]",
         description="Collects metrics of this machine and its accelerators, and sends them to cloud monitoring.",
         epilog="Every option is also a key of the configuration file and an environment variable: --common-dims is"
-        " common_dims and CHIPWATCH_COMMON_DIMS. `agent help COMMAND` lists the options of a command.",
+        " common_dims and CHIPWATCH_COMMON_DIMS. `chipwatch help COMMAND` lists the options of a command.",
         allow_abbrev=False,
         add_help=False,
         formatter_class=Help,
     )
-    commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="agent")
+    commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="chipwatch")
     top.commands = commands.choices
     for name, text in COMMANDS.items():
         command = commands.add_parser(
@@ -124,7 +124,10 @@ def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
         own = OWN.get(name, ())
         _add(command, own)
         if name in CONFIGURED:
-            command.usage, command.epilog = f"agent {name} [OPTION ...]", f"Names of --common-dims: {', '.join(WORDS)}."
+            command.usage, command.epilog = (
+                f"chipwatch {name} [OPTION ...]",
+                f"Names of --common-dims: {', '.join(WORDS)}.",
+            )
             title = "options of the configuration" if own else "options"
             mine = {flag for flags, *_ in own for flag in flags.split()}
             rest = [row for row in OPTIONS if not mine & {*row[0].split()}]
@@ -193,23 +196,23 @@ def completion(shell: str) -> str:
     if shell == "fish":
         return "\n".join(_fish(top))
     text = str(shtab.complete(top, shell))
-    for place in ("#compdef agent", "compdef _shtab_agent -N agent", "-F _shtab_agent agent"):
-        text = text.replace(place, f"{place} chipwatch")
+    for place in ("#compdef chipwatch", "compdef _shtab_chipwatch -N chipwatch", "-F _shtab_chipwatch chipwatch"):
+        text = text.replace(place, f"{place} agent")
     return text
 
 
 def _fish(top: Parser) -> Iterator[str]:
     """Yield the lines of a script for fish, which shtab does not make; the options of `run` need no command."""
     yield from (
-        "function __agent_command",
+        "function __chipwatch_command",
         "    set -l words (commandline -opc)",
         f'    contains -- "$words[2]" {" ".join(top.commands)}; and echo $words[2]; or echo run',
         "end",
-        "complete -c chipwatch -w agent",
-        "complete -c agent -f",
+        "complete -c agent -w chipwatch",
+        "complete -c chipwatch -f",
     )
     for name in top.commands:
-        yield f"complete -c agent -n 'test (count (commandline -opc)) = 1' -a {name} -d {_quoted(COMMANDS[name])}"
+        yield f"complete -c chipwatch -n 'test (count (commandline -opc)) = 1' -a {name} -d {_quoted(COMMANDS[name])}"
     for name, command in top.commands.items():
         for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
             flags = "".join(f" -{'l' if flag[1] == '-' else 's'} {flag.lstrip('-')}" for flag in action.option_strings)
@@ -219,7 +222,7 @@ def _fish(top: Parser) -> Iterator[str]:
                 choices = "(__fish_complete_directories)"
             offered = f" -a {_quoted(choices)}" if choices else ""
             text = _quoted(str(action.help or "").replace("%%", "%"))
-            yield f"complete -c agent -n 'test (__agent_command) = {name}'{flags}{value}{offered} -d {text}"
+            yield f"complete -c chipwatch -n 'test (__chipwatch_command) = {name}'{flags}{value}{offered} -d {text}"
 
 
 def _quoted(text: str) -> str:

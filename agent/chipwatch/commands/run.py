@@ -1,4 +1,4 @@
-"""`agent run`: from the first reading to the last delivery."""
+"""`chipwatch run`: from the first reading to the last delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agent sample-config`: a TOML file with the options of the agent and of its plugins, commented out."""
+"""`chipwatch sample-config`: a TOML file with the options of the agent and of its plugins, commented out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agent verdict`: parses its options, and prints the verdict as text for people, a line for programs, or JSON."""
+"""`chipwatch verdict`: parses its options, and prints the verdict as text for people, a line for programs, or JSON."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def is_lacking(reason: str) -> bool:
 
 def is_address(text: str) -> bool:
     """Return whether `text` is an HTTP address that every library accepts; their errors may repeat an invalid one."""
-    from urllib.parse import urlsplit  # noqa: PLC0415  # `agent health` goes without
+    from urllib.parse import urlsplit  # noqa: PLC0415  # `chipwatch health` goes without
 
     try:
         parts = urlsplit(text)

@@ -40,6 +40,7 @@ RESOURCES: Final = {
     "gpu.intel.com": (_PCI,),
     "aws.amazon.com/neuroncore": ((r"(\d+)", r"core\1"),),
     "aws.amazon.com/neuron": ((r"(\d+)", r"neuron\1"),),
+    "neuron.aws.com": ((r"neuron-device-(\d+)", r"neuron\1"),),
     "google.com/tpu": ((r"(\d+)", r"tpu\1"),),
 }
 """
@@ -49,7 +50,7 @@ A name of another form stays as it is; below a prefix with `/` it names a networ
 Sources: CanonicalName in NVIDIA/k8s-dra-driver-gpu and ROCm/k8s-gpu-dra-driver,
 DeviceUIDFromPCIinfo in intel/intel-resource-drivers-for-kubernetes, gpu_plugin.go in
 intel/intel-device-plugins-for-kubernetes, Google's names in NVIDIA/dcgm-exporter's transformation/kubernetes.go,
-AMD's in ROCm/k8s-device-plugin (internal/pkg/plugin, docs on resource names).
+AMD's in ROCm/k8s-device-plugin (internal/pkg/plugin, docs on resource names), ResourceSlices of EKS for neuron.aws.com.
 """
 KEPT: Final = 60.0
 """Seconds for which the kubelet's last answer is used while the kubelet does not answer: only it gives devices."""

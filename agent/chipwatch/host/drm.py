@@ -8,11 +8,13 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.errors import PartlyCollected
 from chipwatch.contract.extensions import Device
 from chipwatch.host.gpu_metrics import GpuPoints, Readings, plausible
@@ -65,6 +67,12 @@ class CardFiles:
         """True if the card slept at the last reading."""
         self._opened: list[KeptFile] = []
         self._status = self.kept(device / "power/runtime_status")
+
+    def identify(self) -> None:
+        """Add the dimension `uuid`: as ROCm names the card, by the number in its chip, else its PCI address."""
+        number = text(self.device / "unique_id")  # rocminfo prints GPU- and its 16 digits
+        self.dims |= {"uuid": f"GPU-{number}" if number else self.slot or self.index}
+        self.points = GpuPoints(self.dims)
 
     @property
     def lost(self) -> bool:
@@ -134,6 +142,8 @@ class Cards(dict[str, C]):
         """`find` yields number and folder of each card; `make` opens a card or raises LookupError."""
         super().__init__()
         self._find, self._make, self._next = find, make, 0
+        self.are_identified = False
+        """True if their points have the dimension `uuid`."""
 
     def search(self, now: int, *, force: bool = False) -> None:
         """Every five minutes, add new cards, and open lost ones again; `now` in monotonic ns."""
@@ -145,6 +155,8 @@ class Cards(dict[str, C]):
             if card is None or card.lost:
                 with suppress(LookupError):  # no readable sensor
                     self[index] = self._make(index, folder)
+                    if self.are_identified:
+                        self[index].identify()
                     if card:
                         card.close()
 
@@ -225,9 +237,13 @@ def _not_empty(cards: Mapping[Any, T], data: bytes) -> Mapping[Any, T]:
 class CardCollector(Collector, Generic[C]):
     """Reads the cards of one vendor, what a tool has of them, and their use by the watched process tree."""
 
+    metrics: Sequence[Metric] = ()
     level: Level = Level.ALL
 
-    def __init__(self, cards: Cards[C]) -> None:
+    def __init__(self, cards: Cards[C], dimensions: Sequence[str]) -> None:
+        cards.are_identified = bool(dimensions)
+        if dimensions:
+            self.metrics = tuple(map(_identified, self.metrics))
         self._cards, self._clock, self._slow = cards, time.monotonic_ns, Pace(SLOW)
         self._share: TreeClients | None = None
 
@@ -237,6 +253,10 @@ class CardCollector(Collector, Generic[C]):
         self._cards.search(self._clock(), force=True)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
+        for point in self._read(at):
+            yield point._replace(metric=_identified(point.metric)) if "uuid" in point.dims else point
+
+    def _read(self, at: int) -> Iterator[Datapoint]:
         now = self._clock()
         self._cards.search(now)
         slow, cards = self._slow.is_due(now / SECOND), list(self._cards.values())
@@ -267,6 +287,12 @@ class CardCollector(Collector, Generic[C]):
         No tool may be started while a card sleeps, because it would wake the card.
         """
         raise NotImplementedError
+
+
+@cache
+def _identified(metric: Metric) -> Metric:
+    """Return the metric as it is where its points have the dimension `uuid`."""
+    return replace(metric, dims=(*metric.dims, "uuid"))
 
 
 def size(words: str) -> int:

@@ -18,6 +18,8 @@ from chipwatch.host.procfs import boot_time
 
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""
+SETTLED: Final = 8
+"""Readings after which a process is expected to stay in its cgroup; from then on every eighth reading looks."""
 MAX_BYTES: Final = 1 << 18
 """Size limit of a file; a longer environment or list of users is not used."""
 MAX_ENTRIES: Final = 16_384
@@ -78,6 +80,8 @@ class OwnedProcess(NamedTuple):
     """Devices that its scheduler names in its environment."""
     cgroup: bytes
     """Its file of this name: a process may be moved into a job's cgroup."""
+    turn: int = 0
+    """Reading of the drivers' processes in which it was first seen."""
 
 
 def parse(path: str) -> Owner | None:
@@ -119,6 +123,7 @@ class Owners:
         self._proc, self._root, self._logs, self._folder = proc, root, logs, str(proc)
         self._known: dict[int, OwnedProcess] = {}
         """By pid, least recently used first."""
+        self._turn = 0
         self._users: dict[str, str] = {}
         self._version: tuple[int, int] | None = None
         self._names: dict[str, tuple[str, str, str]] = {}
@@ -137,15 +142,16 @@ class Owners:
                 " (hostPID: true in Kubernetes, --pid=host in Docker)"
             )
             return {}
-        processes = {pid: process for pid in pids if (process := self.process(pid))}
+        self._turn += 1
+        processes = {pid: process for pid in pids if (process := self.process(pid, self._turn))}
         if len(processes) < len(pids) and not (self._proc / "1").exists():
             self.missing["processes"] = (
                 f"{self._proc} hides the processes of other users (hidepid): run the agent as root"
             )
         return processes
 
-    def process(self, pid: int) -> OwnedProcess | None:
-        """Return a process of this /proc with its owner, or None if it has ended."""
+    def process(self, pid: int, turn: int = 0) -> OwnedProcess | None:
+        """Return a process of this /proc with its owner, or None once it has ended; `turn`: number of this reading."""
         try:
             status = os.stat(f"{self._folder}/{pid}")  # noqa: PTH116  # faster than a Path
         except OSError:
@@ -153,6 +159,9 @@ class Owners:
             return None
         identity = status.st_ino, status.st_ctime_ns
         process = self._known.pop(pid, None)
+        if process and process.identity == identity and turn - process.turn >= SETTLED and (turn + pid) % SETTLED:
+            self._known[pid] = process
+            return process
         cgroup = DELETED.sub(b"", read(f"{self._folder}/{pid}/cgroup"))
         if process is None or process.identity != identity:
             process = self._read(pid, identity, cgroup)
@@ -206,7 +215,7 @@ class Owners:
             owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
         elif owner.kind in {UNIT, USER} or (owner.kind == DOCKER and uid != "0"):  # which is anybody's in a container
             owner = owner._replace(user=self._user(uid))
-        return OwnedProcess(identity, owner, _devices(owner, variables), cgroup)
+        return OwnedProcess(identity, owner, _devices(owner, variables), cgroup, self._turn)
 
     def numbered(self, owner: Owner, variables: Mapping[str, str]) -> Owner:
         """Return the owner with the number of its job where the cgroup has a SLUID only, and that can be known."""

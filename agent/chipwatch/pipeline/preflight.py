@@ -83,7 +83,7 @@ def include_fault(include: Sequence[str], level: Level, metrics: Sequence[Metric
     installed = {*_installed_names()} if unused else set()
     if wrong := next((glob for glob in unused if not fitting(installed, glob)), None):
         near = similar(wrong, installed, 1)
-        return f"no metric fits {wrong!r}; {f'did you mean {near[0]}?' if near else '`agent list` prints all'}"
+        return f"no metric fits {wrong!r}; {f'did you mean {near[0]}?' if near else '`chipwatch list` prints all'}"
     if not include or len(unused) == len(include):
         return f"no metric of the collectors that run fits {', '.join(include)}" if include else None
     least = min(metric.level for glob in include for metric in metrics if fitting([metric.name], glob))

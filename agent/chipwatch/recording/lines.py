@@ -89,7 +89,7 @@ class Recording:
         if points:
             yield place, now, points
         elif not start:
-            raise NotARecording(f"{self.path}: no line is one of `agent --format json`")
+            raise NotARecording(f"{self.path}: no line is one of `chipwatch --format json`")
 
     def _points(self, start: int) -> Iterator[tuple[int, Datapoint]]:
         """Yield the place and the point of each line."""

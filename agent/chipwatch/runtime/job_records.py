@@ -1,4 +1,4 @@
-"""The record that each job leaves at its end: a line of JSON in the state folder, for `agent jobs --since`."""
+"""The record that each job leaves at its end: a line of JSON in the state folder, for `chipwatch jobs --since`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Seconds = dict[str, float]
 
 
 class JobRecord(msgspec.Struct):
-    """A job as `agent jobs --json` has it; times in seconds."""
+    """A job as `chipwatch jobs --json` has it; times in seconds."""
 
     job: str
     kind: str = ""

@@ -35,7 +35,7 @@ def check_places(config: Config) -> None:
             raise ConfigError(f"{label} {place}: {why} the host's {of_host}; set it to where that is mounted")
     if config.pid is not None and not _is_there(config.pid, config.proc):
         label = config.sources.get("pid", "pid")
-        raise ConfigError(f"{label} {config.pid}: no such process; see `ps -e`, or start it by `agent -- COMMAND`")
+        raise ConfigError(f"{label} {config.pid}: no such process; see `ps -e`, or start it by `chipwatch -- COMMAND`")
 
 
 def owner_of_watched(config: Config, *, wrapped: bool = False) -> Owner | None:
@@ -106,7 +106,7 @@ class Wanted:
             if ledger.collected:
                 yield f"{route.name}: nothing was delivered: {ledger}"
             elif absent(self._samplers, tuple(name for name in self._samplers if name != "agent")):
-                yield f"{route.name}: nothing was delivered: no collector finds anything to read; see `agent check`"
+                yield f"{route.name}: nothing was delivered: no collector finds anything to read; see `chipwatch check`"
             elif failures := self._failures():
                 yield f"{route.name}: nothing was delivered: collectors failed: {failures}"
             elif left_out := self._left_out():

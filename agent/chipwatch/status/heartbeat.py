@@ -97,7 +97,7 @@ class Heartbeat:
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        import msgspec  # noqa: PLC0415  # `agent health` reads a heartbeat without it
+        import msgspec  # noqa: PLC0415  # `chipwatch health` reads a heartbeat without it
 
         text = msgspec.json.encode({**record, "pid": os.getpid()})
         while len(text) >= SIZE:  # a character may take six bytes
@@ -124,5 +124,5 @@ def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat
         return Heartbeat(folder / NAME, interval)
     except OSError as problem:
         why = "another agent holds it" if isinstance(problem, BlockingIOError) else os_text(problem)
-        log.log(level, "no heartbeat for `agent health`: %s: %s", folder / NAME, why)
+        log.log(level, "no heartbeat for `chipwatch health`: %s: %s", folder / NAME, why)
         return None

@@ -118,12 +118,12 @@ def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]
         if isinstance(problem, AttributeError):
             raise NoAgent(
                 "Windows has no such sockets; start the agent with --health PORT and ask it by"
-                " `agent health --health PORT`"
+                " `chipwatch health --health PORT`"
             ) from problem
-        gone = isinstance(problem, ConnectionRefusedError)
-        why = "the agent that made it has ended" if gone else os_text(problem)
+        words = {ConnectionRefusedError: "the agent that made it has ended", FileNotFoundError: "no agent has made it"}
+        why = words.get(type(problem)) or os_text(problem)
         raise NoAgent(
-            f"no agent answers at {path}: {why}; ask as its user, or give its --spool;"
+            f"no agent answers at {path}: {why}; start one, ask as its user, or give its --spool;"
             " a run with --once or --duration, or whose output is piped, does not answer"
         ) from problem
     except (ValueError, RecursionError) as problem:

@@ -1,5 +1,5 @@
 """
-Shows this machine, or a recording, on a full screen: `agent top`.
+Shows this machine, or a recording, on a full screen: `chipwatch top`.
 
 Nothing here sends or keeps a point; what other commands print too belongs in `report/`.
 """

@@ -1,4 +1,4 @@
-"""Samples this machine for the screen, with the collectors and samplers of `agent run`."""
+"""Samples this machine for the screen, with the collectors and samplers of `chipwatch run`."""
 
 from __future__ import annotations
 

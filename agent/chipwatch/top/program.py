@@ -1,4 +1,4 @@
-"""The loop of `agent top`: takes frames and keys, and draws."""
+"""The loop of `chipwatch top`: takes frames and keys, and draws."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Source = Live | Player
 
 @dataclass(frozen=True)
 class TopOptions:
-    """The options of `agent top` that are not of the configuration."""
+    """The options of `chipwatch top` that are not of the configuration."""
 
     interval: float = 1.0
     colors: str | None = None
@@ -56,7 +56,7 @@ class TopOptions:
 def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ) -> int:
     """Show this machine until the user ends it; return the exit code. Raise ConfigError or NotLoaded."""
     if why := refused(env):
-        raise ConfigError(f"top: {why}; `agent --once --format table` prints one reading")
+        raise ConfigError(f"top: {why}; `chipwatch --once --format table` prints one reading")
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
     terminal = Terminal("ascii" if options.ascii else "utf-8")
     if options.replay:
@@ -76,7 +76,7 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
     def show_bug(bug: threading.ExceptHookArgs) -> None:
         bugs.append(bug)
         text = one_line(format_exception_only(bug.exc_type, bug.exc_value)[-1])
-        top.bugs.append(f"a thread has ended by a bug, so figures stand still; restart agent top: {text}")
+        top.bugs.append(f"a thread has ended by a bug, so figures stand still; restart chipwatch top: {text}")
         terminal.wake()
 
     threading.excepthook = show_bug  # the default would print into the screen

@@ -13,7 +13,7 @@ spec:
   {{- include "chipwatch.podSpec" . | nindent 2 }}
 {{- end -}}
 
-{{/* The pod's specification; with `check`, one that runs `agent check` once. */}}
+{{/* The pod's specification; with `check`, one that runs `chipwatch check` once. */}}
 {{- define "chipwatch.podSpec" -}}
 {{- $v := .root.Values -}}
 {{- $agent := eq .component "agent" -}}

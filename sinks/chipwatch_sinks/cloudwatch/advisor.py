@@ -57,7 +57,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         if load.watched:
             dollars = f"{load.watched * ALARM_PRICE:,.2f} dollars a month more"
             watched = f"{load.watched:,} metrics"
-            yield f"The alarms of `agent dashboard --alarms` look at {watched}: {dollars}, not counted above."
+            yield f"The alarms of `chipwatch dashboard --alarms` look at {watched}: {dollars}, not counted above."
 
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         if not self.region:

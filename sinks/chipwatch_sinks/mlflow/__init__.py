@@ -200,8 +200,12 @@ class MlflowSink(Sink):
             runs, who = [run for run in runs if run.data.program in programs], f"the command of process {pid}"
         runs = [run for run in runs if not run.info.ended] or ([] if self._config.newest_run else runs)
         if len(runs) != 1:
-            count = "more than one run" if runs else "no run"
-            raise Retryable(f"{who} has started {count} since process {pid} began; {advice} to name it", after=5.0)
+            where = f"run on {self._url}"
+            raise Retryable(
+                f"{who} has started more than one {where}; {advice} to name it" if runs else
+                f"{who} has started no {where} so far; if it uses another server, set {URI} to that one; else {advice}",
+                after=5.0,
+            )  # fmt: skip
         return runs[0].info.run_id
 
     def prepare(self, points: Sequence[Datapoint]) -> bool:

@@ -42,7 +42,7 @@ class StdoutSink(Sink):
         """The options."""
 
         path: Path | None = None
-        """Append to this file instead, so that the output of `agent -- COMMAND` is only the command's."""
+        """Append to this file instead, so that the output of `chipwatch -- COMMAND` is only the command's."""
         format: Literal["auto", "json", "table", "emf"] = "auto"
         """`auto` is `table` on a terminal, else `json`."""
         namespace: str = "Chipwatch"
@@ -52,7 +52,7 @@ class StdoutSink(Sink):
         agent_metrics: bool = False
         """Show the agent's own metrics, too (table)."""
         region: str | None = None
-        """AWS region whose prices `agent plan` shows (emf)."""
+        """AWS region whose prices `chipwatch plan` shows (emf)."""
 
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
         """Write to `stream`, by default to standard output as it is when `open` is called."""

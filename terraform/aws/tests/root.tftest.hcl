@@ -48,7 +48,7 @@ run "sidecar_alone" {
 
   assert {
     condition     = output.sidecar_container_definition.name == "chipwatch" && output.sidecar_volume.name == "spool" && output.sidecar_pid_mode == "task"
-    error_message = "All that a task definition needs is there."
+    error_message = "A task definition has everything that it needs."
   }
 }
 
@@ -61,6 +61,6 @@ run "pods_alone" {
 
   assert {
     condition     = local.dimensions == tolist(["k8s_cluster", "k8s_node"])
-    error_message = "Dashboard and alarms are of what the chart sends by itself."
+    error_message = "Dashboard and alarms have the chart's default metrics."
   }
 }

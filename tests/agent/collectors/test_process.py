@@ -486,7 +486,7 @@ def test_an_invalid_stat_line_is_refused(data):
 
 
 def test_without_a_pid_the_message_says_how_to_give_one():
-    with pytest.raises(Unavailable, match="set --pid N, or run `agent -- COMMAND`"):
+    with pytest.raises(Unavailable, match="set --pid N, or run `chipwatch -- COMMAND`"):
         ProcessCollector(ProcessCollector.Config()).open()
 
 

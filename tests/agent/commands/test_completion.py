@@ -19,7 +19,7 @@ def completed():
         program = f"""{text}
 COMP_WORDS=({" ".join(repr(word) for word in words)})
 COMP_CWORD={len(words) - 1}
-_shtab_agent agent {words[-1]!r} {words[-2]!r}
+_shtab_chipwatch chipwatch {words[-1]!r} {words[-2]!r}
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
         done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=30)
@@ -31,17 +31,17 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["agent", "sta"], {"status"}),
-        (["agent", "--inter"], {"--interval"}),
-        (["agent", "run", "--dur"], {"--duration"}),
-        (["agent", "--level", ""], {"basic", "detailed", "all"}),
-        (["agent", "check", "--collector", "mem"], {"memory"}),
-        (["agent", "--no-collector", "gp"], {"gpu"}),
-        (["agent", "--common-dims", "instance_t"], {"instance_type"}),
-        (["agent", "plan", "--for", "ho"], {"host"}),
-        (["agent", "plan", "--format", ""], {"text", "json", "emf"}),
-        (["agent", "completion", ""], {"bash", "zsh", "fish"}),
-        (["agent", "help", "da"], {"dashboard"}),
+        (["chipwatch", "sta"], {"status"}),
+        (["chipwatch", "--inter"], {"--interval"}),
+        (["chipwatch", "run", "--dur"], {"--duration"}),
+        (["chipwatch", "--level", ""], {"basic", "detailed", "all"}),
+        (["chipwatch", "check", "--collector", "mem"], {"memory"}),
+        (["chipwatch", "--no-collector", "gp"], {"gpu"}),
+        (["chipwatch", "--common-dims", "instance_t"], {"instance_type"}),
+        (["chipwatch", "plan", "--for", "ho"], {"host"}),
+        (["chipwatch", "plan", "--format", ""], {"text", "json", "emf"}),
+        (["chipwatch", "completion", ""], {"bash", "zsh", "fish"}),
+        (["chipwatch", "help", "da"], {"dashboard"}),
     ],
 )
 def test_bash_completes_commands_options_and_values(completed, words, offered):
@@ -52,7 +52,7 @@ def test_bash_completes_commands_options_and_values(completed, words, offered):
 def test_the_real_command_prints_a_script_that_the_shell_can_read(agent, shell):
     done = agent.run("completion", shell)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "agent chipwatch\n" in done.stdout
+    assert "chipwatch agent\n" in done.stdout
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     subprocess.run([shell, "-n"], input=done.stdout, text=True, check=True, timeout=30)
@@ -62,15 +62,15 @@ def test_the_real_command_prints_a_script_that_the_shell_can_read(agent, shell):
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("agent sta", {"status"}),
         ("chipwatch sta", {"status"}),
-        ("agent --inter", {"--interval"}),
-        ("agent run --dur", {"--duration"}),
-        ("agent --level ", {"basic", "detailed", "all"}),
-        ("agent check --collector mem", {"memory"}),
-        ("agent plan --format ", {"text", "json", "emf"}),
-        ("agent completion ", {"bash", "zsh", "fish"}),
-        ("agent top --colors lig", {"light"}),
+        ("agent sta", {"status"}),
+        ("chipwatch --inter", {"--interval"}),
+        ("chipwatch run --dur", {"--duration"}),
+        ("chipwatch --level ", {"basic", "detailed", "all"}),
+        ("chipwatch check --collector mem", {"memory"}),
+        ("chipwatch plan --format ", {"text", "json", "emf"}),
+        ("chipwatch completion ", {"bash", "zsh", "fish"}),
+        ("chipwatch top --colors lig", {"light"}),
     ],
 )
 def test_fish_completes_commands_options_and_values(tmp_path, line, offered):
@@ -87,5 +87,5 @@ def test_fish_completes_commands_options_and_values(tmp_path, line, offered):
 def test_the_script_for_fish_has_each_command_and_option_with_its_text():
     text = script("fish")
     assert "-a dashboard -d 'print a cloud\\'s dashboard, or alarms, for what would be sent, as JSON'" in text
-    assert "(__agent_command) = check' -l send -d 'send one test point, agent.check, through each sink'" in text
+    assert "(__chipwatch_command) = check' -l send -d 'send one test point, agent.check, through each sink'" in text
     assert "= top' -l replay -r -F -d 'show this recording" in text

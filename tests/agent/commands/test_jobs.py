@@ -1,4 +1,4 @@
-"""`agent jobs`: a running agent with a fake driver and real processes tells who holds what."""
+"""`chipwatch jobs`: a running agent with a fake driver and real processes tells who holds what."""
 
 from __future__ import annotations
 
@@ -104,6 +104,14 @@ def test_jobs_are_exported_as_csv(agent, tmp_path):
     (row,) = csv.DictReader(text.splitlines())
     assert row["job"] == 'a "job", of one'
     assert (row["busy"], row["idle_data"], row["throttled"], row["energy"]) == ("3000.0", "900.0", "0", "7200000.0")
+
+
+def test_no_cell_of_the_csv_is_a_formula_of_a_spreadsheet(agent, tmp_path):
+    names = ["=1+1", "+a", "-2.5", "-x", "@sum", "\tx", "a=b", "=2"]
+    append(records_of(tmp_path), [record(name, time.time() - 5000 + n) for n, name in enumerate(names)])
+    text = agent.run("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
+    cells = [row["job"] for row in csv.DictReader(text.splitlines())]
+    assert cells == ["'=1+1", "'+a", "-2.5", "'-x", "'@sum", "'\tx", "a=b", "'=2"]
 
 
 def test_a_job_that_goes_on_is_listed_with_what_it_has_so_far(agent, machine, until, tmp_path):

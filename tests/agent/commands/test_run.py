@@ -1,4 +1,4 @@
-"""`agent run` as users know it: the real command, real signals, real pipes."""
+"""`chipwatch run` as users know it: the real command, real signals, real pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agent status` asks the agent that runs here."""
+"""`chipwatch status` asks the agent that runs here."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_without_an_agent_it_ends_with_1_and_says_where_it_looked(agent, tmp_pat
     done = agent.run("status", "--spool", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert (
-        f"no agent answers at {tmp_path / 'status.sock'}: No such file or directory; ask as its user, or give its --spool;"
+        f"no agent answers at {tmp_path / 'status.sock'}: no agent has made it; start one, ask as its user, or give its --spool;"
         in done.stderr
     )
 

@@ -190,6 +190,7 @@ def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
         ("gpu.intel.com", "0000-03-00-0-0x56c0", "0000:03:00.0"),
         ("gpu.intel.com", "0000-b3-1f-7-0x0bda", "0000:b3:1f.7"),
         ("gpu.intel.com", "something-else", "something-else"),
+        ("neuron.aws.com", "neuron-device-3", "neuron3"),
     ],
 )
 def test_a_device_of_dynamic_allocation_has_the_name_that_collectors_give_it(tmp_path, serve, driver, device, name):

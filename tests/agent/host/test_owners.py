@@ -176,6 +176,21 @@ def test_a_process_that_is_moved_into_the_cgroup_of_a_job_belongs_to_it_from_the
         assert (owner.job, owner.partition, owner.cgroup[-5:]) == (number, "h100", f"job_{number}")
 
 
+def test_a_process_that_moves_late_belongs_to_its_new_job_after_eight_readings_at_most(host, monkeypatch):
+    host.process(41, SLURM_JOB)
+    reads = []
+    monkeypatch.setattr(owners, "read", lambda file, *size, to=owners.read: reads.append(str(file)) or to(file, *size))
+    found = host.owners()
+    for _ in range(10 * owners.SETTLED):
+        assert owner_of(found, 41).job == "7"
+    looks = sum(file.endswith("/41/cgroup") for file in reads)
+    assert looks <= 2 * owners.SETTLED + 2, "of a process that stays, only every eighth reading looks"
+    host.write("proc/41/cgroup", f"0::{SLURM_JOB.replace('job_7', 'job_8')}\n")
+    assert owner_of(found, 41)
+    assert "8" in [owner_of(found, 41).job for _ in range(owners.SETTLED - 1)]
+    assert found.process(41).owner.job == "8"
+
+
 @pytest.mark.parametrize(
     "later", ["4:memory:/\n0::/\n", "4:memory:/\n0::/system.slice/slurmd.service\n", "", f"0::{SLURM_JOB} (deleted)\n"]
 )

@@ -116,6 +116,15 @@ def test_a_reading_of_a_gpu_has_the_name_the_unit_and_the_labels_of_dcgm(ours, d
     assert found == (name, LABELS, pytest.approx(theirs))
 
 
+@pytest.mark.parametrize("name", ["dcgm", "dcgm4.6"])
+def test_a_job_of_slurm_has_the_label_of_a_mapping_folder_and_a_pod_has_not(name):
+    metric = declared()["job.gpu.held"]
+    slurm = sent(name, metric, 1, gpu="0", job="41337", partition="h100")[1]
+    assert (slurm["hpc_job"], slurm["partition"], slurm.get("pod")) == ("41337", "h100", None)
+    pod = sent(name, metric, 1, gpu="0", job="train-0", namespace="team")[1]
+    assert (pod["pod"], pod.get("hpc_job")) == ("train-0", None)
+
+
 def gauge_or_counter(metric):
     make = counter if metric.kind is Kind.COUNTER else gauge
     return make(

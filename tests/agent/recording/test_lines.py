@@ -71,7 +71,7 @@ def test_a_gzip_file_that_was_cut_gives_what_is_whole(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "no line is one of `agent --format json`"),
+        (b"", "no line is one of `chipwatch --format json`"),
         (b"hello\n", "no line is one of"),
         (b'{"format": 2, "time": "2026-11-20T10:00:00Z"}\n', "format 2 is of a newer chipwatch"),
         (b"\x1f\x8bnot gzip at all", "run"),

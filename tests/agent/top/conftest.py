@@ -100,7 +100,7 @@ class Seat:
 
 @pytest.fixture
 def sit(agent, tmp_path):
-    """Start `agent top` in a terminal of a size."""
+    """Start `chipwatch top` in a terminal of a size."""
     seats = []
 
     def start(*words, size=(120, 40), env=None, command="top"):

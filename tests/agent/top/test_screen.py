@@ -1,4 +1,4 @@
-"""`agent top` in a pseudo-terminal, as a terminal emulator shows it."""
+"""`chipwatch top` in a pseudo-terminal, as a terminal emulator shows it."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ def test_a_machine_without_accelerators_shows_its_host_in_rows(sit):
 def test_an_output_that_is_not_a_terminal_is_refused_with_the_command_for_one_reading(agent, sit):
     done = agent.run("top")
     assert done.returncode == 2
-    assert "agent --once --format table" in done.stderr
+    assert "chipwatch --once --format table" in done.stderr
     assert "not a terminal" in done.stderr
     seat = sit(env={"TERM": "dumb"})
     assert seat.end() == 2

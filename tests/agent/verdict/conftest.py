@@ -21,7 +21,7 @@ def libraries(tmp_path_factory):
 
 
 class Machine:
-    """A machine as `agent verdict` finds it; `ask` runs the command."""
+    """A machine as `chipwatch verdict` finds it; `ask` runs the command."""
 
     def __init__(self, libraries, folder, agent):
         self.folder, self.agent = folder, agent

@@ -1,4 +1,4 @@
-"""Situations of a machine, and what each caller of `agent verdict` gets for them."""
+"""Situations of a machine, and what each caller of `chipwatch verdict` gets for them."""
 
 from __future__ import annotations
 

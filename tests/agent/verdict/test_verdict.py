@@ -117,10 +117,10 @@ WRAPPER = Path(__file__).parents[3] / "docs/node-health.md"
 )
 def test_the_wrapper_of_the_docs_drains_only_by_a_verdict(tmp_path, answer, code):
     text = WRAPPER.read_text().partition("```sh\n#!/bin/sh\n")[2].partition("```")[0]
-    assert "timeout -k 1 10 agent verdict --for slurm" in text
-    (tmp_path / "agent").write_text(f"#!/bin/sh\n{answer}\n")
-    (tmp_path / "agent").chmod(0o755)
-    (tmp_path / "prolog").write_text(text.replace("1 10 agent", "1 2 agent"))
+    assert "timeout -k 1 10 chipwatch verdict --for slurm" in text
+    (tmp_path / "chipwatch").write_text(f"#!/bin/sh\n{answer}\n")
+    (tmp_path / "chipwatch").chmod(0o755)
+    (tmp_path / "prolog").write_text(text.replace("1 10 chipwatch", "1 2 chipwatch"))
     path = f"{tmp_path}:/usr/bin:/bin"
     done = subprocess.run(["sh", tmp_path / "prolog"], env={"PATH": path}, capture_output=True, check=False)
     assert done.returncode == code

@@ -105,7 +105,10 @@ def test_the_run_that_the_command_has_started_is_taken(make_sink, tree, double, 
     """As a script with `with mlflow.start_run():` starts one."""
     pid = tree()
     double.add("r2").tags["mlflow.source.name"] = "/home/ada/elsewhere.py"
-    with pytest.raises(Retryable, match=f"the command of process {pid} has started no run since"):
+    with pytest.raises(
+        Retryable,
+        match=f"of process {pid} has started no run on {double.url} so far; if it uses another server, set MLFLOW_TRACKING_URI",
+    ):
         make_sink(run=None, pid=pid)
     program = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
     double.add("r3").tags["mlflow.source.name"] = program

@@ -1,4 +1,4 @@
-"""`agent plan` of OTLP: samples, bytes, and no price that is not known."""
+"""`chipwatch plan` of OTLP: samples, bytes, and no price that is not known."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`agent dashboard`: dashboards and alarms for what a configuration sends."""
+"""`chipwatch dashboard`: dashboards and alarms for what a configuration sends."""

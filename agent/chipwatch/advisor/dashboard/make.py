@@ -1,4 +1,4 @@
-"""Makes the documents that `agent dashboard` prints."""
+"""Makes the documents that `chipwatch dashboard` prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chipwatch.contract.text import in_case_of
 
 
 class Documents(NamedTuple):
-    """The output of `agent dashboard`."""
+    """The output of `chipwatch dashboard`."""
 
     text: str
     """The documents of a dashboard or of alarms, the same for the same input."""

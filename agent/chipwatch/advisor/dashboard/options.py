@@ -1,4 +1,4 @@
-"""The options of `agent dashboard`."""
+"""The options of `chipwatch dashboard`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`agent plan`: what a configuration will send, and what that costs."""
+"""`chipwatch plan`: what a configuration will send, and what that costs."""

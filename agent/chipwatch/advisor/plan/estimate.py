@@ -1,4 +1,4 @@
-"""`agent plan`: what a configuration would send from this machine and what that costs, before anything is sent."""
+"""`chipwatch plan`: what a configuration would send from this machine and what that costs, before anything is sent."""
 
 from __future__ import annotations
 

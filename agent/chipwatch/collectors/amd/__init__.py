@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from chipwatch.collectors.amd.card import METRICS, AmdCard, find
 from chipwatch.contract.datapoint import Datapoint, Dimensions
@@ -36,6 +36,8 @@ class AmdCollector(CardCollector[AmdCard]):
     class Config:
         """Paths, and how often a tool is run for values that sysfs lacks."""
 
+        dimensions: tuple[Literal["uuid"], ...] = ()
+        """Dimensions of each point beside the card's number: uuid: GPU- and unique_id, else the PCI address."""
         path: str | None = None
         """Folders of amd-smi and rocm-smi, separated as in $PATH; /opt/rocm/bin and $PATH unless set."""
         tool_interval: float = 15.0
@@ -54,7 +56,9 @@ class AmdCollector(CardCollector[AmdCard]):
     metrics = METRICS
 
     def __init__(self, config: Config) -> None:
-        super().__init__(Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level)))
+        super().__init__(
+            Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level)), config.dimensions
+        )
         self._config = config
         self._tool: CardTool | None = None
         self._gaps: Gaps | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, parse_client
 from chipwatch.contract.errors import Unavailable
@@ -28,6 +29,8 @@ class IntelCollector(CardCollector[IntelCard]):
     class Config:
         """Paths, and how often xpu-smi is run."""
 
+        dimensions: tuple[Literal["uuid"], ...] = ()
+        """Dimensions of each point beside the card's number: uuid, which is the PCI address."""
         path: str | None = None
         """Folders of xpu-smi, separated as in $PATH; $PATH unless set."""
         tool_interval: float = 15.0
@@ -49,7 +52,7 @@ class IntelCollector(CardCollector[IntelCard]):
     )  # fmt: skip
 
     def __init__(self, config: Config) -> None:
-        super().__init__(Cards(lambda: cards(config.sys, INTEL), IntelCard))
+        super().__init__(Cards(lambda: cards(config.sys, INTEL), IntelCard), config.dimensions)
         self._config = config
         self._xpu: CardTool | None = None
         self._open: OpenDevices | None = None

@@ -31,9 +31,9 @@ PROCESSES: Final = 16
 """Processes of a job whose state is read in each tick."""
 MAX_OTHERS: Final = 256
 """Processes without a job's cgroup whose CPU time is read in each tick."""
-BLOCKED: Final = "D"
+BLOCKED: Final = b"D"
 """State of a process in an uninterruptible wait."""
-STOPPED: Final = ("T", "t")
+STOPPED: Final = (b"T", b"t")
 """States of a process that a signal has stopped, or a debugger."""
 
 
@@ -123,7 +123,7 @@ class JobsCollector(Collector):
         if len(plain) < len(granted) and self._is_sliced():
             granted = plain
             missing["numbers"] = "with MIG, Slurm numbers the GPUs differently: jobs have what they use"
-        named = {group.owner.key: group.owner for group in self._groups.values()}
+        named = {group.owner.key: group.owner for group in self._groups.values()} if granted else {}
         granted = [
             grant._replace(owner=named[key]._replace(container=grant.owner.container or named[key].container))
             if (key := grant.owner.key) in named else grant
@@ -138,6 +138,8 @@ class JobsCollector(Collector):
         self.never_waits = not (self._groups or self._pids or allocations.source or allocations.missing)
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
         self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped)
+        if self.needs_devices:
+            return
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
             dims = use.owner.dims(user="user" in self._config.dimensions)
             if use.cpu is not None:
@@ -207,14 +209,15 @@ class JobsCollector(Collector):
             count[own] += 1
             if count[own] > (PROCESSES if own else MAX_OTHERS):
                 continue
+            data = read(f"{proc}/{pid}/stat")
             try:
-                stat = parse_stat(read(f"{proc}/{pid}/stat"))
+                state = data[data.rindex(b")") + 2 :][:1]
+                if not own:
+                    cpu[pid] = parse_stat(data).own / ProcTree.second
             except ValueError:
                 continue  # it has ended
-            if not own:
-                cpu[pid] = stat.own / ProcTree.second
-            stopped |= {pid} if stat.state in STOPPED else set()
-            if stat.state == BLOCKED:
+            stopped |= {pid} if state in STOPPED else set()
+            if state == BLOCKED:
                 waiting.add(own)
                 blocked |= set() if own else {pid}
         return cpu, frozenset(blocked), waiting, frozenset(stopped)

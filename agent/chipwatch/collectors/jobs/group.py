@@ -7,16 +7,14 @@ from typing import Final
 
 from chipwatch.contract.owner import GroupUse, Owner
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Cgroup, Usage
-from chipwatch.host.procfs import KeptFile, count
+from chipwatch.host.cgroup import Cgroup
+from chipwatch.host.procfs import RECORD, KeptFile
 
 REFRESH: Final = 60 * 10**9
 """Interval (ns) between readings of the limits, which rarely change."""
-STALL: Final = re.compile(rb"^(some|full) .*\btotal=(\d{1,19})\b", re.MULTILINE)
+SOME, FULL = (re.compile(rb"^%b .*\btotal=(\d{1,19})\b" % kind, re.MULTILINE) for kind in (b"some", b"full"))
 """Microseconds of a pressure file: https://docs.kernel.org/accounting/psi.html ."""
-PERIODS: Final = re.compile(rb"^nr_(periods|throttled) (\d{1,19})$", re.MULTILINE)
-SWAPPED: Final = re.compile(rb"^(?:total_)?swap (\d{1,19})$", re.MULTILINE)
-"""Bytes of memory.stat of v1."""
+FIGURE: Final = re.compile(rb"^(?:(\w+) )?(\d{1,19})$", re.MULTILINE)
 
 
 class JobGroup:
@@ -26,12 +24,15 @@ class JobGroup:
         """`since`: when the job was first seen (ns since the epoch), used where no process has its start."""
         self.owner = owner
         self.start_time = owner.since or since
-        self._usage, self._group = Usage(group), group
+        self._group = group
         memory, cpu = group.place("memory"), group.place("cpu")
         unified = group.places.get("")
         self._peak = cgroup.kept(memory, "memory.peak", "memory.max_usage_in_bytes")
+        self._memory = None if self._peak else cgroup.kept(memory, "memory.current", "memory.usage_in_bytes")
+        self._events = cgroup.kept(memory, "memory.events", "memory.oom_control")
         self._swap = cgroup.kept(memory, "memory.swap.current", "memory.stat")
         self._cpu = cgroup.kept(cpu, "cpu.stat", "cpu.stat")
+        self._cpuacct = cgroup.kept(group.place("cpuacct"), None, "cpuacct.usage")
         self._io = cgroup.kept(unified, "io.pressure", "io.pressure")
         self._pressure = cgroup.kept(unified, "memory.pressure", "memory.pressure")
         self._queue = cgroup.kept(unified, "cpu.pressure", "cpu.pressure")
@@ -43,40 +44,45 @@ class JobGroup:
         """Return its usage at `now` (monotonic ns); raise OSError once the cgroup is gone."""
         if now >= self._due:
             self._due, self._cores = now + REFRESH, self._group.cpu_quota() or self._group.cpuset()
-        cpu, memory = self._usage.cpu().used, self._usage.memory()
-        self._most = max(self._most, memory.current if memory else 0)
-        peak = count(self._peak.read()) if self._peak else None  # since Linux 5.19
-        periods = dict(PERIODS.findall(self._cpu.read() if self._cpu else b""))
-        swap = self._swap.read() if self._swap else b""
-        swapped = SWAPPED.search(swap)
+        stat, swap, nanoseconds = _figures(self._cpu), _figures(self._swap), _figures(self._cpuacct).get(b"")
+        microseconds = stat.get(b"usage_usec")
+        cpu = nanoseconds / 1e9 if nanoseconds is not None else None if microseconds is None else microseconds / 1e6
+        peak = _figures(self._peak).get(b"")  # since Linux 5.19
+        if peak is None:
+            self._most = max(self._most, _figures(self._memory).get(b"", 0))
         return GroupUse(
             self.owner,
-            cpu=None if cpu is None else cpu / 1e9,
+            cpu=cpu,
             cores=self._cores,
-            periods=count(periods.get(b"periods", b"")),
-            throttled=count(periods.get(b"throttled", b"")),
-            io_some=_stalled(self._io, b"some"),
-            cpu_some=_stalled(self._queue, b"some"),
-            memory_full=_stalled(self._pressure, b"full"),
+            periods=stat.get(b"nr_periods"),
+            throttled=stat.get(b"nr_throttled"),
+            io_some=_stalled(self._io, SOME),
+            cpu_some=_stalled(self._queue, SOME),
+            memory_full=_stalled(self._pressure, FULL),
             memory_max=self._most or None if peak is None else peak,
-            swapped=count(swapped[1] if swapped else swap),
-            oom_kills=self._usage.oom_kills(),
+            swapped=swap.get(b"total_swap", swap.get(b"swap", swap.get(b""))),
+            oom_kills=_figures(self._events).get(b"oom_kill"),
             blocked=blocked,
             since=self.start_time,
         )
 
     def close(self) -> None:
         """Close the files."""
-        self._usage.close()
-        for file in (self._peak, self._swap, self._cpu, self._io, self._pressure, self._queue):
+        of_memory = self._peak, self._memory, self._events, self._swap, self._pressure
+        for file in (*of_memory, self._cpu, self._cpuacct, self._io, self._queue):
             if file:
                 file.close()
 
 
-def _stalled(file: KeptFile | None, kind: bytes) -> float | None:
+def _figures(file: KeptFile | None) -> dict[bytes, int]:
+    """Return the numbers of a file by name, a number without a name as b""."""
+    return {name: int(figure) for name, figure in FIGURE.findall(file.read(RECORD))} if file else {}
+
+
+def _stalled(file: KeptFile | None, kind: re.Pattern[bytes]) -> float | None:
     """Return the seconds of stall in a pressure file, None where the kernel keeps no statistics (psi=0)."""
     try:
-        totals = dict(STALL.findall(file.read())) if file else {}
+        total = kind.search(file.read(RECORD)) if file else None
     except OSError:
         return None
-    return int(totals[kind]) / 1e6 if kind in totals else None
+    return int(total[1]) / 1e6 if total else None

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from glob import glob
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -83,8 +84,9 @@ class SlurmJobs:
     def _ask(self, folder: Path, path: str) -> Owner | None:
         """Return the owner of a job by its processes, and note the devices of each step."""
         owners: list[Owner] = []
-        for task in islice((match for tasks in TASKS for match in sorted(folder.glob(tasks))), MAX_TASKS):
-            pids = read(task / "cgroup.procs").split(maxsplit=1)
+        matches = (match for tasks in TASKS for match in sorted(glob(tasks, root_dir=folder)))  # noqa: PTH207  # in half the time of a Path
+        for task in islice(matches, MAX_TASKS):
+            pids = read(f"{folder}/{task}/cgroup.procs").split(maxsplit=1)
             process = self._owners.process(int(pids[0])) if pids and pids[0].isdigit() else None
             if process and process.owner.cgroup == path:
                 owners.append(process.owner)

@@ -128,7 +128,7 @@ class NeuronMonitor(SupervisedProcess):
 
 
 class Input:
-    """Reads standard input instead: `neuron-monitor | agent --stdin neuron`."""
+    """Reads standard input instead: `neuron-monitor | chipwatch --stdin neuron`."""
 
     def __init__(self, fd: int, report: Callable[[str], None]) -> None:
         """Read from `fd`; raise Unavailable if it is closed or a terminal."""
@@ -138,7 +138,7 @@ class Input:
         except OSError:
             raise Unavailable("standard input is closed") from None
         if is_terminal:
-            raise Unavailable("standard input is a terminal; run `neuron-monitor | agent --stdin neuron`")
+            raise Unavailable("standard input is a terminal; run `neuron-monitor | chipwatch --stdin neuron`")
         self._pipe, self._splitter = Pipe(fd, size=PIPE_SIZE), RecordSplitter(report)
         self._unfinished = self._any_record = False
 

@@ -1,4 +1,4 @@
-"""Faults of a GPU that the driver reports, for `agent verdict`."""
+"""Faults of a GPU that the driver reports, for `chipwatch verdict`."""
 
 from __future__ import annotations
 

@@ -248,7 +248,6 @@ class JobsProcessor(Processor):
             device.dims, device.source = activity.dims, reading.source
             reported = plausible(activity)
             self._charge(device, reported._replace(lost=reported.lost or place in fallen), use, figures, at)
-            self._note_memory(device, figures)
         return answered
 
     def _resume(self, place: Place, device: JobDevice, moment: int, at: int) -> None:
@@ -278,7 +277,8 @@ class JobsProcessor(Processor):
         energy = activity.energy
         if energy is None and "gpu.power" in values:
             energy = values["gpu.power"] * min(elapsed, MOST_INTERVALS * self._interval) / SECOND
-        self._book({**before, **device.held}, charged, device, energy / elapsed if energy and elapsed else 0.0, at)
+        watts, used = energy / elapsed if energy and elapsed else 0.0, values.get("gpu.memory.used")
+        self._book({**before, **device.held}, charged, device, watts, at, used=used)
 
     def _book(
         self,
@@ -287,8 +287,11 @@ class JobsProcessor(Processor):
         device: JobDevice,
         watts: float,
         at: int,
+        *,
+        used: float | None = None,
     ) -> None:
-        """Add charges to the accounts; `watts` are joules a nanosecond."""
+        """Add charges to the accounts; `watts` are joules a nanosecond, `used` the bytes in use of the device."""
+        is_shared = len(device.held) > 1
         for key, holder in holders.items():
             states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)
             seen = earlier.seen if earlier and not states and key not in device.held else at
@@ -296,12 +299,9 @@ class JobsProcessor(Processor):
             account.seen = seen
             account.charge(states, device.slices, device.cause, self._before)
             account.energy += watts * sum(states.values())
-
-    def _note_memory(self, device: JobDevice, values: Values) -> None:
-        for holder in device.held.values():
-            used = holder.memory if holder.memory is not None or len(device.held) > 1 else values.get("gpu.memory.used")
-            account = self._ledger.account(holder.owner, self._before)
-            account.memory = max(account.memory, used or 0.0)
+            if key in device.held:
+                memory = holder.memory if holder.memory is not None or is_shared else used
+                account.memory = max(account.memory, memory or 0.0)
 
     def _release(self, places: Iterable[Place]) -> None:
         """End the jobs whose cgroup is gone on devices that did not answer; unknown where `max_jobs` left jobs out."""
@@ -330,7 +330,7 @@ class JobsProcessor(Processor):
             shares: dict[Dimensions, float] = {}
             for holder in device.held.values():
                 account = self._ledger.account(holder.owner, at)
-                _, gpus, work = families.setdefault(id(account), (account, {}, []))
+                _, gpus, work = families.get(id(account)) or families.setdefault(id(account), (account, {}, []))
                 gpus[holder.source] = gpus.get(holder.source, 0.0) + device.slices
                 if device.work is not None and account.owner is not OTHER:
                     work.append(device.work)

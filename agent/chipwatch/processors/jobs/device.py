@@ -85,13 +85,15 @@ def holders(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
     parts, basis = _parts(sources, present, has_worked=has_worked)
     by_job = {}
     for key, (owner, source) in sources.items():
-        mine = present.get(key, [])
-        starts = [item.since for item in (owner, *(item for item, _ in mine)) if item.since is not None]
-        since = use.moment - max(0, use.at - min(starts)) if starts else use.moment
-        sizes = [process.memory for _, process in mine if process.memory is not None]
-        work = parts.get(key)
-        holding = Holding(since, present=bool(mine), blind=not mine and has_strangers, work=work)
-        share, memory = 1 / len(sources) if work is None else work, sum(sizes) if sizes else None
+        mine, begun, memory, work = present.get(key), owner.since, None, parts.get(key)
+        for user, process in mine or ():
+            if user.since is not None and (begun is None or user.since < begun):
+                begun = user.since
+            if process.memory is not None:
+                memory = process.memory + (memory or 0)
+        since = use.moment if begun is None or begun > use.at else use.moment - use.at + begun
+        holding = Holding(since, bool(mine), not mine and has_strangers, work=work)
+        share = 1 / len(sources) if work is None else work
         by_job[key] = Held(mine[0][0] if mine else owner, source, holding, memory, share, basis)
     return by_job
 
@@ -267,10 +269,11 @@ def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]]) -> str:
     """Return the state in which the device was longest for its jobs, or `free`."""
     if now.lost:
         return LOST
-    total: Counter[str] = Counter()
+    total: dict[str, int] = {}
     for key, states in charged.items():
         if key in now.holders:
-            total.update(states)
+            for state, time in states.items():
+                total[state] = total.get(state, 0) + time
     return max(total, key=lambda state: total[state]) if total else (FREE if not now.holders else accounting.UNSEEN)
 
 

@@ -137,8 +137,8 @@ class DevicePoints:
 def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
     """Yield the activity of devices whose collector reports none, by the utilization in their points."""
     used = (process.dims for process in reading.processes or ())
-    named = {place_of(dims) for dims in (*reading.names.values(), *used)}
+    named = {place_of(dims): dims for dims in (*used, *reading.names.values())}
     for place, figures in values.items():
         percent = next((figures[name] for name in UTILIZATIONS if name in figures), None)
         if percent is not None and (place in named or place[:1] in named):
-            yield DeviceActivity(Dimensions(dict(place)), min(1.0, percent / 100), "point value")
+            yield DeviceActivity(named.get(place) or Dimensions(dict(place)), min(1.0, percent / 100), "point value")

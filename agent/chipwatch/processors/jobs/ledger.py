@@ -72,11 +72,13 @@ class Account(msgspec.Struct):
         """Add time by state on a device, which is idle for a cause; `at`: when a new state was zero."""
         for state, time in states.items():
             weighted = round(time * slices)
-            self.times[state] = self.times.get(state, 0) + weighted
-            self.starts.setdefault(state, at)
+            if state not in self.times:
+                self.times[state], self.starts[state] = 0, at
+            self.times[state] += weighted
             if state in IDLE:
-                self.idle[cause] = self.idle.get(cause, 0) + weighted
-                self.starts.setdefault(CAUSE + cause, at)
+                if cause not in self.idle:
+                    self.idle[cause], self.starts[CAUSE + cause] = 0, at
+                self.idle[cause] += weighted
 
     def total(self, state: str) -> int:
         """Return the time in a state over all runs of the agent."""
@@ -103,18 +105,22 @@ class JobLedger:
         self._most = most
         self.accounts: dict[Key, Account] = {}
         self._live: set[Key] = set()
+        self._has_held = False
+        """True while an account has devices that it held when the agent stopped."""
         self.forgotten = 0
         """Time (ns) charged in accounts that were forgotten."""
 
     def account(self, owner: Owner, at: int) -> Account:
         """Return the account of a job, of OTHER if there are too many; it holds a device at `at`."""
-        if owner.key not in self._live and len(self._live - {OTHER.key}) >= self._most:
-            owner = OTHER
         key = owner.key
-        self._live.add(key)
+        if key not in self._live:
+            if len(self._live - {OTHER.key}) >= self._most:
+                owner, key = OTHER, OTHER.key
+            self._live.add(key)
         account = self.accounts.get(key) or self.accounts.setdefault(key, Account(owner, owner.since or at, at))
         account.seen = at
-        account.since = min(account.since, owner.since or at)
+        if (since := owner.since or at) < account.since:
+            account.since = since
         if owner.user and not account.owner.user:  # a mapping file names only the job
             account.owner = owner
         return account
@@ -148,7 +154,11 @@ class JobLedger:
 
     def resume(self, place: str) -> list[tuple[Owner, Hold]]:
         """Return, once, the jobs that held a device when the agent stopped."""
-        return [(account.owner, account.held.pop(place)) for account in self.accounts.values() if place in account.held]
+        if not self._has_held:
+            return []
+        held = [(account.owner, account.held.pop(place)) for account in self.accounts.values() if place in account.held]
+        self._has_held = any(account.held for account in self.accounts.values())
+        return held
 
     def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
         """
@@ -187,4 +197,5 @@ class JobLedger:
             account.earlier_idle, account.recorded = old.earlier_idle, old.recorded
             account.cpu, account.cpus, account.host_memory = old.cpu, old.cpus, old.host_memory
             account.memory, account.held = max(account.memory, old.memory), old.held
+            self._has_held |= bool(old.held)
         return state.at

@@ -1,4 +1,4 @@
-# The alarms that `agent dashboard --cloud cloudwatch --alarms` prints. Each is on a query over all machines, and machines
+# The alarms that `chipwatch dashboard --cloud cloudwatch --alarms` prints. Each is on a query over all machines, and machines
 # that come later are in it by themselves. Each series of the answer has a separate state; silence has one for all.
 
 locals {

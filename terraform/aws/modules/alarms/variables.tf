@@ -36,7 +36,7 @@ variable "dimensions" {
 
   validation {
     condition     = length(setsubtract(var.dimensions, ["neuron_runtime_tag"])) > 0 && length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "dimensions: at least one word of the agents' common_dims that tells machines apart, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
+    error_message = "dimensions: at least one word of the agents' common_dims that tells machines apart, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch help run`."
   }
 }
 
@@ -96,12 +96,12 @@ variable "hosts" {
 
   validation {
     condition     = var.hosts >= 0 && var.hosts <= 500 && floor(var.hosts) == var.hosts
-    error_message = "hosts: a whole number from 0 to 500, as an alarm watches 500 hosts at most; give each part of a larger fleet a namespace and alarms of its own."
+    error_message = "hosts: a whole number from 0 to 500, as an alarm watches 500 hosts at most; give each part of a larger fleet its own namespace and alarms."
   }
 }
 
 variable "user_data" {
-  description = "Whether machines install the agent by our user-data: the alarm install-failed is there then."
+  description = "Whether machines install the agent by our user-data; this adds the alarm install-failed."
   type        = bool
   default     = false
   nullable    = false
@@ -163,7 +163,7 @@ variable "insufficient_data_actions" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10 }, gpu-throttled = { create = false } }. Thresholds are what the query gives: of counters, the rise in a period."
+  description = "Changes to alarms, by name: { gpu-idle = { threshold = 10 }, gpu-throttled = { create = false } }. Thresholds are what the query gives: of counters, the rise in a period."
   type        = any
   default     = {}
   nullable    = false

@@ -1,4 +1,4 @@
-# The dashboard that `agent dashboard --cloud cloudwatch` prints, put together of the families that are wanted.
+# The dashboard that `chipwatch dashboard --cloud cloudwatch` prints, put together of the families that are wanted.
 
 data "aws_region" "current" {}
 

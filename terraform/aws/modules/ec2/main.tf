@@ -132,7 +132,7 @@ resource "aws_launch_template" "this" {
 
     precondition {
       condition     = var.wheelhouse == null || (var.index_url == null && var.constraints == null && var.wheel_sha256 == null)
-      error_message = "wheelhouse: no index is asked then, so index_url, constraints and wheel_sha256 have to be unset."
+      error_message = "wheelhouse: then no index is used, so index_url, constraints and wheel_sha256 must not be set."
     }
 
     precondition {

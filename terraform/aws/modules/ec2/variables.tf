@@ -1,12 +1,12 @@
 variable "create" {
-  description = "Whether to create anything; the user-data is there in any case."
+  description = "Whether to create anything; the output user_data exists in either case."
   type        = bool
   default     = true
   nullable    = false
 }
 
 variable "name" {
-  description = "Name of the launch template and of what it launches."
+  description = "Name of the launch template and of the instances."
   type        = string
   default     = "chipwatch"
   nullable    = false
@@ -171,7 +171,7 @@ variable "instance_metadata_tags" {
 }
 
 variable "detailed_monitoring" {
-  description = "Whether EC2's own metrics come every minute, at a price; the agent's come in any case."
+  description = "Whether EC2's own metrics come every minute, at a price; the agent's do so without it."
   type        = bool
   default     = false
   nullable    = false
@@ -223,7 +223,7 @@ variable "block_device_mappings" {
 
   validation {
     condition     = alltrue([for volume in try(values(var.block_device_mappings), []) : try(volume.kms_key_id, null) == null || (can(regex("^[!-~]+$", volume.kms_key_id)) && try(tobool(coalesce(volume.encrypted)), true))])
-    error_message = "block_device_mappings: kms_key_id is the id or ARN of a key, and encrypted is not false then."
+    error_message = "block_device_mappings: kms_key_id must be the id or ARN of a key; encrypted must then not be false."
   }
 }
 
@@ -284,7 +284,7 @@ variable "dimensions" {
 
   validation {
     condition     = length(var.dimensions) > 0 && length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "dimensions: at least one word of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
+    error_message = "dimensions: at least one word of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch help run`."
   }
 }
 
@@ -346,7 +346,7 @@ variable "index_url" {
 }
 
 variable "constraints" {
-  description = "Our requirements/constraints.txt, by s3://, https:// or /PATH: what comes from the index is then held to its hashes. On S3 the instances' role must read it: s3_objects of the module iam."
+  description = "Our requirements/constraints.txt, by s3://, https:// or /PATH: files from the index must then have its hashes. On S3 the instances' role must read it: s3_objects of the module iam."
   type        = string
   default     = null
 
@@ -368,7 +368,7 @@ variable "wheel_sha256" {
 }
 
 variable "tags" {
-  description = "Tags of the launch template and of what it launches."
+  description = "Tags of the launch template and of the instances."
   type        = map(string)
   default     = {}
   nullable    = false

@@ -41,7 +41,7 @@ variable "name" {
 
   validation {
     condition     = can(regex("^[A-Za-z0-9+=,.@_-]{1,24}$", var.name))
-    error_message = "name: 1 to 24 letters, digits and +=,.@_- (IAM allows 38 characters with what is added)."
+    error_message = "name: 1 to 24 letters, digits and +=,.@_- (IAM allows 38 characters, including the suffix)."
   }
 }
 
@@ -106,7 +106,7 @@ variable "dimensions" {
 
   validation {
     condition     = length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "dimensions: words of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
+    error_message = "dimensions: words of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch help run`."
   }
 }
 
@@ -169,7 +169,7 @@ variable "pod_identity_associations" {
 
   validation {
     condition     = length(distinct([for pod in try(values(var.pod_identity_associations), []) : join("/", [try(coalesce(pod.cluster_name), ""), try(coalesce(pod.namespace), "chipwatch"), try(coalesce(pod.service_account), "chipwatch")])])) == try(length(var.pod_identity_associations), 0)
-    error_message = "pod_identity_associations: a service account of a cluster is there twice; EKS takes one association of each."
+    error_message = "pod_identity_associations: a service account of a cluster is listed twice; EKS takes one association of each."
   }
 }
 

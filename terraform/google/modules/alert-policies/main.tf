@@ -1,4 +1,4 @@
-# The alert policies that `agent dashboard --cloud google --alarms` prints, with what is to be otherwise.
+# The alert policies that `chipwatch dashboard --cloud google --alarms` prints, with what is to be otherwise.
 
 locals {
   # `all` sends no more that one would be woken up for.

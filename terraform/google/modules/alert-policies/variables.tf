@@ -119,7 +119,7 @@ variable "auto_close" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }; also enabled, severity and notification_channels."
+  description = "Changes to alarms, by name: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }; also enabled, severity and notification_channels."
   type        = any
   default     = {}
   nullable    = false

@@ -1,4 +1,4 @@
-# The dashboard that `agent dashboard --cloud google` prints, put together of the families that are wanted.
+# The dashboard that `chipwatch dashboard --cloud google` prints, put together of the families that are wanted.
 
 locals {
   # `all` sends more than is drawn.

@@ -4,7 +4,7 @@ output "script" {
 }
 
 output "sha256" {
-  description = "SHA-256 of the script: what tells one version or configuration from another."
+  description = "SHA-256 of the script; it changes with the version and the configuration."
   value       = sha256(local.script)
 }
 
@@ -14,6 +14,6 @@ output "uninstall_script" {
 }
 
 output "agent" {
-  description = "The settings of the agent, with the default of what was left out."
+  description = "The settings of the agent, with defaults."
   value       = local.agent
 }

@@ -48,7 +48,7 @@ variable "agent" {
 
   validation {
     condition     = try(length(distinct(var.agent.common_dims)) == length(var.agent.common_dims), true) && length(setsubtract(try([for one in var.agent.common_dims : one], []), ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "agent: common_dims are words of `agent help run`, each once, as in [\"hostname\", \"instance_type\"]."
+    error_message = "agent: common_dims are words of `chipwatch help run`, each once, as in [\"hostname\", \"instance_type\"]."
   }
 
   validation {
@@ -128,7 +128,7 @@ variable "agent" {
 
   validation {
     condition     = !can(coalesce(var.agent.index_url)) || can(regex("^https://[^@[:space:]]+$", var.agent.index_url))
-    error_message = "agent: index_url is an address that begins with https://, without a password: whoever may read the machines' metadata reads it."
+    error_message = "agent: index_url is an address that begins with https://, without a password: everybody who may read the machines' metadata can read it."
   }
 
   validation {
@@ -143,6 +143,6 @@ variable "agent" {
 
   validation {
     condition     = !can(coalesce(var.agent.wheelhouse)) || !(can(coalesce(var.agent.index_url)) || can(coalesce(var.agent.constraints)))
-    error_message = "agent: with a wheelhouse no index is asked, so index_url and constraints have to be unset."
+    error_message = "agent: with a wheelhouse no index is used, so index_url and constraints must not be set."
   }
 }

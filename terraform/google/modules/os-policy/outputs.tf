@@ -9,7 +9,7 @@ output "revision_ids" {
 }
 
 output "validate_script" {
-  description = "The script that tells whether a machine is as it should be."
+  description = "The script that checks a machine's state."
   value       = local.validate
 }
 

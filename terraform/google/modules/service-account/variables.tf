@@ -24,7 +24,7 @@ variable "project_id" {
 }
 
 variable "metrics_project_id" {
-  description = "Project to which the agent may send, where it is another: agent.project, then."
+  description = "Project to which the agent may send, if it is another one; also set agent.project."
   type        = string
   default     = null
 
@@ -71,7 +71,7 @@ variable "description" {
 }
 
 variable "email" {
-  description = "A service account that is there already, to be given the roles; none is created then."
+  description = "An existing service account, which gets the roles; then none is created."
   type        = string
   default     = null
 

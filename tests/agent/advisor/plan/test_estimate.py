@@ -560,7 +560,7 @@ Prices of 2025-10-28, AWS Price List API; https://aws.amazon.com/cloudwatch/pric
 An account's free tier, 10 metrics and 1,000,000 requests a month, is subtracted only with
   --free-tier. For your own prices: --price-per-metric, --price-per-1000-requests.
 High resolution costs requests; a metric costs the same.
-The alarms of `agent dashboard --alarms` look at 400 metrics: 40.00 dollars a month more, not
+The alarms of `chipwatch dashboard --alarms` look at 400 metrics: 40.00 dollars a month more, not
   counted above.
 
 what if                            series  requests/month  requests/s  dollars/month

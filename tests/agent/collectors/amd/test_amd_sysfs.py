@@ -12,7 +12,10 @@ from chipwatch.collectors.amd import AmdCollector
 from chipwatch.collectors.amd.card import find
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.extensions import DeviceFacts, names_of
 from chipwatch.contract.testing import check_collector
+from chipwatch.processors.jobs.device import place_of
+from chipwatch.processors.jobs.evidence import from_points
 
 FDINFO = (
     "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{client}\ndrm-pdev:\t0000:01:00.0\n"
@@ -58,6 +61,23 @@ def test_the_contract_is_kept_at_every_level(machine):
     machine.card(1)
     for level in Level:
         assert check_collector(machine.collector(level))
+
+
+def test_the_id_of_a_card_that_rocm_prints_is_a_dimension_if_configured(machine):
+    machine.card(0, {"unique_id": "0d5ac2a8d1f4b7e6"})
+    machine.card(1)
+    assert check_collector(machine.collector(dimensions=("uuid",)))
+    collector = opened(machine.collector(Level.BASIC, dimensions=("uuid",)))
+    dims = {point.dims for point in collector.collect(7)}
+    assert {(each["gpu"], each["uuid"]) for each in dims} == {("0", "GPU-0d5ac2a8d1f4b7e6"), ("1", "0000:01:00.0")}
+
+
+def test_the_activity_of_a_card_has_its_id_so_metrics_of_jobs_have_it_too(machine):
+    machine.card(0, {"unique_id": "0d5ac2a8d1f4b7e6"})
+    names = names_of(opened(machine.collector(dimensions=("uuid",))).devices())
+    dims = names["card0"]
+    (activity,) = from_points(DeviceFacts(1, [], names, []), {place_of(dims): {"gpu.utilization": 91.0}})
+    assert activity.dims is dims
 
 
 def test_a_card_of_another_vendor_and_a_connector_are_left_out(machine, read):

@@ -96,6 +96,12 @@ def read(collector, at=7):
     return values, problems
 
 
+def test_the_pci_address_is_a_dimension_if_configured(machine):
+    machine.xe(1)
+    collector = machine.collector(dimensions=("uuid",))
+    assert {dict(point.dims)["uuid"] for point in collector.collect(at=1_800_000_000 * 10**9)} == {"0000:01:00.0"}
+
+
 def test_a_card_of_xe_has_power_from_energy_and_utilization_from_idle_time(machine):
     machine.xe(3)
     collector = machine.collector()

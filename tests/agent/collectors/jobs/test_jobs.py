@@ -12,6 +12,7 @@ import pytest
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.host import procfs
 
 MOUNT = "30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 STAT = "{pid} (python) {state} 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 4 0 {began} 1000 25 0\n"
@@ -222,13 +223,28 @@ def test_jobs_on_devices_come_first_and_jobs_left_out_are_not_asked(machine):
     assert facts.missing["jobs"] == "192 jobs are left out: max_jobs is 8"
 
 
+def test_a_tick_reads_each_file_of_a_jobs_cgroup_once_and_never_its_memory_stat(machine, monkeypatch):
+    path = machine.slurm(7, 88)
+    collector = machine.collector()
+    read(collector)
+    reads = []
+    monkeypatch.setattr(procfs.os, "pread", lambda fd, *rest, to=os.pread: (
+        reads.append(Path(f"/proc/self/fd/{fd}").readlink()) or to(fd, *rest)
+    ))  # fmt: skip
+    (use,) = read(collector)[1].uses
+    assert (use.cpu, use.memory_max, use.io_some, use.oom_kills) == (2.5, 5_000_000, 3.0, 2)
+    names = [file.name for file in reads if str(file.parent).endswith(path)]
+    kept = ["cpu.stat", "io.pressure", "memory.events", "memory.peak", "memory.pressure", "memory.swap.current"]
+    assert sorted(names) == kept, "memory.stat makes the kernel sum over all CPUs"
+
+
 def test_a_job_that_ended_between_two_ticks_is_gone(machine):
     path = machine.slurm(7, 88)
     machine.slurm(8, 89)
     collector = machine.collector()
     assert len(read(collector)[1].uses) == 2
     shutil.rmtree(machine.groups / path.strip("/"))  # files on a disk can still be read: a cgroup's answer ENODEV
-    collector._groups[path]._usage._cpu.close()
+    collector._groups[path]._cpu.close()
     points, facts = read(collector)
     assert [use.owner.job for use in facts.uses] == ["8"]
     assert {key[1] for key in points} == {"8"}

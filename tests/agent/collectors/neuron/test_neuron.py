@@ -254,7 +254,7 @@ def test_an_input_that_is_closed_or_a_terminal_is_unavailable(tmp_path):
     with pytest.raises(Unavailable, match="standard input is closed"):
         NeuronCollector(config, stdin=reading).open()
     ours, theirs = os.openpty()
-    with pytest.raises(Unavailable, match=r"is a terminal; run `neuron-monitor \| agent --stdin neuron`"):
+    with pytest.raises(Unavailable, match=r"is a terminal; run `neuron-monitor \| chipwatch --stdin neuron`"):
         NeuronCollector(config, stdin=theirs).open()
     os.close(ours)
     os.close(theirs)

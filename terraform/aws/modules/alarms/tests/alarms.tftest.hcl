@@ -24,12 +24,12 @@ run "all_families" {
 
   assert {
     condition     = strcontains(tolist(aws_cloudwatch_metric_alarm.this["fleet-silent"].metric_query)[0].expression, "cpu.utilization")
-    error_message = "With the host's metrics, silence is told by them."
+    error_message = "With the host's metrics, these detect silence."
   }
 
   assert {
     condition     = aws_cloudwatch_metric_alarm.this["agent-silent"].threshold == 2.5 && aws_cloudwatch_metric_alarm.this["agent-silent"].treat_missing_data == "breaching"
-    error_message = "Of three machines two are too few, and none, too."
+    error_message = "Of three machines, two are too few, and so is none."
   }
 }
 
@@ -44,7 +44,7 @@ run "by_runtime" {
 
   assert {
     condition     = strcontains(tolist(aws_cloudwatch_metric_alarm.this["neuron-core-busy"].metric_query)[0].expression, "GROUP BY \"instance_id\" ORDER BY")
-    error_message = "Each machine has a state of its own."
+    error_message = "Each machine has its own state."
   }
 
   assert {
@@ -54,7 +54,7 @@ run "by_runtime" {
 
   assert {
     condition     = [for query in aws_cloudwatch_metric_alarm.this["agent-silent"].metric_query : query.expression if query.return_data] == ["q1 - 1 * (m1 + m2)"] && aws_cloudwatch_metric_alarm.this["agent-silent"].threshold == -0.5
-    error_message = "Instances in service of the groups are what is expected."
+    error_message = "The expected number is that of the groups' instances in service."
   }
 }
 
@@ -77,12 +77,12 @@ run "otherwise" {
 
   assert {
     condition     = aws_cloudwatch_metric_alarm.this["gpu-idle"].actions_enabled == false && aws_cloudwatch_metric_alarm.this["gpu-idle"].treat_missing_data == "ignore"
-    error_message = "What is said of an alarm is the alarm's."
+    error_message = "An alarm has its settings."
   }
 
   assert {
     condition     = !contains(keys(aws_cloudwatch_metric_alarm.this), "gpu-xid") && !contains(keys(aws_cloudwatch_metric_alarm.this), "memory-full")
-    error_message = "What is not wanted is not there."
+    error_message = "Parts that are switched off do not exist."
   }
 
   assert {
@@ -92,7 +92,7 @@ run "otherwise" {
 
   assert {
     condition     = !contains(keys(aws_cloudwatch_metric_alarm.this), "gpu-throttled")
-    error_message = "At the level basic nobody sends what it looks at."
+    error_message = "At the level basic its metric is not sent."
   }
 }
 

@@ -9,7 +9,7 @@ run "all_families" {
 
   assert {
     condition     = length(regexall("eu-central-1", output.dashboard_body)) > 0
-    error_message = "Graphs are of the provider's region unless another is said."
+    error_message = "Graphs have the provider's region by default."
   }
 
   assert {

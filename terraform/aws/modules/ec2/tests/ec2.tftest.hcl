@@ -17,7 +17,7 @@ run "hardened_by_itself" {
 
   assert {
     condition     = strcontains(output.user_data, "\nversion=0.1.0\n") && strcontains(output.user_data, "\ncommon_dims=instance_id,instance_type\n")
-    error_message = "The script is told what to install, and what the agent adds to its points."
+    error_message = "The script gets the packages to install and the dimensions of the agent."
   }
 }
 
@@ -42,17 +42,17 @@ run "as_it_is_told" {
 
   assert {
     condition     = aws_launch_template.this[0].name == "training" && aws_launch_template.this[0].metadata_options[0].http_put_response_hop_limit == 2 && aws_launch_template.this[0].metadata_options[0].instance_metadata_tags == "disabled"
-    error_message = "Name, hop limit and tags in the metadata are as they are said."
+    error_message = "Name, hop limit and tags in the metadata are the given ones."
   }
 
   assert {
     condition     = aws_launch_template.this[0].block_device_mappings[0].ebs[0].encrypted == "true"
-    error_message = "Volumes are encrypted unless it is said otherwise."
+    error_message = "Volumes are encrypted by default."
   }
 
   assert {
     condition     = toset([for of in aws_launch_template.this[0].tag_specifications : of.tags["team"]]) == toset(["ml"])
-    error_message = "The tags are those of what is launched, too."
+    error_message = "Instances have the tags too."
   }
 }
 
@@ -74,12 +74,12 @@ run "fast_network_and_reserved_capacity" {
 
   assert {
     condition     = aws_launch_template.this[0].vpc_security_group_ids == null && alltrue([for of in aws_launch_template.this[0].network_interfaces : of.security_groups == toset(["sg-0123456789abcdef0"])])
-    error_message = "Groups are those of the interfaces."
+    error_message = "The interfaces have the groups."
   }
 
   assert {
     condition     = aws_launch_template.this[0].capacity_reservation_specification[0].capacity_reservation_target[0].capacity_reservation_id == "cr-0123456789abcdef0" && aws_launch_template.this[0].instance_market_options[0].market_type == "capacity-block" && aws_launch_template.this[0].placement[0].group_name == "training"
-    error_message = "The block is what is bought."
+    error_message = "The block is the bought one."
   }
 }
 

@@ -32,7 +32,7 @@ run "daemon" {
 
   assert {
     condition     = toset([for volume in aws_ecs_task_definition.daemon[0].volume : volume.name]) == toset(["spool", "proc", "sys", "root"])
-    error_message = "The volumes are those that are mounted."
+    error_message = "The volumes are the mounted ones."
   }
 
   assert {

@@ -36,7 +36,7 @@ run "all_roles" {
 
   assert {
     condition     = alltrue([for role in aws_iam_role.this : role.name_prefix != null])
-    error_message = "AWS appends something unique unless it is told not to."
+    error_message = "By default AWS appends a unique suffix."
   }
 
   assert {
@@ -61,7 +61,7 @@ run "names_as_they_are" {
 
   assert {
     condition     = aws_iam_role.this["ec2"].name == "chipwatch-ec2" && aws_iam_instance_profile.this[0].name == "chipwatch-ec2"
-    error_message = "The names are as they are said."
+    error_message = "The names are the given ones."
   }
 
   assert {

@@ -13,7 +13,7 @@ run "as_usual" {
 
   assert {
     condition     = length(setsubtract(["gpu-xid", "container-memory-full"], keys(google_monitoring_alert_policy.this))) == 0 && contains(keys(google_monitoring_metric_descriptor.this), "gpu/xid")
-    error_message = "What no ordinary machine ever wrote has a policy too, and its metric is made first, as Google would refuse it otherwise."
+    error_message = "A metric that no machine has written yet has a policy too; the metric is made first, since Google refuses the policy otherwise."
   }
 
   assert {
@@ -54,12 +54,12 @@ run "otherwise" {
 
   assert {
     condition     = google_monitoring_alert_policy.this["gpu-idle"].severity == "ERROR" && !google_monitoring_alert_policy.this["gpu-idle"].enabled && length(google_monitoring_alert_policy.this["gpu-idle"].notification_channels) == 0
-    error_message = "What is said of one alarm beats what is said of all."
+    error_message = "Settings of one alarm have precedence over settings of all."
   }
 
   assert {
     condition     = google_monitoring_alert_policy.this["gpu-lost"].notification_channels == tolist(["projects/p/notificationChannels/1"]) && google_monitoring_alert_policy.this["gpu-lost"].alert_strategy[0].auto_close == "7200s" && google_monitoring_alert_policy.this["gpu-lost"].user_labels == tomap({ team = "ml", chipwatch-alarm = "gpu-lost" })
-    error_message = "The others are as they were said to be."
+    error_message = "The others have the given settings."
   }
 
   assert {

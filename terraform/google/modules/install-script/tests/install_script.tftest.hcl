@@ -7,7 +7,7 @@ run "as_usual" {
 
   assert {
     condition     = strcontains(output.script, "\nversion=0.1.0\nextras=google\nsink=google\nnamespace=\nregion=\ncommon_dims=\nlevel=basic\nwheelhouse=/wheels\n")
-    error_message = "The settings are the sink google and what was said."
+    error_message = "The settings are the sink google and the given ones."
   }
 
   assert {

@@ -22,7 +22,7 @@ run "as_usual" {
 
   assert {
     condition     = length(google_compute_instance_template.this[0].network_interface[0].access_config) == 0
-    error_message = "There is no public address unless it is asked for."
+    error_message = "By default there is no public address."
   }
 }
 
@@ -49,12 +49,12 @@ run "with_accelerators" {
 
   assert {
     condition     = google_compute_instance_template.this[0].metadata["enable-oslogin"] == "FALSE" && google_compute_instance_template.this[0].metadata["owner"] == "someone" && google_compute_instance_template.this[0].metadata["enable-osconfig"] == "TRUE"
-    error_message = "Your metadata beats the module's."
+    error_message = "Your metadata has precedence over the module's."
   }
 
   assert {
     condition     = google_compute_instance_template.this[0].name == "chipwatch" && google_compute_instance_template.this[0].network_interface[0].subnetwork == "training" && length(google_compute_instance_template.this[0].network_interface[0].access_config) == 1
-    error_message = "The name is as it was said, in the subnetwork, with a public address."
+    error_message = "It has the given name, the subnetwork and a public address."
   }
 }
 

@@ -37,7 +37,7 @@ run "removed" {
 
   assert {
     condition     = strcontains(output.enforce_script, "chipwatch: it is gone") && !strcontains(output.enforce_script, "pip install")
-    error_message = "What is to be removed is not installed."
+    error_message = "A removed package must not be installed."
   }
 }
 

@@ -27,7 +27,7 @@ run "an_account_of_its_own" {
 
   assert {
     condition     = google_service_account_iam_member.workload_identity["cluster"].service_account_id == google_service_account.this[0].name
-    error_message = "Who may act as an account is said of its full name, not of its address."
+    error_message = "The right to act as an account is bound to its full name, not to its address."
   }
 }
 
@@ -77,12 +77,12 @@ run "pods_by_themselves" {
 
   assert {
     condition     = google_project_iam_member.principal["a"].member == "principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/some-project.svc.id.goog/subject/ns/ml/sa/chipwatch"
-    error_message = "A service account of Kubernetes has a name of its own among Google's."
+    error_message = "A service account of Kubernetes has its own name in Google Cloud."
   }
 
   assert {
     condition     = output.email == null && output.member == null && length(output.annotations) == 0 && length(google_project_iam_member.metric_writer) == 0
-    error_message = "No account of Google's is needed then."
+    error_message = "Then no account of Google is needed."
   }
 }
 
