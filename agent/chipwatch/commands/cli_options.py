@@ -133,7 +133,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--ascii", "", "draw with ASCII characters only"),
     ),
     "record": (
-        ("file", "FILE", "the file to make; one that is there gets a number", {"nargs": "?", "type": Path}),
+        ("file", "FILE", "the file to make; one that is there gets a number", {"nargs": "?"}),
         ("--duration", "TIME", "end after this time", {"type": seconds}),
         ("--seal", "", "make the running agent keep its last minutes as an incident"),
     ),
