@@ -122,8 +122,9 @@ def folder(agent_command, tmp_path_factory):
     with (folder / "run.jsonl").open("w") as file:
         words = ("--duration", "2", "--interval", "1", "--collector", "memory")
         subprocess.run([*agent_command, *words], stdout=file, check=True, timeout=60)
-    for name in ("run", "node-7", "node-8"):  # a recording may be a file of lines, too
+    for name in ("node-7", "node-8"):  # a recording may be a file of lines, too
         shutil.copy(folder / "run.jsonl", folder / f"{name}.chipwatch")
+    subprocess.run([*agent_command, "record", "run.chipwatch", *words], cwd=folder, check=True, timeout=60)
     return folder
 
 
@@ -149,7 +150,7 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
         "STATE_DIRECTORY": agent.folder / "state",
     }
     command = words[1] if len(words) > 1 else "run"
-    if command in ("health", "jobs", "status"):
+    if command in ("health", "jobs", "status") or "--seal" in words:
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
     if command == "top":

@@ -238,10 +238,12 @@ def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
 
         return _print(seal(config))
     if given.command in ("run", "record"):
-        from chipwatch.commands import recordings, run  # noqa: PLC0415
+        from chipwatch.commands import run  # noqa: PLC0415
 
         duration = getattr(given, "duration", None)
         if given.command == "record":
+            from chipwatch.commands import recordings  # noqa: PLC0415
+
             config, given.record = recordings.to_record(config, getattr(given, "file", None))
         once, again = hasattr(given, "once"), partial(read, again=True)
         beside = getattr(given, "summary", None), getattr(given, "parent", None)

@@ -153,7 +153,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
          {"default": None}),
     ),
     "record": (
-        ("file", "FILE", "the file to make; one that is there gets a number", {"nargs": "?", "type": Path}),
+        ("file", "FILE", "the file to make; one that is there gets a number", {"nargs": "?"}),
         ("--duration", "TIME", "end after this time", {"type": seconds}),
         ("--seal", "", "make the running agent keep its last minutes as an incident"),
         *BESIDE,

@@ -38,13 +38,13 @@ class CannotExport(CommandError):
     """The recording cannot be written in this form; the message says why."""
 
 
-def to_record(config: Config, file: Path | None) -> tuple[Config, Path]:
+def to_record(config: Config, file: str | None) -> tuple[Config, Path]:
     """Return the configuration of a recording, and its file; raise ConfigError."""
     if file is None:
         raise ConfigError("record: FILE is missing: agent record run.chipwatch, or agent record --seal")
     if "interval" not in config.sources and not config.high_resolution_metrics:
         config = dataclasses.replace(config, interval=INTERVAL)
-    return config, file
+    return config, Path(file)
 
 
 def seal(config: Config) -> str:

@@ -10,16 +10,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen, level_of, recorder_options
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Level
-from chipwatch.contract.errors import ConfigError, text_of
+from chipwatch.contract.errors import ConfigError, os_text, text_of
 from chipwatch.contract.extensions import ChecksStart, IsScraped
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import count
@@ -31,12 +31,12 @@ from chipwatch.pipeline.build import assemble, validate
 from chipwatch.pipeline.clock import DEADLINE, Pipeline
 from chipwatch.runtime.announcements import Announcements
 from chipwatch.runtime.device_log import DeviceLog
-from chipwatch.runtime.recorder import Recorder
 from chipwatch.runtime.signals import Signals, end_in_time, handle
 from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched
 from chipwatch.status import heartbeat
 
 if TYPE_CHECKING:
+    from chipwatch.runtime.recorder import Recorder
     from chipwatch.runtime.wrapped import WrappedCommand
     from chipwatch.status.server import HealthServer
 
@@ -68,8 +68,29 @@ class _Run:
 
             self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
-    def close(self) -> None:
-        """Stop asking who this machine is, and serving its health."""
+    def recorded_level(self, *, brief: bool) -> Level:
+        """Return the level that the ring wants."""
+        options = None if brief else recorder_options(self.config)
+        return level_of(options.level) if options and options.level else Level.BASIC
+
+    def start_recorder(self, pipeline: Pipeline, state: Path | None) -> None:
+        """Record to a ring in the folder `state`, and to `record`; raise CommandError for the latter."""
+        if self.record or (state and recorder_options(self.config)):
+            from chipwatch.runtime.recorder import Recorder  # noqa: PLC0415  # a single reading goes without
+
+            try:
+                self.recorder = Recorder(self.config, pipeline, self.common.known, state, self.record)
+            except OSError as problem:
+                raise ConfigError(f"{self.record}: {os_text(problem)}") from problem
+
+    def seal(self) -> Mapping[str, Any]:
+        """Begin an incident because somebody asks for it; return the answer."""
+        return self.recorder.seal() if self.recorder else {}
+
+    def close(self, failure: str | None = None) -> None:
+        """Stop recording, asking who this machine is, and serving its health; `failure`: how the command failed."""
+        if self.recorder:
+            self.recorder.close(failure)
         self.common.close()
         if self.health:
             self.health.close()
@@ -299,11 +320,9 @@ def _collect(
     """
     config, common, brief = this.config, this.common, once or duration is not None
     keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
-    options = recorder_options(config)
-    least = Level.DETAILED if with_details or this.record else Level.BASIC
-    least = max(least, level_of(options.level)) if options and options.level else least
+    least = Level.DETAILED if with_details or this.record else this.recorded_level(brief=brief)
     pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
-    recorder = this.recorder = Recorder(config, pipeline, common.known, None if brief else folder, this.record)
+    this.start_recorder(pipeline, None if brief else folder)
     on_start(pipeline)
     is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
     is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
@@ -311,12 +330,11 @@ def _collect(
     if is_shown:
         from chipwatch.runtime.life import show_life  # noqa: PLC0415  # 0.8 MB with sockets
 
-        alive = show_life(config, folder, pipeline, common, recorder.seal)
+        alive = show_life(config, folder, pipeline, common, this.seal)
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)
     pipeline.listeners.append(DeviceLog().take)
-    recorder.start()
     pipeline.start()
     gc.freeze()  # objects that exist now live until the end: the garbage collector can skip them
     if once:
@@ -326,8 +344,7 @@ def _collect(
     if watched and watched.has_ended:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
     pipeline.close()
-    recorder.close(watched.failure() if watched else None)
-    this.close()
+    this.close(watched.failure() if watched else None)
     alive.close()
     for route in pipeline.routes if brief else ():
         if not route.worker.join(0):

@@ -72,11 +72,8 @@ class Recorder:
             self._keep = int(options.keep * 1e9)
             self._survive(lambda: self._open_ring(state, options.keep))
         self._thread = Thread(target=self._run, name="recorder", daemon=True)
-
-    def start(self) -> None:
-        """Listen to the pipeline, if there is something to write."""
         if self._targets:
-            self._pipeline.listeners.append(self.take)
+            pipeline.listeners.append(self.take)
             self._thread.start()
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:

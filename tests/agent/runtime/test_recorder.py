@@ -25,11 +25,9 @@ def pipeline():
 
 
 def recorder(pipeline, folder, **more):
-    made = Recorder(
+    return Recorder(
         Config(interval=1.0, **more), pipeline, lambda: Dimensions({"instance_id": "i-1", "@x": "1"}), folder
     )
-    made.start()
-    return made
 
 
 def run(made, seconds, *, xid_at=None, begun=None):
@@ -109,10 +107,9 @@ def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_pa
     assert made.seal() == {"sealed": False}
 
 
-def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog):
-    made = Recorder(Config(interval=1.0), pipeline, lambda: None, tmp_path)
-    made._thread = SimpleNamespace(start=lambda: None, is_alive=lambda: False)
-    made.start()
+def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog, monkeypatch):
+    monkeypatch.setattr("chipwatch.runtime.recorder.Thread", lambda **_: SimpleNamespace(start=lambda: None))
+    made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path)
     for n in range(3 * MOST_WAITING):
         made.take([], n)
     assert made._queue.qsize() == MOST_WAITING

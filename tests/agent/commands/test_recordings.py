@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+
+import pytest
+from tests.agent.recording.test_round_trip import header, ticks
+
+from chipwatch.recording.columns import load
+from chipwatch.recording.event import Event
+from chipwatch.recording.file import RecordFile
+from chipwatch.recording.ring import Ring
+
+
+@pytest.fixture
+def said(here):
+    """Run the command in this process; return exit code, output and errors."""
+
+    def run(*words):
+        done = here(*words)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path):
+    made = RecordFile(tmp_path / "run.chipwatch", header)
+    for at, points in ticks(5):
+        made.add(points, at)
+    made.close()
+    return made.path
+
+
+def test_json_lines_are_read_as_the_same_recording(file, said, tmp_path):
+    code, out, _ = said("export", str(file))
+    assert code == 0
+    assert json.loads(out.splitlines()[0])["name"] == "gpu.energy"
+    (tmp_path / "run.jsonl").write_text(out)
+    again, first = load(tmp_path / "run.jsonl"), load(file)
+    assert [(c.metric.name, c.dims, c.values) for c in again.columns] == [
+        (c.metric.name, c.dims, c.values) for c in first.columns
+    ]
+
+
+def test_csv_has_a_row_for_each_sample(file, said):
+    rows = [*csv.DictReader(io.StringIO(said("export", str(file), "--to", "csv")[1]))]
+    assert len(rows) == sum(len(column.times) for column in load(file).columns)
+    assert rows[0]["gpu"] == "0"
+    assert rows[0]["time"] == "2026-11-20T10:00:05.123456789Z"
+
+
+def test_openmetrics_is_taken_by_a_parser_of_prometheus(file, said):
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    families = {
+        family.name: family
+        for family in parser.text_string_to_metric_families(said("export", str(file), "--to", "openmetrics")[1])
+    }
+    assert {name: family.type for name, family in families.items()} == {"gpu_energy": "counter", "gpu_power": "gauge"}
+    assert len(families["gpu_energy"].samples) == 10
+
+
+def test_parquet_without_a_library_is_a_clear_sentence(file, said, tmp_path, monkeypatch):
+    for name in ("pyarrow", "polars"):
+        monkeypatch.setitem(sys.modules, name, None)
+    code, _, error = said("export", str(file), "--to", "parquet", "-o", str(tmp_path / "a.parquet"))
+    assert (code, error) == (1, "chipwatch: export: --to parquet needs pyarrow or polars: pip install pyarrow\n")
+    code, _, error = said("export", str(file), "--to", "parquet")
+    assert (code, error) == (2, "chipwatch: export: --to parquet needs a file: -o run.parquet\n")
+
+
+def test_an_export_replaces_no_file(file, said, tmp_path):
+    (tmp_path / "a.csv").write_text("mine")
+    code, _, error = said("export", str(file), "--to", "csv", "-o", str(tmp_path / "a.csv"))
+    assert code == 1
+    assert "a.csv: File exists" in error
+
+
+def test_incidents_are_listed_with_time_cause_job_and_file(said, tmp_path):
+    ring = Ring(tmp_path, 60.0, header)
+    for at, points in ticks(3):
+        ring.add(points, at)
+    path = ring.seal(Event(at, "xid", "gpu 6 had Xid 79", {"job": "41337"}), at)
+    ring.close()
+    assert said("incidents", "--spool", str(tmp_path))[:2] == (
+        0,
+        f"2026-11-20 10:00:07Z  xid       job 41337  gpu 6 had Xid 79  {path}\n",
+    )
+    path.write_bytes(b"not gzip")
+    assert "it cannot be read" in said("incidents", "--spool", str(tmp_path))[1]
+    assert said("incidents", "--spool", str(tmp_path / "none"))[1].startswith("no incident is recorded in")
