@@ -11,7 +11,7 @@ import pynvml
 
 from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
-from chipwatch.collectors.nvidia.query import MEMBERS, SECOND
+from chipwatch.collectors.nvidia.query import MEMBERS, SECOND, FieldSet
 from chipwatch.contract.extensions import DeviceActivity
 
 THERMAL: Final = 75
@@ -27,6 +27,7 @@ class Activity:
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
+        self._fields = FieldSet(gpu.query, {(THERMAL, 0): "throttled"})
         self._last: int | None = None
         self._sampled_until = 0
         """Time of the driver's last sample (microseconds)."""
@@ -82,7 +83,7 @@ class Activity:
     def _throttled(self, elapsed: int) -> float:
         """Return the share of the time in which heat, a power brake or other hardware slowed the GPU down."""
         query, handle = self._gpu.query, self._gpu.handle
-        counted = query.fields(handle, {(THERMAL, 0): "throttled"}).get(THERMAL)
+        counted = self._fields.read(handle).get((THERMAL, 0))
         now = query.ask("throttle.reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
         if counted is None:
             return float(bool(now & SLOWDOWNS))

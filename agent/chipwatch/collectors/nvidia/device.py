@@ -13,7 +13,7 @@ from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
-from chipwatch.collectors.nvidia.query import SECOND, Lost, NvmlQuery
+from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host.counters import Life
 from chipwatch.host.gpu_metrics import MOST, OVERSHOOT, possible
@@ -147,7 +147,7 @@ class Gpu(Part):
         """`handle`: None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)
         self.model, self.number = model, int(dims[GPU])
-        self.health = GpuHealth(dims, metrics)
+        self.health = GpuHealth(dims, metrics, level)
         self.minor: int | None = None
         """Number of its device file, /dev/nvidiaN."""
         self.instances: dict[str, Instance] = {}
@@ -166,14 +166,14 @@ class Gpu(Part):
         """All requested recovery actions so far."""
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
-        self._all_fields: dict[tuple[int, int], str] = {}
+        self._names: dict[tuple[int, int], str] = {}
         """Names of queries by number and scope of the field."""
         m, count = metrics, self._count
         count("energy", ENERGY, m.energy, 1e3)
         if self.detailed:
-            self._all_fields[MEMORY_TEMPERATURE, 0] = "temperature"
-        self._fast_fields = dict(self._all_fields)
-        self._all_fields.update(((number, 0), "recovery") for number in fields.recovery)
+            self._names[MEMORY_TEMPERATURE, 0] = "temperature"
+        self._fast_fields = FieldSet(self.query, dict(self._names))
+        self._names.update(((number, 0), "recovery") for number in fields.recovery)
         count("ecc", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
         if self.detailed:
             self.gpm = Gpm(self.query, m.active)
@@ -184,11 +184,12 @@ class Gpu(Part):
                 count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
                 count("nvlink", in_bytes, metric, scope=ALL_LINKS)
             count("pcie", REPLAYS, m.pcie_replays)
-            self._all_fields[ROWS_FAILED, 0] = "rows"
+            self._names[ROWS_FAILED, 0] = "rows"
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
             for field, reason in {**THROTTLES, **fields.slowdowns}.items():
                 count("throttled", field, m.throttled, 1e9, reason=reason)
+        self._all_fields = FieldSet(self.query, self._names)
 
     @property
     def parts(self) -> list[Part]:
@@ -274,7 +275,8 @@ class Gpu(Part):
         yield from self._activity(at, now, self.handle)
 
     def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        values = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
+        answers = (self._all_fields if slow else self._fast_fields).read(self.handle)
+        values = {number: value for (number, _), value in answers.items()}
         for in_kib, in_bytes in LINKS.items():
             if in_kib in values:
                 values.pop(in_bytes, None)
@@ -333,4 +335,4 @@ class Gpu(Part):
     def _count(self, query: str, field: int, metric: Metric, unit: float = 1, scope: int = 0, **more: str) -> None:
         """Read a field as a counter, with the dimensions `more`."""
         self._counters[field] = _Counter(metric, unit, self.dims | more, Life())
-        self._all_fields[field, scope] = query
+        self._names[field, scope] = query
