@@ -11,11 +11,9 @@ import pynvml
 
 from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
-from chipwatch.collectors.nvidia.query import MEMBERS, SECOND, FieldSet
+from chipwatch.collectors.nvidia.query import MEMBERS, SECOND
 from chipwatch.contract.extensions import DeviceActivity
 
-THERMAL: Final = 75
-"""NVML_FI_DEV_PERF_POLICY_THERMAL, in ns. POWER (74) is left out: it also counts the software power cap."""
 POWER_BRAKE: Final = 0x80
 SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE
 """Reasons of low clocks that are a throttle: hardware, heat (software, hardware), power brake; from nvml.h."""
@@ -27,7 +25,6 @@ class Activity:
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
-        self._fields = FieldSet(gpu.query, {(THERMAL, 0): "throttled"})
         self._last: int | None = None
         self._sampled_until = 0
         """Time of the driver's last sample (microseconds)."""
@@ -83,7 +80,7 @@ class Activity:
     def _throttled(self, elapsed: int) -> float:
         """Return the share of the time in which heat, a power brake or other hardware slowed the GPU down."""
         query, handle = self._gpu.query, self._gpu.handle
-        counted = self._fields.read(handle).get((THERMAL, 0))
+        counted = self._gpu.hot
         now = query.ask("throttle.reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
         if counted is None:
             return float(bool(now & SLOWDOWNS))

@@ -28,6 +28,8 @@ LINKS: Final = {
 """Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing power from the energy counter, which increases in steps."""
+THERMAL: Final = 75
+"""NVML_FI_DEV_PERF_POLICY_THERMAL, in ns. POWER (74) is not read for jobs: it also counts the software power cap."""
 REPLAYS: Final = pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
 ROWS_FAILED: Final = pynvml.NVML_FI_DEV_REMAPPED_FAILURE
 MAX_FAN: Final = 200
@@ -156,6 +158,8 @@ class Gpu(Part):
         self.joules: float | None = None
         """The energy counter in this tick, and the power; None if not known."""
         self.watts: float | None = None
+        self.hot: float | None = None
+        """The counter of thermal slowdowns in this tick (ns); None if not known."""
         self._limit: float | None = None
         self._is_failing = False
         """True if most groups of queries failed, in the last tick that asked all."""
@@ -170,6 +174,7 @@ class Gpu(Part):
         """Names of queries by number and scope of the field."""
         m, count = metrics, self._count
         count("energy", ENERGY, m.energy, 1e3)
+        self._names[THERMAL, 0] = "throttled"
         if self.detailed:
             self._names[MEMORY_TEMPERATURE, 0] = "temperature"
         self._fast_fields = FieldSet(self.query, dict(self._names))
@@ -200,7 +205,7 @@ class Gpu(Part):
         """Yield all readings, expensive ones only if `slow`; for a lost GPU only its state."""
         for part in (self, *self.instances.values()):
             part.begin(now)
-        self.lost, self.joules, self.watts = self.handle is None, None, None
+        self.lost, self.joules, self.watts, self.hot = self.handle is None, None, None, None
         try:
             if not self.lost:
                 yield from self._readings(at, now, slow=slow)
@@ -280,6 +285,7 @@ class Gpu(Part):
         for in_kib, in_bytes in LINKS.items():
             if in_kib in values:
                 values.pop(in_bytes, None)
+        self.hot = values.get(THERMAL)
         if slow:
             self._action = self._driver.action(values)
         yield from self._recovery(at)
