@@ -329,6 +329,7 @@ UINT_OF(nvmlDeviceGetMinorNumber, "minor")
 UINT_OF(nvmlDeviceGetPowerUsage, "power")
 UINT_OF(nvmlDeviceGetEnforcedPowerLimit, "limit")
 UINT_OF(nvmlDeviceGetFanSpeed, "fan")
+UINT_OF(nvmlDeviceGetNumaNodeId, "numa")
 UINT_OF(nvmlDeviceGetMaxMigDeviceCount, "migs")
 UINT_OF(nvmlDeviceGetGpuInstanceId, "gi")
 

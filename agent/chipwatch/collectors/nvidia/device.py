@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +14,7 @@ from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
 from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery
+from chipwatch.collectors.nvidia.unified import INTEGRATED, TEGRA, Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host.counters import Life
 from chipwatch.host.gpu_metrics import MOST, OVERSHOOT, possible
@@ -34,6 +35,15 @@ REPLAYS: Final = pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
 ROWS_FAILED: Final = pynvml.NVML_FI_DEV_REMAPPED_FAILURE
 MAX_FAN: Final = 200
 """The fan's speed may exceed 100 percent; a value above this is invalid."""
+
+LISTS: Final = {
+    "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    "processes.graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+    "processes.mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+}
+MOST_PID: Final = 1 << 22
+"""PID_MAX_LIMIT of Linux; Jetsons list processes with larger numbers."""
+MOST_BYTES: Final = 1 << 50
 
 
 def percent(value: float) -> float | None:
@@ -74,20 +84,39 @@ class Part:
         if self.gpm:
             self.gpm.close()
 
+    def running(self) -> dict[int, int | None]:
+        """Return the bytes in use by each process (None: unknown), by the driver's pid; raise Lost."""
+        running: dict[int, int | None] = {}
+        for name, call in LISTS.items():
+            for process in self.query.ask(name, call, self.handle) or ():
+                memory, most = process.usedGpuMemory, MOST_BYTES if self.total is None else self.total
+                if 0 < process.pid <= MOST_PID and (memory is None or memory <= most):
+                    before = running.get(process.pid)  # a process may be in two lists
+                    running[process.pid] = memory if before is None else max(before, memory or 0)
+        return running
+
     def _memory(self, at: int) -> Iterator[Datapoint]:
         ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
         # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
         info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", call, self.handle)
-        if info and (used := info.used) <= (total := info.total) and total:
+        if info and info.total <= MOST_BYTES and (yield from self._use(at, info.used, info.total)):
+            total = info.total
+            if self.detailed:
+                if (free := info.free) <= total:
+                    yield m.memory_available.point(at, free, self.dims)
+                if (reserved := getattr(info, "reserved", total + 1)) <= total:
+                    yield m.memory_reserved.point(at, reserved, self.dims)
+
+    def _use(self, at: int, used: int, total: int) -> Generator[Datapoint, None, bool]:
+        """Yield the memory in use, of all; return whether it is possible."""
+        m = self.metrics
+        if is_possible := 0 < total >= used:
             self.used, self.total = used, total
             yield m.memory_used.point(at, used, self.dims)
             yield m.memory_utilization.point(at, 100 * used / total, self.dims)
             if self.detailed:
                 yield m.memory_total.point(at, total, self.dims)
-                if (free := info.free) <= total:
-                    yield m.memory_available.point(at, free, self.dims)
-                if (reserved := getattr(info, "reserved", total + 1)) <= total:
-                    yield m.memory_reserved.point(at, reserved, self.dims)
+        return is_possible
 
     def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         for number, value in self.gpm.read(gpu, now).items() if self.gpm else ():
@@ -144,11 +173,20 @@ class Gpu(Part):
     metrics: GpuMetrics
 
     def __init__(
-        self, handle: Any, dims: Dimensions, metrics: GpuMetrics, level: Level, *, model: str, fields: DriverFields
+        self,
+        handle: Any,
+        dims: Dimensions,
+        metrics: GpuMetrics,
+        level: Level,
+        *,
+        model: str,
+        fields: DriverFields,
+        kernel: Kernel,
     ) -> None:
         """`handle`: None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)
-        self.model, self.number = model, int(dims[GPU])
+        self.model, self.number, self._kernel = model, int(dims[GPU]), kernel
+        self._is_integrated, self._is_tegra = bool(INTEGRATED.search(model)), bool(TEGRA.search(model))
         self.health = GpuHealth(dims, metrics, level)
         self.minor: int | None = None
         """Number of its device file, /dev/nvidiaN."""
@@ -234,12 +272,16 @@ class Gpu(Part):
             instance.close()
 
     def _readings(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle)
-        if rates is not None:
+        load = self._kernel.utilization() if self._is_integrated else None
+        ask_driver = load is None and not self._is_tegra
+        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle) if ask_driver else None
+        if load is not None:
+            yield from self._utilization(at, load)
+        elif rates is not None:
             yield from self._utilization(at, rates.gpu)
             if self.detailed:
                 yield from self._share(self.metrics.memory_activity, at, rates.memory)
-        yield from self._memory(at)
+        yield from self._shared_memory(at) if self._is_integrated else self._memory(at)
         yield from self._temperature(at)
         if slow:
             yield from self._slow_readings(at)
@@ -253,13 +295,31 @@ class Gpu(Part):
 
     def _temperature(self, at: int) -> Iterator[Datapoint]:
         ask, chip = self.query.ask, pynvml.NVML_TEMPERATURE_GPU
-        value = ask("temperature", pynvml.nvmlDeviceGetTemperature, self.handle, chip)
-        if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # replaces it from CUDA 14 on
-            value = ask("temperature.v", pynvml.nvmlDeviceGetTemperatureV, self.handle, chip)
+        value: float | None = self._kernel.temperature() if self._is_integrated else None
+        if value is None and not self._is_tegra:
+            value = ask("temperature", pynvml.nvmlDeviceGetTemperature, self.handle, chip)
+            if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # replaces it from CUDA 14 on
+                value = ask("temperature.v", pynvml.nvmlDeviceGetTemperatureV, self.handle, chip)
         if value is not None:
             yield self.metrics.temperature.point(at, value, self.dims)
 
+    def _shared_memory(self, at: int) -> Iterator[Datapoint]:
+        """Yield the machine's memory that processes use on the GPU; NVML has no memory of an integrated GPU."""
+        self.total = self._kernel.memory()
+        used = self.running().values()
+        if self.total and "processes" in self.query.answered and None not in used:
+            yield from self._use(at, sum(memory or 0 for memory in used), self.total)
+
+    def _is_unified(self) -> bool:
+        """Return whether the memory is a part of the machine's: integrated, or a NUMA node as with Grace."""
+        if self._is_integrated or not hasattr(pynvml, "nvmlDeviceGetNumaNodeId"):
+            return self._is_integrated
+        node = self.query.ask("numa", pynvml.nvmlDeviceGetNumaNodeId, self.handle)
+        return node is not None and self._kernel.is_node_of_gpu(node)
+
     def _slow_readings(self, at: int) -> Iterator[Datapoint]:
+        if self._is_unified():
+            yield self.metrics.unified.point(at, 1, self.dims)
         limit = self.query.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
         self._limit = limit / 1e3 if limit else None
         if self.detailed:

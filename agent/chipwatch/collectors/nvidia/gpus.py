@@ -19,6 +19,7 @@ from chipwatch.collectors.nvidia.health import Peers
 from chipwatch.collectors.nvidia.metrics import DRIVER, MIG, MODEL, UUID, of_gpu, of_instance
 from chipwatch.collectors.nvidia.processes import Tree, processes
 from chipwatch.collectors.nvidia.query import SECOND, Lost
+from chipwatch.collectors.nvidia.unified import Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
@@ -333,7 +334,7 @@ class Gpus:
     def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
         dims = self._dims(uuid, model, gpu=index)
         metrics, fields = of_gpu(*self._config.dimensions), DriverFields(str(self._driver))
-        return Gpu(handle, dims, metrics, self._level, model=model, fields=fields)
+        return Gpu(handle, dims, metrics, self._level, model=model, fields=fields, kernel=Kernel(self._config))
 
     def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
         further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}

@@ -54,6 +54,7 @@ class GpuMetrics(PartMetrics):
         # fmt: off
         self.active = {1: gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED, keys),
                        **self.active}
+        self.unified = replace(gpu_metrics.UNIFIED, dims=keys)
         self.memory_activity = replace(gpu_metrics.MEMORY_ACTIVITY, dims=keys)
         self.temperature = replace(gpu_metrics.TEMPERATURE, dims=keys)
         self.memory_temperature = replace(gpu_metrics.MEMORY_TEMPERATURE, dims=keys)
