@@ -885,8 +885,11 @@ int nvmlEventSetCreate(void **found)
 
 int nvmlDeviceRegisterEvents(const Device *device, ull kinds, void *set)
 {
+    double refused;
     (void)set;
     ENTER;
+    if (!number(device, "events_refused", &refused) && kinds & (ull)refused)
+        return INVALID;
     registered[device->gpu] = kinds;
     return OK;
 }

@@ -193,6 +193,8 @@ class Gpu(Part):
         self.instances: dict[str, Instance] = {}
         """The MIG instances by UUID."""
         self.lost = False
+        self.is_due = False
+        """True if an event asks for the slow readings in the next tick."""
         self.joules: float | None = None
         """The energy counter in this tick, and the power; None if not known."""
         self.watts: float | None = None
@@ -243,7 +245,7 @@ class Gpu(Part):
         """Yield all readings, expensive ones only if `slow`; for a lost GPU only its state."""
         for part in (self, *self.instances.values()):
             part.begin(now)
-        self.lost, self.joules, self.watts, self.hot = self.handle is None, None, None, None
+        self.lost, self.joules, self.watts, self.hot, self.is_due = self.handle is None, None, None, None, False
         try:
             if not self.lost:
                 yield from self._readings(at, now, slow=slow)

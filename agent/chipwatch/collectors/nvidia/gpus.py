@@ -91,7 +91,8 @@ class Gpus:
             self._wanted = frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
         self._gpus: dict[str, Gpu] = {}
         self._activity: dict[str, Activity] = {}
-        self._xids = Xids(of_gpu(*config.dimensions).xid)
+        metrics = of_gpu(*config.dimensions)
+        self._xids = Xids(metrics.xid, metrics.event)
         self._peers = Peers()
         self._problems: list[str] = []
         self._slow = Pace(SLOW)
@@ -120,7 +121,7 @@ class Gpus:
             self._tree.refresh()
         for gpu in self._gpus.values():
             was_lost = gpu.lost
-            yield from gpu.read(at, self._clock(), slow=slow)
+            yield from gpu.read(at, self._clock(), slow=slow or gpu.is_due)
             if gpu.lost and not was_lost:
                 self._find_at = 0
             elif slow and self._tree and not gpu.lost:

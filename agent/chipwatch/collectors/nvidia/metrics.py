@@ -84,6 +84,9 @@ class GpuMetrics(PartMetrics):
         self.xid = counter(
             "gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC,
             (*keys, "xid", "action"))
+        self.event = counter(
+            "gpu.event", "{event}", "Events that the driver reported since the agent started.", BASIC,
+            (*keys, "event"))
         self.rows_remapped = counter(
             "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
         self.rows_failed = gauge(
