@@ -354,7 +354,7 @@ class Gpu(Part):
         if (value := values.get(MEMORY_TEMPERATURE)) is not None:
             yield self.metrics.memory_temperature.point(at, value, self.dims)
         if (value := values.get(ROWS_FAILED)) is not None:
-            yield self.metrics.rows_failed.point(at, bool(value), self.dims)
+            yield self.metrics.rows_failed.point(at, 1 if value else 0, self.dims)
         counted = {n: v for n, v in values.items() if n in self._counters and self._is_counted(n, v, at, now)}
         for number, value in counted.items():
             metric, unit, dims, life = self._counters[number]

@@ -13,6 +13,7 @@ from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
 from chipwatch.collectors.nvidia.query import SECOND, UNSUPPORTED, FieldSet, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.host.counters import Counters
+from chipwatch.host.pace import Pace
 
 ABSENT: Final = UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 """Answers about a link or a field that the GPU or this driver does not have."""
@@ -177,7 +178,7 @@ class GpuHealth:
     def __init__(self, dims: Dimensions, metrics: GpuMetrics, level: Level) -> None:
         self.query = NvmlQuery(f"GPU {dims[GPU]}")
         self._dims, self._metrics, self._level = dims, metrics, level
-        self._due = 0
+        self._pace = Pace(EVERY / SECOND)
         self._further: dict[Place, Dimensions] = {}
         is_all = level >= Level.ALL
         self._queries = {**QUERIES, **(MARGIN if level >= Level.DETAILED else {})}
@@ -203,9 +204,8 @@ class GpuHealth:
     def read(self, at: int, now: int, gpu: Any, *, busy: float | None, has_instances: bool) -> Iterator[Datapoint]:
         """Yield the faults, the counts of errors and the values, if it is time; raise Lost."""
         self.links = None
-        if now < self._due:
+        if not self._pace.is_due(now / SECOND):
             return
-        self._due = now + EVERY
         self.query.begin(now)
         fields = self._fields.read(gpu)
         up, links = self._count_links(gpu, fields)
@@ -224,13 +224,13 @@ class GpuHealth:
 
     def fault(self, at: int, fault: str, value: object) -> Datapoint:
         """Return the point of a fault."""
-        return self._metrics.fault.point(at, bool(value), self._with("fault", fault))
+        return self._metrics.fault.point(at, 1 if value else 0, self._with("fault", fault))
 
     def _value(self, at: int, place: Place, value: float) -> Iterator[Datapoint]:
         metric: Metric = getattr(self._metrics, place[0])
         if metric.level <= self._level:
             dims, is_counter = self._with(*place[1:]), metric.kind is Kind.COUNTER
-            yield self._counters.point(metric, at, value, dims) if is_counter else metric.point(at, value, dims)
+            yield self._counters.point(metric, at, value, dims) if is_counter else metric.point(at, +value, dims)
 
     def _with(self, *further: str) -> Dimensions:
         """Return the GPU's dimensions and `further` ones: keys and values in turn."""

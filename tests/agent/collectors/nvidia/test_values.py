@@ -216,3 +216,11 @@ def test_a_value_of_an_unknown_type_is_absent(driver, watch, monkeypatch):
     read = gpu.read()
     assert "gpu.energy{gpu=0}" not in read
     assert read["gpu.utilization{gpu=0}"] == 100
+
+
+def test_a_single_run_has_them_since_the_first_two_ticks_read_everything(driver, watch):
+    driver("gb300")
+    gpu = watch()
+    present = [bool(seldom(gpu, 5) and gpu.faults) for _ in range(3)]
+    assert present == [True, True, False]
+    assert seldom(gpu, PAUSE) == GB300
