@@ -13,7 +13,7 @@ from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
 from chipwatch.collectors.nvidia.query import SECOND, UNSUPPORTED, FieldSet, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.host.counters import Counters
-from chipwatch.host.pace import Pace
+from chipwatch.host.pace import SLOW, Pace
 
 ABSENT: Final = UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 """Answers about a link or a field that the GPU or this driver does not have."""
@@ -178,7 +178,7 @@ class GpuHealth:
     def __init__(self, dims: Dimensions, metrics: GpuMetrics, level: Level) -> None:
         self.query = NvmlQuery(f"GPU {dims[GPU]}")
         self._dims, self._metrics, self._level = dims, metrics, level
-        self._pace = Pace(EVERY / SECOND)
+        self._pace = Pace(EVERY / SECOND, shift=SLOW * (int(dims[GPU]) % (EVERY // SECOND // int(SLOW))))
         self._further: dict[Place, Dimensions] = {}
         is_all = level >= Level.ALL
         self._queries = {**QUERIES, **(MARGIN if level >= Level.DETAILED else {})}
@@ -211,6 +211,7 @@ class GpuHealth:
         up, links = self._count_links(gpu, fields)
         self.links = None if has_instances else up
         fields |= self._of_links(gpu, links, int(fields.get((C2C_COUNT, 0), 0)))
+        counts = self._counted(fields)
         answers = self._judged(fields) | self._speed(gpu, busy) | self._slowdowns(gpu, now)
         if self.links is not None:
             answers |= _states("nvlink", up=self.links, down=links - self.links)
@@ -219,7 +220,7 @@ class GpuHealth:
                 answers |= self.query.ask(name, call, gpu) or {}
         for about, value in answers.items():
             yield from (self.fault(at, about, value),) if isinstance(about, str) else self._value(at, about, value)
-        for kind, members in self._counted(fields).items():
+        for kind, members in counts.items():
             yield self._counters.total(self._metrics.link_errors, at, members, self._with("kind", kind))
 
     def fault(self, at: int, fault: str, value: object) -> Datapoint:
@@ -257,13 +258,14 @@ class GpuHealth:
             return self.query.ask("links", _links, gpu) or (None, 0)
         return None if LINK_STATE in self._fields.partial else sum(is_up.values()), max(is_up) + 1
 
-    def _counted(self, fields: Mapping[tuple[int, int], float]) -> dict[str, dict[str, float]]:
-        """Return the counters by kind and member; a kind without some of its members is left out."""
+    def _counted(self, fields: dict[tuple[int, int], float]) -> dict[str, dict[tuple[int, int], float]]:
+        """Take the counters out of the fields, by kind; a kind without some of its members is left out."""
         partial = {self._counts.get(number) for number in self._fields.partial | self._link_fields.partial}
-        counts: dict[str, dict[str, float]] = {}
-        for (number, link), value in fields.items():
-            if (kind := self._counts.get(number)) and kind not in partial:
-                counts.setdefault(kind, {})[f"{number}.{link}"] = value
+        counts: dict[str, dict[tuple[int, int], float]] = {}
+        for key in [key for key in fields if key[0] in self._counts]:
+            kind, value = self._counts[key[0]], fields.pop(key)
+            if kind not in partial:
+                counts.setdefault(kind, {})[key] = value
         return counts
 
     def _judged(self, fields: Mapping[tuple[int, int], float]) -> Answers:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from ctypes import c_char, memmove
 from struct import Struct
+from sys import byteorder
 from typing import Any, Final
 
 import pynvml
@@ -20,10 +21,11 @@ MINUTE: Final = 60 * SECOND
 """Retry queries without permission after a minute; permissions may change (NVIDIA/DCGM issue 214)."""
 MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of nvmlValue_t by nvmlValueType_t."""
-FIELD: Final = Struct("IIqqIi8s")
+FIELD: Final = Struct("IIqqIiQ")
 """nvmlFieldValue_t: number, scope, time, latency, type of the value, code, value."""
 UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
 """Functions that read a value, in the order of MEMBERS."""
+NUMBER: Final = MEMBERS.index("ullVal")
 
 
 class Lost(Exception):
@@ -133,8 +135,9 @@ class FieldSet:
         query.answered.discard("fields")  # each field has its own answer
         for key, (_, _, _, _, kind, code, value) in zip(self._keys, FIELD.iter_unpack(self._array), strict=True):
             if not code and kind < len(UNPACK):
-                (values[key],) = UNPACK[kind](value)
-                query.answered.add(self._names[key])
+                values[key] = value if kind == NUMBER else UNPACK[kind](value.to_bytes(8, byteorder))[0]
+                if name := self._names[key]:
+                    query.answered.add(name)
             elif code in self._absent:
                 query.postpone(key, HOUR)
             elif self._names[key] and code:
@@ -150,7 +153,7 @@ class FieldSet:
         self._made = self._query.revision, min(later, default=math.inf)
         self._keys = [key for key, at in due.items() if at <= self._query.now]
         absent = pynvml.NVML_ERROR_NOT_SUPPORTED  # until the driver says otherwise
-        self._request = b"".join(FIELD.pack(*key, 0, 0, 0, absent, b"") for key in self._keys)
+        self._request = b"".join(FIELD.pack(*key, 0, 0, 0, absent, 0) for key in self._keys)
         self._array = (c_char * len(self._request))()
 
 

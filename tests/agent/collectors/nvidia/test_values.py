@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from sys import byteorder
 
 import pynvml
 import pytest
@@ -206,7 +207,7 @@ def test_fields_have_the_layout_of_the_binding():
     array[1].fieldId, array[1].scopeId, array[1].valueType, array[1].nvmlReturn = 165, 17, 6, 999
     array[1].value.usVal = 54
     number, scope, _, _, kind, code, value = [*FIELD.iter_unpack(bytes(array))][1]
-    assert (number, scope, kind, code, *UNPACK[kind](value)) == (165, 17, 6, 999, 54)
+    assert (number, scope, kind, code, *UNPACK[kind](value.to_bytes(8, byteorder))) == (165, 17, 6, 999, 54)
 
 
 def test_a_value_of_an_unknown_type_is_absent(driver, watch, monkeypatch):
@@ -224,3 +225,12 @@ def test_a_single_run_has_them_since_the_first_two_ticks_read_everything(driver,
     present = [bool(seldom(gpu, 5) and gpu.faults) for _ in range(3)]
     assert present == [True, True, False]
     assert seldom(gpu, PAUSE) == GB300
+
+
+def test_rare_values_of_eight_gpus_are_not_all_read_in_one_tick(driver, watch):
+    fake = driver("gb300", 8)
+    gpu = watch(Level.BASIC)
+    gpu.read(10), gpu.read(10)
+    fake.calls("nvmlDeviceGetSramEccErrorStatus")
+    asked = [gpu.read(10) and fake.calls("nvmlDeviceGetSramEccErrorStatus") for _ in range(9)]
+    assert asked == [2, 3, 3] * 3
