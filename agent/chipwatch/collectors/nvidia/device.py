@@ -99,13 +99,12 @@ class Part:
         ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
         # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
         info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", call, self.handle)
-        if info and info.total <= MOST_BYTES and (yield from self._use(at, info.used, info.total)):
-            total = info.total
-            if self.detailed:
-                if (free := info.free) <= total:
-                    yield m.memory_available.point(at, free, self.dims)
-                if (reserved := getattr(info, "reserved", total + 1)) <= total:
-                    yield m.memory_reserved.point(at, reserved, self.dims)
+        total = info.total if info else MOST_BYTES + 1  # its attributes are slow
+        if total <= MOST_BYTES and (yield from self._use(at, info.used, total)) and self.detailed:
+            if (free := info.free) <= total:
+                yield m.memory_available.point(at, free, self.dims)
+            if (reserved := getattr(info, "reserved", total + 1)) <= total:
+                yield m.memory_reserved.point(at, reserved, self.dims)
 
     def _use(self, at: int, used: int, total: int) -> Generator[Datapoint, None, bool]:
         """Yield the memory in use, of all; return whether it is possible."""
@@ -125,13 +124,13 @@ class Part:
             else:
                 yield from self._utilization(at, value)
 
-    def _utilization(self, at: int, value: float) -> Iterator[Datapoint]:
+    def _utilization(self, at: int, value: float) -> tuple[Datapoint, ...]:
         self.busy = percent(value)
-        yield from self._share(self.metrics.utilization, at, value)
+        return self._share(self.metrics.utilization, at, value)
 
-    def _share(self, metric: Metric, at: int, value: float | None) -> Iterator[Datapoint]:
-        if value is not None and (share := percent(value)) is not None:
-            yield metric.point(at, share, self.dims)
+    def _share(self, metric: Metric, at: int, value: float | None) -> tuple[Datapoint, ...]:
+        share = None if value is None else percent(value)
+        return () if share is None else (metric.point(at, share, self.dims),)
 
 
 class Instance(Part):
@@ -256,7 +255,7 @@ class Gpu(Part):
             for part in self.parts:
                 part.sampled_until.clear()
         elif slow:
-            self._is_failing = len(self.query.broken) > len(self.query.answered)
+            self._is_failing = self.query.is_failing()
         if self.lost or self.query.reset or self._is_failing or self._action in STOPS:
             yield self.metrics.state.point(at, 0, self.dims)
         elif self.query.answered:
@@ -309,7 +308,7 @@ class Gpu(Part):
         """Yield the machine's memory that processes use on the GPU; NVML has no memory of an integrated GPU."""
         self.total = self._kernel.memory()
         used = self.running().values()
-        if self.total and "processes" in self.query.answered and None not in used:
+        if self.total and self.query.answered.intersection(LISTS) and None not in used:
             yield from self._use(at, sum(memory or 0 for memory in used), self.total)
 
     def _is_unified(self) -> bool:
@@ -344,11 +343,11 @@ class Gpu(Part):
     def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
         answers = (self._all_fields if slow else self._fast_fields).read(self.handle)
         values = {number: value for (number, _), value in answers.items()}
-        for in_kib, in_bytes in LINKS.items():
-            if in_kib in values:
-                values.pop(in_bytes, None)
         self.hot = values.get(THERMAL)
         if slow:
+            for in_kib, in_bytes in LINKS.items():
+                if in_kib in values:
+                    values.pop(in_bytes, None)
             self._action = self._driver.action(values)
         yield from self._recovery(at)
         if (value := values.get(MEMORY_TEMPERATURE)) is not None:

@@ -49,7 +49,7 @@ class NvmlQuery:
         self.troubles: dict[str, str] = {}
         """Group -> error message of this tick."""
         self.answered: set[str] = set()
-        """Groups with an answer in this tick."""
+        """Queries with an answer in this tick."""
         self.broken: set[str] = set()
         """Groups with a failure in this tick, other than missing support or permission."""
         self.reset = False
@@ -75,15 +75,19 @@ class NvmlQuery:
 
     def ask(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
         """Return the answer, or None; raise Lost."""
-        if self.now < self._retry_at.get(name, 0):
+        if name in self._retry_at and self.now < self._retry_at[name]:
             return None
         try:
             answer = call(*args)
         except pynvml.NVMLError as error:
             self.failed(name, name, error.value)
             return None
-        self.answered.add(name.partition(".")[0])
+        self.answered.add(name)
         return answer
+
+    def is_failing(self) -> bool:
+        """Return whether more groups failed than answered in this tick."""
+        return len(self.broken) > len({name.partition(".")[0] for name in self.answered})
 
     def failed(self, key: Hashable, name: str, code: int) -> None:
         """Handle the error `code` of a query; raise Lost."""
