@@ -13,6 +13,7 @@ from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
 from chipwatch.collectors.nvidia.query import SECOND, UNSUPPORTED, FieldSet, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.host.counters import Counters
+from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.pace import SLOW, Pace
 
 ABSENT: Final = UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
@@ -37,7 +38,9 @@ Blackwell on, 15e-238 for none.
 NO_ERRORS: Final = 15e-238
 """Largest rate of bit errors that means none."""
 MOST_COUNT: Final = 2**53
-"""Largest number of errors, or temperature, that is a reading."""
+"""Largest number of errors that is a reading."""
+NOT_AVAILABLE: Final = 2**32 - 1
+"""NVML_VALUE_NOT_AVAILABLE, -1, as an unsigned value."""
 SRAM_BUCKETS: Final = ("L2", "Sm", "Pcie", "Mcu", "Other")
 """Members of nvmlEccSramErrorStatus_v1_t: uncorrected errors by unit."""
 LINK_STATE: Final = 165
@@ -229,8 +232,10 @@ class GpuHealth:
 
     def _value(self, at: int, place: Place, value: float) -> Iterator[Datapoint]:
         metric: Metric = getattr(self._metrics, place[0])
-        if metric.level <= self._level:
-            dims, is_counter = self._with(*place[1:]), metric.kind is Kind.COUNTER
+        is_counter = metric.kind is Kind.COUNTER
+        is_possible = _is_count(value) if is_counter else abs(value) <= MOST.get(metric.unit, MOST_COUNT)
+        if metric.level <= self._level and is_possible:
+            dims = self._with(*place[1:])
             yield self._counters.point(metric, at, value, dims) if is_counter else metric.point(at, +value, dims)
 
     def _with(self, *further: str) -> Dimensions:
@@ -264,7 +269,7 @@ class GpuHealth:
         counts: dict[str, dict[tuple[int, int], float]] = {}
         for key in [key for key in fields if key[0] in self._counts]:
             kind, value = self._counts[key[0]], fields.pop(key)
-            if kind not in partial:
+            if kind not in partial and _is_count(value):
                 counts.setdefault(kind, {})[key] = value
         return counts
 
@@ -280,7 +285,7 @@ class GpuHealth:
                 answers["nvlink_bit_errors"] = answers.get("nvlink_bit_errors", 0) or rate > limit
                 worst: Place = "bit_error_rate", "kind", "effective" if number == min(BIT_ERRORS) else "symbol"
                 answers[worst] = max(answers.get(worst, 0), rate if rate > NO_ERRORS else 0)
-            elif (place := ALL_FIELDS.get(number)) and abs(value) <= MOST_COUNT:
+            elif place := ALL_FIELDS.get(number):
                 answers[place] = value
             elif number == C2C_STATUS:
                 c2c, down = c2c + 1, down + (not value)
@@ -316,6 +321,10 @@ class GpuHealth:
             elif now - self._slow_since.setdefault(fault, now) >= HELD:
                 answers[fault] = True
         return answers
+
+
+def _is_count(value: float) -> bool:
+    return 0 <= value <= MOST_COUNT and value != NOT_AVAILABLE
 
 
 def _states(kind: str, **counts: int) -> Answers:

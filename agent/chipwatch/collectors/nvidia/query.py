@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping
 from ctypes import c_char, memmove
+from math import inf, isfinite
 from struct import Struct
 from sys import byteorder
 from typing import Any, Final
@@ -138,8 +138,12 @@ class FieldSet:
             return values
         query.answered.discard("fields")  # each field has its own answer
         for key, (_, _, _, _, kind, code, value) in zip(self._keys, FIELD.iter_unpack(self._array), strict=True):
-            if not code and kind < len(UNPACK):
-                values[key] = value if kind == NUMBER else UNPACK[kind](value.to_bytes(8, byteorder))[0]
+            is_value = not code and kind < len(UNPACK)
+            if is_value and kind != NUMBER:
+                (value,) = UNPACK[kind](value.to_bytes(8, byteorder))  # noqa: PLW2901  # eight bytes, decoded
+                is_value = isfinite(value)
+            if is_value:
+                values[key] = value
                 if name := self._names[key]:
                     query.answered.add(name)
             elif code in self._absent:
@@ -154,7 +158,7 @@ class FieldSet:
         """Make the array of the fields that are due."""
         due = {key: self._query.due_at(key) for key in self._names}
         later = [at for at in due.values() if at > self._query.now]
-        self._made = self._query.revision, min(later, default=math.inf)
+        self._made = self._query.revision, min(later, default=inf)
         self._keys = [key for key, at in due.items() if at <= self._query.now]
         absent = pynvml.NVML_ERROR_NOT_SUPPORTED  # until the driver says otherwise
         self._request = b"".join(FIELD.pack(*key, 0, 0, 0, absent, 0) for key in self._keys)

@@ -234,3 +234,21 @@ def test_rare_values_of_eight_gpus_are_not_all_read_in_one_tick(driver, watch):
     fake.calls("nvmlDeviceGetSramEccErrorStatus")
     asked = [gpu.read(10) and fake.calls("nvmlDeviceGetSramEccErrorStatus") for _ in range(9)]
     assert asked == [2, 3, 3] * 3
+
+
+@pytest.mark.parametrize("garbage", ["nand", "infd", "-1s", "18446744073709549568", "4294967295u"])
+def test_garbage_in_fields_is_absent_and_no_error(driver, watch, garbage):
+    fake = driver("gb300")
+    gpu = watch()
+    gpu.read()
+    fake.gpus[0]["field"] = dict.fromkeys(fake.gpus[0]["field"], garbage)
+    fake.gpus[0]["margin"] = 2**31 - 1
+    fake.tell()
+    read = seldom(gpu, PAUSE)
+    assert gpu.problems == []
+    assert "gpu.temperature.margin{gpu=0}" not in read
+    counts = {name: value for name, value in gpu.faults.items() if "link.errors" in name}
+    assert counts == {}
+    assert all(value >= 0 for name, value in read.items() if "limit" not in name)
+    if garbage != "-1s":
+        assert not [name for name in read if "limit" in name]
