@@ -45,7 +45,8 @@ STRUCTS = (
     "nvmlUtilization_t", "nvmlMemory_t", "nvmlMemory_v2_t", "nvmlFieldValue_t", "nvmlProcessInfo_t",
     "nvmlProcessUtilizationSample_t", "nvmlEventData_t", "nvmlGpmMetric_t", "nvmlGpmMetricsGet_t", "nvmlGpmSupport_t",
     "nvmlSample_t", "nvmlDeviceAttributes_t", "nvmlTemperature_v1_t", "nvmlGpuInstanceInfo_t",
-    "nvmlEccSramErrorStatus_v1_t", "nvmlRowRemapperHistogramValues_t",
+    "nvmlEccSramErrorStatus_v1_t", "nvmlRowRemapperHistogramValues_t", "nvmlMarginTemperature_v1_t",
+    "nvmlRepairStatus_t", "nvmlUnrepairableMemory_v1_t",
 )  # fmt: skip
 """Structs that cross the border to the driver; the state of nvmlGpuFabricInfo_v3_t is wider in the binding: see health.py."""
 CONSTANT = re.compile(r"\s*(?:#define\s+)?(\w+)(?:\s*=\s*|\s+)\(?(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\)?\s*(?:,|$)")

@@ -34,7 +34,7 @@ WARM = 30
 def eight_gpus(effort: Effort) -> list[Figure]:
     """Read eight GPUs at two levels; take off what the bare calls of the driver cost, which take turns with it."""
     figures = []
-    for level, asked in (("basic", 0.5), ("all", 2.0)):
+    for level, asked, multiple in (("basic", 0.5, 1.5), ("detailed", None, 2.0), ("all", 2.0, None)):
         told = ask("cpu", level, str(effort.rounds))
         how = (
             f"CPU of NvidiaCollector.collect at level {level}, {told['points']} points a tick at most, less that of the same "
@@ -43,6 +43,9 @@ def eight_gpus(effort: Effort) -> list[Figure]:
         figures.append(Figure(f"{GPUS} GPUs, {level}, one tick, own code", "ms", asked, told["own"], how))
         how = "the same with the calls of nvidia-ml-py and of a fake driver in C"
         figures.append(Figure(f"{GPUS} GPUs, {level}, one tick", "ms", None, told["whole"], how))
+        how = "the same, as a multiple of a loop of nvidia-ml-py that makes the same calls and reads the fields' values"
+        multiples = [whole / (whole - own) for whole, own in zip(told["whole"], told["own"], strict=True)]
+        figures.append(Figure(f"{GPUS} GPUs, {level}, against a loop", "x", multiple, multiples, how))
     return figures
 
 
@@ -124,6 +127,8 @@ def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callabl
     """Return the calls of nvidia-ml-py of each of some ticks."""
     import pynvml
 
+    from chipwatch.collectors.nvidia import query
+
     made: list[list[tuple[Callable[..., object], tuple[object, ...]]]] = []
     originals = {name: call for name, call in vars(pynvml).items() if name.startswith("nvml") and callable(call)}
 
@@ -134,6 +139,14 @@ def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callabl
 
         return record
 
+    fill = query._field_values
+
+    def record_fields(handle, fields):
+        numbers = [(number, scope) for number, scope, *_ in query.FIELD.iter_unpack(fields)]
+        made[-1].append((read_fields, (handle, numbers)))
+        return fill(handle, fields)
+
+    query._field_values = record_fields
     for name, call in originals.items():
         if not isinstance(call, type):
             setattr(pynvml, name, recorder(call))
@@ -142,7 +155,16 @@ def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callabl
         tick(n)
     for name, call in originals.items():
         setattr(pynvml, name, call)
+    query._field_values = fill
     return made
+
+
+def read_fields(handle, numbers):
+    """Read fields as nvidia-ml-py has it."""
+    import pynvml
+
+    answers = pynvml.nvmlDeviceGetFieldValues(handle, numbers)
+    return [field.value.ullVal for field in answers if not field.nvmlReturn]
 
 
 def memory(collector: NvidiaCollector | None) -> dict[str, object]:

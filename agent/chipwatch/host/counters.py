@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric, start_after
 from chipwatch.host.procfs import boot_time
@@ -25,18 +25,18 @@ class MemberSum:
     """
 
     def __init__(self) -> None:
-        self._last: Mapping[str, float] = {}
-        self._doubted: dict[str, float] = {}
+        self._last: Mapping[Any, float] = {}
+        self._doubted: dict[Any, float] = {}
         """Members that fell to 0 in the last reading, with their values before."""
         self.value: float = 0
         self.start_time: int | None = None
         """When it was 0 (ns since the epoch); None before the first reading."""
 
-    def take(self, members: Mapping[str, float], at: int) -> None:
+    def take(self, members: Mapping[Any, float], at: int) -> None:
         """Take the values of all members at `at` (ns since the epoch)."""
         if self.start_time is None:
             self.start_time = at
-        last, doubted = self._last, dict[str, float]()
+        last, doubted = self._last, dict[Any, float]()
         for name, value in members.items():
             before = last.get(name, value)
             if value < before and not value and name not in self._doubted:
@@ -118,7 +118,7 @@ class Counters:
         self._start_time, self._lives = None, {}
 
     def total(
-        self, metric: Metric, at: int, members: Mapping[str, float], dims: Dimensions = NO_DIMENSIONS
+        self, metric: Metric, at: int, members: Mapping[Any, float], dims: Dimensions = NO_DIMENSIONS
     ) -> Datapoint:
         """Return the point of the sum over the values of all `members` by name; see `MemberSum`."""
         key = metric.name, dims

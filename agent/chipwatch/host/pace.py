@@ -20,9 +20,13 @@ Clock = Callable[[], float]
 class Pace:
     """Decides at each tick whether a reading that is wanted every `interval` seconds is due."""
 
-    def __init__(self, interval: float, clock: Clock = time.monotonic) -> None:
-        """`clock`: monotonic s. The first two ticks are due: an increase needs two readings."""
-        self._interval, self._clock = interval, clock
+    def __init__(self, interval: float, clock: Clock = time.monotonic, *, shift: float = 0) -> None:
+        """
+        `clock`: monotonic s. The first two ticks are due: an increase needs two readings.
+
+        The third is `shift` seconds earlier, so that several devices are not read in the same tick.
+        """
+        self._interval, self._clock, self._shift = interval, clock, shift
         self._due, self._readings = 0.0, 0
 
     def is_due(self, now: float | None = None) -> bool:
@@ -30,7 +34,8 @@ class Pace:
         now = self._clock() if now is None else now
         if self._readings >= FIRST and now < self._due - SLACK:
             return False
-        self._due, self._readings = now + self._interval, self._readings + 1
+        self._readings += 1
+        self._due = now + self._interval - (self._shift if self._readings == FIRST else 0)
         return True
 
 

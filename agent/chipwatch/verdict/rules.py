@@ -84,6 +84,10 @@ The rules of rules.json, in groups that share area, metric, name and kind.
 Severities, and limits per hour, follow DCGM 4.6's health watches where it has one: failure, warning. Some machines have
 no NVLink bridge, so no NVLink at all is degraded. At each start JSON takes a hundredth of the time of TOML.
 """
+BY_METRIC: Final[Mapping[str, list[tuple[int, Rule]]]] = {
+    rule.metric: [(place, other) for place, other in enumerate(RULES) if other.metric == rule.metric] for rule in RULES
+}
+"""The rules of each metric, with their places in the table."""
 FAULTS: Final = tuple(word for rule in RULES if rule.metric == "gpu.fault" for word in rule.only["fault"])
 """The faults that RULES ask for."""
 COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NEURON: ("neuron_device",)}
@@ -95,7 +99,7 @@ def reasons(series: Iterable[Seen]) -> list[Reason]:
     by_place: list[tuple[int, Reason]] = []
     given = set()
     for item in series:
-        for place, rule in enumerate(RULES):
+        for place, rule in BY_METRIC.get(item.metric, ()):
             if reason := rule.reason(item):
                 by_place.append((place, reason))
                 given.add((rule.metric, *reason[:2]))
@@ -134,7 +138,7 @@ def fine(series: Iterable[Seen], wrong: Iterable[Reason], known: Iterable[str]) 
     bad = {id(reason.shown_by) for reason in wrong}
     ill: dict[str, set[Any]] = {}
     for item in series:
-        for area in {rule.area for rule in RULES if rule.knows(item)}:
+        for area in {rule.area for _, rule in BY_METRIC.get(item.metric, ()) if rule.knows(item)}:
             member = tuple(item.dims.get(key) for key in COUNTED.get(area, ()))
             areas.setdefault(area, set()).add(member)
             if id(item) in bad:

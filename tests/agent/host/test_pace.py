@@ -34,3 +34,8 @@ def test_success_shortens_the_next_delay():
     backoff.fail(0)
     backoff.succeed()
     assert backoff.fail(1000) == 60
+
+
+def test_the_third_reading_is_earlier_by_the_shift_and_the_interval_stays():
+    pace = Pace(30, shift=20)
+    assert [now for now in range(0, 121, 10) if pace.is_due(now)] == [0, 10, 20, 50, 80, 110]

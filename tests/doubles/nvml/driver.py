@@ -43,11 +43,13 @@ def build(folder: Path) -> Path:
         "SIZE_SHARE": ctypes.sizeof(pynvml.c_nvmlSample_t),
         "SIZE_SUPPORT": ctypes.sizeof(pynvml.c_nvmlGpmSupport_t),
         "SIZE_TEMPERATURE": ctypes.sizeof(pynvml.c_nvmlTemperature_v1_t),
+        "SIZE_MARGIN": ctypes.sizeof(pynvml.c_nvmlMarginTemperature_v1_t),
         "SIZE_SRAM": ctypes.sizeof(pynvml.c_nvmlEccSramErrorStatus_v1_t),
         "SIZE_FABRIC": ctypes.sizeof(pynvml.c_nvmlGpuFabricInfo_v3_t),
         "OFFSET_METRICS": pynvml.c_nvmlGpmMetricsGet_t.metrics.offset,
         "VERSION_MEMORY": pynvml.nvmlMemory_v2,
         "VERSION_TEMPERATURE": pynvml.nvmlTemperature_v1,
+        "VERSION_MARGIN": pynvml.nvmlMarginTemperature_v1,
     }
     (folder / "nvml_sizes.h").write_text("".join(f"#define {name} {size}\n" for name, size in sizes.items()))
     library = folder / LIBRARY

@@ -28,7 +28,7 @@
 #include "nvml_sizes.h"
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SHORT = 7, TIMEOUT = 10, LOST = 15,
-       VERSION = 25 };
+       VERSION = 25, LINK_STATE = 165 };
 typedef unsigned int uint;
 typedef unsigned long long ull;
 
@@ -47,6 +47,7 @@ typedef struct { uint version, many; void *first, *second; Metric metrics[1]; } 
 typedef struct { uint version, supported; } Support;
 typedef struct { void *device; uint id, profile, start, size; } Instance;
 typedef struct { uint version, sensor; int temperature; } Temperature;
+typedef struct { uint version; int margin; } Margin;
 typedef struct { uint version; ull aggregate[3], parity, secded, corrected, buckets[5]; uint over; } Sram;
 typedef struct { uint version; unsigned char cluster[16]; int status; uint clique; unsigned char state; uint mask;
                  unsigned char summary; } Fabric;
@@ -65,6 +66,7 @@ SAME(Share, SIZE_SHARE);
 SAME(Support, SIZE_SUPPORT);
 SAME(Instance, SIZE_INSTANCE);
 SAME(Temperature, SIZE_TEMPERATURE);
+SAME(Margin, SIZE_MARGIN);
 SAME(Sram, SIZE_SRAM);
 SAME(Fabric, SIZE_FABRIC);
 _Static_assert(__builtin_offsetof(Metrics, metrics) == OFFSET_METRICS, "unlike nvidia-ml-py: Metrics");
@@ -327,6 +329,7 @@ UINT_OF(nvmlDeviceGetMinorNumber, "minor")
 UINT_OF(nvmlDeviceGetPowerUsage, "power")
 UINT_OF(nvmlDeviceGetEnforcedPowerLimit, "limit")
 UINT_OF(nvmlDeviceGetFanSpeed, "fan")
+UINT_OF(nvmlDeviceGetNumaNodeId, "numa")
 UINT_OF(nvmlDeviceGetMaxMigDeviceCount, "migs")
 UINT_OF(nvmlDeviceGetGpuInstanceId, "gi")
 
@@ -492,6 +495,18 @@ int nvmlDeviceGetDecoderUtilization(const Device *device, uint *found, uint *per
     return codec(device, "decoder", found, period);
 }
 
+/* 0.links=18, and 0.links_down=3 for so many of them that are down; 0.link_fields=0 for a driver without field 165 */
+static int link_state(const Device *device, uint link, uint *found)
+{
+    double links, down = 0;
+    int code = number(device, "links", &links);
+    if (code)
+        return code;
+    number(device, "links_down", &down);
+    *found = link >= (uint)down;
+    return link < (uint)links ? OK : INVALID;
+}
+
 int nvmlDeviceGetFieldValues(const Device *device, int many, Field *fields)
 {
     const char *value;
@@ -508,6 +523,13 @@ int nvmlDeviceGetFieldValues(const Device *device, int many, Field *fields)
         else
             snprintf(what, sizeof what, "field.%u", field->id);
         field->code = ask(device, what, &value);
+        if (field->code == UNSUPPORTED && field->id == LINK_STATE && ask(device, "link_fields", &value) == UNSUPPORTED) {
+            uint up = 0;
+            field->code = link_state(device, field->scope, &up);
+            field->type = 1;
+            field->value.ui = up;
+            continue;
+        }
         if (field->code)
             continue;
         double found = parse(value);
@@ -581,7 +603,8 @@ int nvmlDeviceGetEccMode(const Device *device, uint *now, uint *pending)
 
 int nvmlDeviceGetSramEccErrorStatus(const Device *device, Sram *found)
 {
-    double over, uncorrected = 0;
+    double over, uncorrected = 0, bucket;
+    char what[24];
     ENTER;
     int code = number(device, "sram.over", &over);
     if (!code && (code = number(device, "sram.uncorrected", &uncorrected)) == UNSUPPORTED)
@@ -589,6 +612,10 @@ int nvmlDeviceGetSramEccErrorStatus(const Device *device, Sram *found)
     if (!code) {
         found->over = (uint)over;
         found->parity = (ull)uncorrected;
+        for (int n = 0; n < 5; n++) { /* L2, SM, PCIe, MCU, other */
+            snprintf(what, sizeof what, "sram.bucket.%d", n);
+            found->buckets[n] = number(device, what, &bucket) ? 0 : (ull)bucket;
+        }
     }
     return code;
 }
@@ -641,7 +668,7 @@ int nvmlDeviceGetUnrepairableMemoryFlag_v1(const Device *device, uint *found)
 
 int nvmlDeviceGetGpuFabricInfoV(const Device *device, Fabric *found)
 {
-    double state, status = 0, mask = 0, summary = 0, version = 3;
+    double state, status = 0, mask = 0, summary = 0, version = 3, clique = 0, cluster = 0;
     ENTER;
     int code = number(device, "fabric.state", &state);
     if (code)
@@ -652,6 +679,11 @@ int nvmlDeviceGetGpuFabricInfoV(const Device *device, Fabric *found)
     number(device, "fabric.status", &status);
     number(device, "fabric.mask", &mask);
     number(device, "fabric.summary", &summary);
+    number(device, "fabric.clique", &clique);
+    number(device, "fabric.cluster", &cluster); /* the last byte of its UUID */
+    memset(found->cluster, 0, sizeof found->cluster);
+    found->cluster[15] = (unsigned char)cluster;
+    found->clique = (uint)clique;
     found->state = (unsigned char)state;
     found->status = (int)status;
     found->mask = (uint)mask;
@@ -660,17 +692,22 @@ int nvmlDeviceGetGpuFabricInfoV(const Device *device, Fabric *found)
     return OK;
 }
 
-/* 0.links=18, and 0.links_down=3 for so many of them that are down */
 int nvmlDeviceGetNvLinkState(const Device *device, uint link, uint *found)
 {
-    double links, down = 0;
     ENTER;
-    int code = number(device, "links", &links);
-    if (code)
-        return code;
-    number(device, "links_down", &down);
-    *found = link >= (uint)down;
-    return link < (uint)links ? OK : INVALID;
+    return link_state(device, link, found);
+}
+
+int nvmlDeviceGetMarginTemperature(const Device *device, Margin *found)
+{
+    double value;
+    ENTER;
+    if (found->version != VERSION_MARGIN)
+        return VERSION;
+    int code = number(device, "margin", &value);
+    if (!code)
+        found->margin = (int)value;
+    return code;
 }
 
 /* -- processes: 0.processes=11327:2690646016,11345:!   (PID:BYTES, ! for not available) ------------------------ */
@@ -825,9 +862,9 @@ int nvmlGpmMetricsGet(Metrics *asked)
     return OK;
 }
 
-/* -- events: events=0:79,1:13   (GPU:XID), once each ----------------------------------------------------------- */
+/* -- events: events=0:79,1:13,0:0:32768   (GPU:XID:TYPE, 8 unless told), once each ----------------------------------------------------------- */
 
-static uint registered;
+static ull registered[GPUS];
 
 int nvmlDeviceGetSupportedEventTypes(const Device *device, ull *found)
 {
@@ -848,10 +885,12 @@ int nvmlEventSetCreate(void **found)
 
 int nvmlDeviceRegisterEvents(const Device *device, ull kinds, void *set)
 {
-    (void)kinds;
+    double refused;
     (void)set;
     ENTER;
-    registered |= 1u << device->gpu;
+    if (!number(device, "events_refused", &refused) && kinds & (ull)refused)
+        return INVALID;
+    registered[device->gpu] = kinds;
     return OK;
 }
 
@@ -866,13 +905,13 @@ int nvmlEventSetWait_v2(void *set, Event *found, uint milliseconds)
         return code;
     while (events && *events) {
         int gpu = 0;
-        ull xid = 0;
-        sscanf(events, "%d:%llu", &gpu, &xid);
+        ull xid = 0, type = 8;
+        sscanf(events, "%d:%llu:%llu", &gpu, &xid, &type);
         char *next = strchr(events, ',');
         memmove(events, next ? next + 1 : "", next ? strlen(next) : 1);
-        if (!(registered & 1u << gpu))
+        if (!(registered[gpu] & type))
             continue;
-        *found = (Event){&devices[gpu][0], 8, xid, ~0u, ~0u};
+        *found = (Event){&devices[gpu][0], type, xid, ~0u, ~0u};
         return OK;
     }
     usleep(milliseconds * 1000);
@@ -883,6 +922,6 @@ int nvmlEventSetFree(void *set)
 {
     (void)set;
     ENTER;
-    registered = 0;
+    memset(registered, 0, sizeof registered);
     return OK;
 }

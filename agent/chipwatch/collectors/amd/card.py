@@ -103,6 +103,7 @@ class AmdCard(CardFiles):
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
         """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
         self._gtt: list[tuple[KeptFile, Metric]] = []
+        self._marks: Readings = {gpu_metrics.UNIFIED: 1} if self.is_apu else {}
         if self.is_apu:
             self._wanted -= VRAM  # a tool would return only the part that is VRAM
             self._gtt = [(file, metric) for name, metric in GTT if (file := self.kept(device / name))]
@@ -121,7 +122,7 @@ class AmdCard(CardFiles):
                 readings[metric] = vram + value
         answered = bool(readings)
         if answered or self.lost:
-            readings[gpu_metrics.STATE] = 1 if answered else 0
+            readings |= {gpu_metrics.STATE: 1, **self._marks} if answered else {gpu_metrics.STATE: 0}
         if answered and slow:
             for kind, count in ERRORS.findall((self._ras and self.data(self._ras)) or b""):
                 readings[gpu_metrics.ECC_UNCORRECTED if kind == b"ue" else gpu_metrics.ECC_CORRECTED] = int(count)

@@ -19,6 +19,7 @@ from chipwatch.collectors.apple.source import METRICS, READER, HardwareReader, M
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.host.gpu_metrics import MEMORY_USED, UNIFIED
 from chipwatch.host.supervised_process import find_program
 
 GPU: Final = Dimensions(gpu="0")
@@ -61,7 +62,8 @@ class AppleCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         assert self._source is not None
         problems: list[str] = []
-        for metric, value in self._source.read(problems).items():
+        readings = self._source.read(problems)
+        for metric, value in (readings | ({UNIFIED: 1} if MEMORY_USED in readings else {})).items():
             yield metric.point(at, value, GPU)
         if problems:
             raise PartlyCollected(list(dict.fromkeys(problems)))

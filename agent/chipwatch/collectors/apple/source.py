@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from chipwatch.contract.datapoint import Metric
-from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
+from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UNIFIED, UTILIZATION
 from chipwatch.host.records import ChildReader, RecordSource, decode, own_program
 from chipwatch.host.supervised_process import STARTUP, OneShot, QueryFailed
 
 FIRST_PERIOD: Final = 0.5
 """Seconds over which the first means are computed."""
-METRICS: Final = {metric.name: metric for metric in (UTILIZATION, MEMORY_USED, TEMPERATURE, POWER, CLOCK_GRAPHICS)}
+METRICS: Final = {
+    metric.name: metric for metric in (UTILIZATION, MEMORY_USED, UNIFIED, TEMPERATURE, POWER, CLOCK_GRAPHICS)
+}
 READER: Final = own_program("chipwatch.collectors.apple.hardware")
 
 Values = dict[Metric, float]

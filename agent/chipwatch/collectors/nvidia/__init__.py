@@ -18,6 +18,7 @@ from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
 
 if TYPE_CHECKING:
     from chipwatch.collectors.nvidia.gpus import Gpus
+    from chipwatch.collectors.nvidia.unified import Jetson
 
 
 class NvidiaCollector(Collector):
@@ -53,13 +54,25 @@ class NvidiaCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._clock = time.monotonic_ns
-        self._gpus: Gpus | None = None
+        self._gpus: Gpus | Jetson | None = None
         if config.dimensions:
             self.metrics = (*of_gpu(*config.dimensions), *of_instance(*config.dimensions))
 
     def open(self) -> None:
         """Find the GPUs; raise Unavailable if there is none. Without a driver, pynvml (3 MB) is not loaded."""
         self.close()
+        try:
+            self._open()
+        except Unavailable:
+            from chipwatch.collectors.nvidia.unified import Jetson, Kernel  # noqa: PLC0415  # seldom needed
+
+            kernel = Kernel(self._config)
+            if kernel.utilization() is None:
+                raise
+            self._gpus = Jetson(kernel, self._config.dimensions)
+
+    def _open(self) -> None:
+        """Find the GPUs by NVML; raise Unavailable."""
         if sys.platform != "win32":  # looking for the driver's files takes microseconds and cannot hang
             root = self._config.root
             files = self._config.proc / "driver/nvidia/version", root / "dev/nvidiactl", root / "dev/dxg"

@@ -14,8 +14,6 @@ from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.query import MEMBERS, SECOND
 from chipwatch.contract.extensions import DeviceActivity
 
-THERMAL: Final = 75
-"""NVML_FI_DEV_PERF_POLICY_THERMAL, in ns. POWER (74) is left out: it also counts the software power cap."""
 POWER_BRAKE: Final = 0x80
 SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE
 """Reasons of low clocks that are a throttle: hardware, heat (software, hardware), power brake; from nvml.h."""
@@ -82,7 +80,7 @@ class Activity:
     def _throttled(self, elapsed: int) -> float:
         """Return the share of the time in which heat, a power brake or other hardware slowed the GPU down."""
         query, handle = self._gpu.query, self._gpu.handle
-        counted = query.fields(handle, {(THERMAL, 0): "throttled"}).get(THERMAL)
+        counted = self._gpu.hot
         now = query.ask("throttle.reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
         if counted is None:
             return float(bool(now & SLOWDOWNS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,8 @@ from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
-from chipwatch.collectors.nvidia.query import SECOND, Lost, NvmlQuery
+from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery
+from chipwatch.collectors.nvidia.unified import INTEGRATED, TEGRA, Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host.counters import Life
 from chipwatch.host.gpu_metrics import MOST, OVERSHOOT, possible
@@ -28,10 +29,21 @@ LINKS: Final = {
 """Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing power from the energy counter, which increases in steps."""
+THERMAL: Final = 75
+"""NVML_FI_DEV_PERF_POLICY_THERMAL, in ns. POWER (74) is not read for jobs: it also counts the software power cap."""
 REPLAYS: Final = pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
 ROWS_FAILED: Final = pynvml.NVML_FI_DEV_REMAPPED_FAILURE
 MAX_FAN: Final = 200
 """The fan's speed may exceed 100 percent; a value above this is invalid."""
+
+LISTS: Final = {
+    "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    "processes.graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+    "processes.mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+}
+MOST_PID: Final = 1 << 22
+"""PID_MAX_LIMIT of Linux; Jetsons list processes with larger numbers."""
+MOST_BYTES: Final = 1 << 50
 
 
 def percent(value: float) -> float | None:
@@ -72,20 +84,38 @@ class Part:
         if self.gpm:
             self.gpm.close()
 
+    def running(self) -> dict[int, int | None]:
+        """Return the bytes in use by each process (None: unknown), by the driver's pid; raise Lost."""
+        running: dict[int, int | None] = {}
+        for name, call in LISTS.items():
+            for process in self.query.ask(name, call, self.handle) or ():
+                memory, most = process.usedGpuMemory, MOST_BYTES if self.total is None else self.total
+                if 0 < process.pid <= MOST_PID and (memory is None or memory <= most):
+                    before = running.get(process.pid)  # a process may be in two lists
+                    running[process.pid] = memory if before is None else max(before, memory or 0)
+        return running
+
     def _memory(self, at: int) -> Iterator[Datapoint]:
         ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
         # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
         info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", call, self.handle)
-        if info and (used := info.used) <= (total := info.total) and total:
+        total = info.total if info else MOST_BYTES + 1  # its attributes are slow
+        if total <= MOST_BYTES and (yield from self._use(at, info.used, total)) and self.detailed:
+            if (free := info.free) <= total:
+                yield m.memory_available.point(at, free, self.dims)
+            if (reserved := getattr(info, "reserved", total + 1)) <= total:
+                yield m.memory_reserved.point(at, reserved, self.dims)
+
+    def _use(self, at: int, used: int, total: int) -> Generator[Datapoint, None, bool]:
+        """Yield the memory in use, of all; return whether it is possible."""
+        m = self.metrics
+        if is_possible := 0 < total >= used:
             self.used, self.total = used, total
             yield m.memory_used.point(at, used, self.dims)
             yield m.memory_utilization.point(at, 100 * used / total, self.dims)
             if self.detailed:
                 yield m.memory_total.point(at, total, self.dims)
-                if (free := info.free) <= total:
-                    yield m.memory_available.point(at, free, self.dims)
-                if (reserved := getattr(info, "reserved", total + 1)) <= total:
-                    yield m.memory_reserved.point(at, reserved, self.dims)
+        return is_possible
 
     def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         for number, value in self.gpm.read(gpu, now).items() if self.gpm else ():
@@ -94,13 +124,13 @@ class Part:
             else:
                 yield from self._utilization(at, value)
 
-    def _utilization(self, at: int, value: float) -> Iterator[Datapoint]:
+    def _utilization(self, at: int, value: float) -> tuple[Datapoint, ...]:
         self.busy = percent(value)
-        yield from self._share(self.metrics.utilization, at, value)
+        return self._share(self.metrics.utilization, at, value)
 
-    def _share(self, metric: Metric, at: int, value: float | None) -> Iterator[Datapoint]:
-        if value is not None and (share := percent(value)) is not None:
-            yield metric.point(at, share, self.dims)
+    def _share(self, metric: Metric, at: int, value: float | None) -> tuple[Datapoint, ...]:
+        share = None if value is None else percent(value)
+        return () if share is None else (metric.point(at, share, self.dims),)
 
 
 class Instance(Part):
@@ -142,20 +172,33 @@ class Gpu(Part):
     metrics: GpuMetrics
 
     def __init__(
-        self, handle: Any, dims: Dimensions, metrics: GpuMetrics, level: Level, *, model: str, fields: DriverFields
+        self,
+        handle: Any,
+        dims: Dimensions,
+        metrics: GpuMetrics,
+        level: Level,
+        *,
+        model: str,
+        fields: DriverFields,
+        kernel: Kernel,
     ) -> None:
         """`handle`: None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)
-        self.model, self.number = model, int(dims[GPU])
-        self.health = GpuHealth(dims, metrics)
+        self.model, self.number, self._kernel = model, int(dims[GPU]), kernel
+        self._is_integrated, self._is_tegra = bool(INTEGRATED.search(model)), bool(TEGRA.search(model))
+        self.health = GpuHealth(dims, metrics, level)
         self.minor: int | None = None
         """Number of its device file, /dev/nvidiaN."""
         self.instances: dict[str, Instance] = {}
         """The MIG instances by UUID."""
         self.lost = False
+        self.is_due = False
+        """True if an event asks for the slow readings in the next tick."""
         self.joules: float | None = None
         """The energy counter in this tick, and the power; None if not known."""
         self.watts: float | None = None
+        self.hot: float | None = None
+        """The counter of thermal slowdowns in this tick (ns); None if not known."""
         self._limit: float | None = None
         self._is_failing = False
         """True if most groups of queries failed, in the last tick that asked all."""
@@ -166,14 +209,15 @@ class Gpu(Part):
         """All requested recovery actions so far."""
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
-        self._all_fields: dict[tuple[int, int], str] = {}
+        self._names: dict[tuple[int, int], str] = {}
         """Names of queries by number and scope of the field."""
         m, count = metrics, self._count
         count("energy", ENERGY, m.energy, 1e3)
+        self._names[THERMAL, 0] = "throttled"
         if self.detailed:
-            self._all_fields[MEMORY_TEMPERATURE, 0] = "temperature"
-        self._fast_fields = dict(self._all_fields)
-        self._all_fields.update(((number, 0), "recovery") for number in fields.recovery)
+            self._names[MEMORY_TEMPERATURE, 0] = "temperature"
+        self._fast_fields = FieldSet(self.query, dict(self._names))
+        self._names.update(((number, 0), "recovery") for number in fields.recovery)
         count("ecc", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
         if self.detailed:
             self.gpm = Gpm(self.query, m.active)
@@ -184,11 +228,12 @@ class Gpu(Part):
                 count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
                 count("nvlink", in_bytes, metric, scope=ALL_LINKS)
             count("pcie", REPLAYS, m.pcie_replays)
-            self._all_fields[ROWS_FAILED, 0] = "rows"
+            self._names[ROWS_FAILED, 0] = "rows"
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
             for field, reason in {**THROTTLES, **fields.slowdowns}.items():
                 count("throttled", field, m.throttled, 1e9, reason=reason)
+        self._all_fields = FieldSet(self.query, self._names)
 
     @property
     def parts(self) -> list[Part]:
@@ -199,7 +244,7 @@ class Gpu(Part):
         """Yield all readings, expensive ones only if `slow`; for a lost GPU only its state."""
         for part in (self, *self.instances.values()):
             part.begin(now)
-        self.lost, self.joules, self.watts = self.handle is None, None, None
+        self.lost, self.joules, self.watts, self.hot, self.is_due = self.handle is None, None, None, None, False
         try:
             if not self.lost:
                 yield from self._readings(at, now, slow=slow)
@@ -210,7 +255,7 @@ class Gpu(Part):
             for part in self.parts:
                 part.sampled_until.clear()
         elif slow:
-            self._is_failing = len(self.query.broken) > len(self.query.answered)
+            self._is_failing = self.query.is_failing()
         if self.lost or self.query.reset or self._is_failing or self._action in STOPS:
             yield self.metrics.state.point(at, 0, self.dims)
         elif self.query.answered:
@@ -228,12 +273,16 @@ class Gpu(Part):
             instance.close()
 
     def _readings(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle)
-        if rates is not None:
+        load = self._kernel.utilization() if self._is_integrated else None
+        ask_driver = load is None and not self._is_tegra
+        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle) if ask_driver else None
+        if load is not None:
+            yield from self._utilization(at, load)
+        elif rates is not None:
             yield from self._utilization(at, rates.gpu)
             if self.detailed:
                 yield from self._share(self.metrics.memory_activity, at, rates.memory)
-        yield from self._memory(at)
+        yield from self._shared_memory(at) if self._is_integrated else self._memory(at)
         yield from self._temperature(at)
         if slow:
             yield from self._slow_readings(at)
@@ -247,13 +296,31 @@ class Gpu(Part):
 
     def _temperature(self, at: int) -> Iterator[Datapoint]:
         ask, chip = self.query.ask, pynvml.NVML_TEMPERATURE_GPU
-        value = ask("temperature", pynvml.nvmlDeviceGetTemperature, self.handle, chip)
-        if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # replaces it from CUDA 14 on
-            value = ask("temperature.v", pynvml.nvmlDeviceGetTemperatureV, self.handle, chip)
+        value: float | None = self._kernel.temperature() if self._is_integrated else None
+        if value is None and not self._is_tegra:
+            value = ask("temperature", pynvml.nvmlDeviceGetTemperature, self.handle, chip)
+            if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # replaces it from CUDA 14 on
+                value = ask("temperature.v", pynvml.nvmlDeviceGetTemperatureV, self.handle, chip)
         if value is not None:
             yield self.metrics.temperature.point(at, value, self.dims)
 
+    def _shared_memory(self, at: int) -> Iterator[Datapoint]:
+        """Yield the machine's memory that processes use on the GPU; NVML has no memory of an integrated GPU."""
+        self.total = self._kernel.memory()
+        used = self.running().values()
+        if self.total and self.query.answered.intersection(LISTS) and None not in used:
+            yield from self._use(at, sum(memory or 0 for memory in used), self.total)
+
+    def _is_unified(self) -> bool:
+        """Return whether the memory is a part of the machine's: integrated, or a NUMA node as with Grace."""
+        if self._is_integrated or not hasattr(pynvml, "nvmlDeviceGetNumaNodeId"):
+            return self._is_integrated
+        node = self.query.ask("numa", pynvml.nvmlDeviceGetNumaNodeId, self.handle)
+        return node is not None and self._kernel.is_node_of_gpu(node)
+
     def _slow_readings(self, at: int) -> Iterator[Datapoint]:
+        if self._is_unified():
+            yield self.metrics.unified.point(at, 1, self.dims)
         limit = self.query.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
         self._limit = limit / 1e3 if limit else None
         if self.detailed:
@@ -274,17 +341,19 @@ class Gpu(Part):
         yield from self._activity(at, now, self.handle)
 
     def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        values = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
-        for in_kib, in_bytes in LINKS.items():
-            if in_kib in values:
-                values.pop(in_bytes, None)
+        answers = (self._all_fields if slow else self._fast_fields).read(self.handle)
+        values = {number: value for (number, _), value in answers.items()}
+        self.hot = values.get(THERMAL)
         if slow:
+            for in_kib, in_bytes in LINKS.items():
+                if in_kib in values:
+                    values.pop(in_bytes, None)
             self._action = self._driver.action(values)
         yield from self._recovery(at)
         if (value := values.get(MEMORY_TEMPERATURE)) is not None:
             yield self.metrics.memory_temperature.point(at, value, self.dims)
         if (value := values.get(ROWS_FAILED)) is not None:
-            yield self.metrics.rows_failed.point(at, bool(value), self.dims)
+            yield self.metrics.rows_failed.point(at, 1 if value else 0, self.dims)
         counted = {n: v for n, v in values.items() if n in self._counters and self._is_counted(n, v, at, now)}
         for number, value in counted.items():
             metric, unit, dims, life = self._counters[number]
@@ -333,4 +402,4 @@ class Gpu(Part):
     def _count(self, query: str, field: int, metric: Metric, unit: float = 1, scope: int = 0, **more: str) -> None:
         """Read a field as a counter, with the dimensions `more`."""
         self._counters[field] = _Counter(metric, unit, self.dims | more, Life())
-        self._all_fields[field, scope] = query
+        self._names[field, scope] = query

@@ -1,4 +1,4 @@
-"""Xid errors, which the driver reports as events."""
+"""Xid errors and other events that the driver reports."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.host.xid import action_of
 
 XID: Final = pynvml.nvmlEventTypeXidCriticalError
+RECOVERY: Final = 0x8000
+EVENTS: Final = {
+    0x1000: "nonfatal_poison", 0x2000: "fatal_poison", 0x4000: "unavailable", RECOVERY: "recovery_action",
+}  # fmt: skip
+"""nvmlEventType{NonFatalPoisonError,FatalPoisonError,GpuUnavailableError,GpuRecoveryAction}, of newer drivers."""
 MAX_EVENTS: Final = 1000
 """Events that one tick reads; the next tick reads the rest."""
 TIMEOUT: Final = 1
@@ -26,21 +31,31 @@ def address(handle: Any) -> int | None:
     return cast(handle, c_void_p).value
 
 
+def _register(handle: Any, kinds: int, events: Any) -> None:
+    """Register for events; for Xid errors alone if the driver refuses the others. Raise NVMLError."""
+    try:
+        pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
+    except pynvml.NVMLError:
+        if kinds == XID:
+            raise
+        pynvml.nvmlDeviceRegisterEvents(handle, XID, events)
+
+
 class Xids:
     """
-    Counts the Xid errors of each GPU since the agent started; MIG instances have no events.
+    Counts the Xid errors and EVENTS of each GPU since the agent started; MIG instances have none.
 
     The kernel module queues events for registered clients (nv_post_event of NVIDIA/open-gpu-kernel-modules), so a tick
     reads all events since the last one and no thread has to wait. On Windows the driver keeps only the last event.
     """
 
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
+    def __init__(self, xid: Metric, event: Metric) -> None:
+        self._xid, self._event = xid, event
         self.query = NvmlQuery("Xid events")
         self._set: Any = None
         self._gpus: dict[int | None, Gpu] = {}
-        self._seen: dict[Dimensions, tuple[int, int]] = {}
-        """Count and start time by GPU and Xid."""
+        self._seen: dict[tuple[Metric, Dimensions], tuple[int, int]] = {}
+        """Counts and their start times."""
         self._last: int | None = None
 
     def watch(self, gpus: Iterable[Gpu]) -> None:
@@ -53,21 +68,26 @@ class Xids:
             if gpu.lost or handle is None:
                 continue
             with suppress(Lost):  # the next reading reports it
-                if (ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & XID:
+                kinds = (ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & (XID | sum(EVENTS))
+                if kinds:
                     self._set = self._set or ask("events", pynvml.nvmlEventSetCreate)
-                    ask("events", pynvml.nvmlDeviceRegisterEvents, handle, XID, self._set)
+                    ask("events", _register, handle, kinds, self._set)
                     self._gpus[address(handle)] = gpu
 
     def read(self, at: int, now: int) -> Iterator[Datapoint]:
-        """Yield the count of each Xid that has occurred."""
+        """Yield the count of each Xid and event that has occurred."""
         self.query.begin(now)
-        for gpu, xid in self._take():
-            dims = gpu.dims | {"xid": str(xid), "action": action_of(xid)}
+        for gpu, kind, data in self._take():
+            if kind & XID:
+                series = self._xid, gpu.dims | {"xid": str(data), "action": action_of(data)}
+            else:
+                series = self._event, gpu.dims | {"event": EVENTS[kind]}
+                gpu.is_due |= kind == RECOVERY
             # A new count was zero at the last reading.
-            count, start_time = self._seen.get(dims, (0, at if self._last is None else self._last))
-            self._seen[dims] = count + 1, start_time
-        for dims, (count, start_time) in self._seen.items():
-            yield self._metric.point(at, count, dims, start_time=start_time)
+            count, start_time = self._seen.get(series, (0, at if self._last is None else self._last))
+            self._seen[series] = count + 1, start_time
+        for (metric, dims), (count, start_time) in self._seen.items():
+            yield metric.point(at, count, dims, start_time=start_time)
         self._last = at
 
     def close(self) -> None:
@@ -76,7 +96,7 @@ class Xids:
             pynvml.nvmlEventSetFree(self._set)
         self._set, self._gpus = None, {}
 
-    def _take(self) -> Iterator[tuple[Gpu, int]]:
+    def _take(self) -> Iterator[tuple[Gpu, int, int]]:
         for _ in range(MAX_EVENTS if self._set is not None else 0):
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._set, TIMEOUT)
@@ -87,5 +107,5 @@ class Xids:
                     self.query.failed("events", "events", error.value)
                 return
             gpu = self._gpus.get(address(event.device))
-            if gpu and event.eventType & XID:
-                yield gpu, int(event.eventData)
+            if gpu and (event.eventType & XID or event.eventType in EVENTS):
+                yield gpu, int(event.eventType), int(event.eventData)

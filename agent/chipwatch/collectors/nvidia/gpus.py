@@ -19,6 +19,7 @@ from chipwatch.collectors.nvidia.health import Peers
 from chipwatch.collectors.nvidia.metrics import DRIVER, MIG, MODEL, UUID, of_gpu, of_instance
 from chipwatch.collectors.nvidia.processes import Tree, processes
 from chipwatch.collectors.nvidia.query import SECOND, Lost
+from chipwatch.collectors.nvidia.unified import Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
@@ -90,7 +91,8 @@ class Gpus:
             self._wanted = frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
         self._gpus: dict[str, Gpu] = {}
         self._activity: dict[str, Activity] = {}
-        self._xids = Xids(of_gpu(*config.dimensions).xid)
+        metrics = of_gpu(*config.dimensions)
+        self._xids = Xids(metrics.xid, metrics.event)
         self._peers = Peers()
         self._problems: list[str] = []
         self._slow = Pace(SLOW)
@@ -119,7 +121,7 @@ class Gpus:
             self._tree.refresh()
         for gpu in self._gpus.values():
             was_lost = gpu.lost
-            yield from gpu.read(at, self._clock(), slow=slow)
+            yield from gpu.read(at, self._clock(), slow=slow or gpu.is_due)
             if gpu.lost and not was_lost:
                 self._find_at = 0
             elif slow and self._tree and not gpu.lost:
@@ -333,7 +335,7 @@ class Gpus:
     def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
         dims = self._dims(uuid, model, gpu=index)
         metrics, fields = of_gpu(*self._config.dimensions), DriverFields(str(self._driver))
-        return Gpu(handle, dims, metrics, self._level, model=model, fields=fields)
+        return Gpu(handle, dims, metrics, self._level, model=model, fields=fields, kernel=Kernel(self._config))
 
     def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
         further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}

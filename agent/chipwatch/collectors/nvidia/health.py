@@ -1,17 +1,20 @@
-"""Faults of a GPU that the driver reports, for `chipwatch verdict`."""
+"""Faults and link errors of a GPU that the driver reports, for `agent verdict`, and values that change seldom."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import byref
+from itertools import chain, product
 from typing import Any, Final
 
 import pynvml
 
 from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
-from chipwatch.collectors.nvidia.query import HOUR, MEMBERS, SECOND, UNSUPPORTED, NvmlQuery
-from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.collectors.nvidia.query import SECOND, UNSUPPORTED, FieldSet, NvmlQuery
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.host.counters import Counters
+from chipwatch.host.gpu_metrics import MOST
+from chipwatch.host.pace import SLOW, Pace
 
 ABSENT: Final = UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 """Answers about a link or a field that the GPU or this driver does not have."""
@@ -32,17 +35,54 @@ NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER and _SYMBOL_BER -> the rate above which D
 NVML packs a rate into mantissa (bits 8 to 11) and negative exponent (bits 0 to 7). Hardware reports 15e-255 or, from
 Blackwell on, 15e-238 for none.
 """
-C2C_ERRORS: Final = 231
-C2C_LINKS: Final = 14
-"""NVML_FI_DEV_C2C_LINK_ERROR_INTR; links that GPM has metrics for."""
-FIELDS: Final = {144: "rows_pending", 145: "rows_failed"}
-"""NVML_FI_DEV_REMAPPED_PENDING, _FAILURE."""
+NO_ERRORS: Final = 15e-238
+"""Largest rate of bit errors that means none."""
+MOST_COUNT: Final = 2**53
+"""Largest number of errors that is a reading."""
+NOT_AVAILABLE: Final = 2**32 - 1
+"""NVML_VALUE_NOT_AVAILABLE, -1, as an unsigned value."""
+SRAM_BUCKETS: Final = ("L2", "Sm", "Pcie", "Mcu", "Other")
+"""Members of nvmlEccSramErrorStatus_v1_t: uncorrected errors by unit."""
+LINK_STATE: Final = 165
+"""NVML_FI_DEV_NVLINK_GET_STATE: 0 is down, 1 up, 2 asleep."""
+C2C_COUNT, C2C_STATUS, C2C_POWER = 170, 171, 234
+"""NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS (0: down) and _POWER_STATE (1: low power)."""
+FIELDS: Final = {31: "rows_pending", 144: "rows_pending", 145: "rows_failed"}
+"""NVML_FI_DEV_RETIRED_PENDING (before Ampere), NVML_FI_DEV_REMAPPED_PENDING, _FAILURE."""
 COUNTS: Final = {94: "pcie_replay", 179: "pcie_nonfatal", 180: "pcie_fatal"}
 LINK_COUNTS: Final = {
     161: "nvlink_replay", 162: "nvlink_recovery", 163: "nvlink_crc", 213: "nvlink_recovery",
     214: "nvlink_recovery_failed",
 }  # fmt: skip
-"""Counters by field (nvml.h); links' counters are read for each link and added up. 213 and 214 are NVLink 5's."""
+"""Counters by field (nvml.h); 213 and 214 are NVLink 5's."""
+C2C_COUNTS: Final = {231: "c2c"}
+"""The same of the links to the CPU."""
+ALL_COUNTS: Final = {
+    169: "pcie_recovery", 173: "pcie_correctable", 174: "pcie_nak_received", 175: "pcie_receiver", 176: "pcie_bad_tlp",
+    177: "pcie_nak_sent", 178: "pcie_bad_dllp", 181: "pcie_unsupported_request", 182: "pcie_lcrc", 183: "pcie_lane",
+}  # fmt: skip
+ALL_LINK_COUNTS: Final = {
+    206: "nvlink_malformed", 207: "nvlink_overrun", 208: "nvlink_receive", 209: "nvlink_remote", 210: "nvlink_header",
+    211: "nvlink_integrity", 212: "nvlink_discard", 219: "nvlink_effective", 221: "nvlink_symbol",
+}  # fmt: skip
+ALL_C2C_COUNTS: Final = {232: "c2c_replay", 233: "c2c_replay_again"}
+"""Counters without a rule of the verdict, which are read at level all only; 215 is the sum of 213 and 214."""
+Place = tuple[str, ...]
+"""An attribute of GpuMetrics, then keys and values of further dimensions."""
+ALL_FIELDS: Final[Mapping[int, Place]] = {
+    5: ("ecc_lifetime", "kind", "corrected"), 6: ("ecc_lifetime", "kind", "uncorrected"),
+    29: ("pages_retired", "cause", "correctable"), 30: ("pages_retired", "cause", "uncorrectable"),
+    193: ("temperature_limit", "limit", "shutdown"), 194: ("temperature_limit", "limit", "slowdown"),
+    195: ("temperature_limit", "limit", "memory"), 196: ("temperature_limit", "limit", "clock"),
+}  # fmt: skip
+"""NVML_FI_DEV_ECC_{SBE,DBE}_AGG_TOTAL, _RETIRED_{SBE,DBE}, _TEMPERATURE_{SHUTDOWN,SLOWDOWN,MEM_MAX,GPU_MAX}_TLIMIT."""
+REASONS: Final = {
+    0x1: "idle", 0x2: "application_clocks", 0x4: "power_cap", 0x8: "hardware", 0x10: "sync_boost", 0x20: "sw_thermal",
+    0x40: "hw_thermal", 0x80: "power_brake", 0x100: "display",
+}  # fmt: skip
+"""nvmlClocksEventReason*."""
+Answers = dict[str | Place, float]
+"""Faults by name, and values by place."""
 
 
 def _versioned(call: Callable[[Any, Any], Any], gpu: Any, *structures: type) -> Any:
@@ -59,17 +99,28 @@ def _versioned(call: Callable[[Any, Any], Any], gpu: Any, *structures: type) -> 
     raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-def _sram(gpu: Any) -> Mapping[str, bool]:
+def _sram(gpu: Any) -> Answers:
     sram = _versioned(pynvml.nvmlDeviceGetSramEccErrorStatus, gpu, pynvml.c_nvmlEccSramErrorStatus_v1_t)
+    buckets: Answers = {
+        ("ecc_lifetime", "kind", f"sram_{word.lower()}"): getattr(sram, f"aggregateUncBucket{word}")
+        for word in SRAM_BUCKETS
+    }
     uncorrected = sram.volatileUncParity + sram.volatileUncSecDed
-    return {"sram_threshold": sram.bThresholdExceeded, "sram_uncorrected": uncorrected}
+    return {"sram_threshold": sram.bThresholdExceeded, "sram_uncorrected": uncorrected, **buckets}
 
 
-def _dram(gpu: Any) -> Mapping[str, bool]:
+def _dram(gpu: Any) -> Answers:
     return {"dram_uncorrected": pynvml.nvmlDeviceGetMemoryErrorCounter(gpu, 1, 0, pynvml.NVML_MEMORY_LOCATION_DRAM)}
 
 
-def _fabric(gpu: Any) -> Mapping[str, bool]:
+def _spare(gpu: Any) -> Answers:
+    banks = pynvml.nvmlDeviceGetRowRemapperHistogram(gpu)
+    words = "max", "high", "partial", "low", "none"
+    histogram: Answers = {("rows_banks", "spare", word): getattr(banks, word) for word in words}
+    return {"rows_exhausted": banks.none, **histogram}
+
+
+def _fabric(gpu: Any) -> Answers:
     structures = pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t
     fabric = _versioned(pynvml.nvmlDeviceGetGpuFabricInfoV, gpu, *structures)
     if not (state := fabric.state & 0xFF):  # a byte in nvml.h, and padding
@@ -77,28 +128,29 @@ def _fabric(gpu: Any) -> Mapping[str, bool]:
     summary, mask = getattr(fabric, "healthSummary", 0), fabric.healthMask
     bandwidth, recovery, route, timeout, partition = (mask >> shift & 3 for shift in (0, 2, 4, 6, 12))
     wrong = mask >> 8 & 15  # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION: 0 unknown, 1 none, 4 no partition
+    is_member, cluster = state == 3 and not fabric.status, bytes(fabric.clusterUuid).hex()
+    uuid = "-".join((cluster[:8], cluster[8:12], cluster[12:16], cluster[16:20], cluster[20:]))
+    names = (uuid, str(fabric.cliqueId)) if is_member else ("none", "none")
     return {
         "fabric_failed": state == 1 or (state == 3 and fabric.status != 0),  # not started; ended by an error
         "fabric_starting": state == 2,
         "fabric_unhealthy": summary == 2 or route == 1 or timeout == 1 or wrong not in (0, 1, 4),
         "fabric_limited": summary == 3 or bandwidth == 1 or recovery == 1,
         "fabric_no_partition": wrong == 4 or partition == 2,
+        ("fabric", "cluster", names[0], "clique", names[1]): is_member,
     }
 
 
-def _width(gpu: Any) -> Mapping[str, bool]:
+def _width(gpu: Any) -> Answers:
     """Compare with the width that both ends of the link can use, which NVML calls the maximum."""
     now, most = pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
-    return {"pcie_narrow": 0 < now < most}
+    return {"pcie_narrow": 0 < now < most, ("pcie_width",): now}
 
 
-QUERIES: Final[Mapping[str, tuple[str, Callable[[Any], Mapping[str, bool]]]]] = {
+QUERIES: Final[Mapping[str, tuple[str, Callable[[Any], Answers]]]] = {
     "sram": ("nvmlDeviceGetSramEccErrorStatus", _sram),
     "dram": ("nvmlDeviceGetMemoryErrorCounter", _dram),
-    "spare": (
-        "nvmlDeviceGetRowRemapperHistogram",
-        lambda gpu: {"rows_exhausted": pynvml.nvmlDeviceGetRowRemapperHistogram(gpu).none},
-    ),
+    "spare": ("nvmlDeviceGetRowRemapperHistogram", _spare),
     "repair": (
         "nvmlDeviceGetRepairStatus", lambda gpu: {"repair_pending": any(pynvml.nvmlDeviceGetRepairStatus(gpu))},
     ),
@@ -113,91 +165,170 @@ QUERIES: Final[Mapping[str, tuple[str, Callable[[Any], Mapping[str, bool]]]]] = 
     "fabric": ("c_nvmlGpuFabricInfo_v3_t", _fabric),
     "width": ("nvmlDeviceGetMaxPcieLinkWidth", _width),
 }  # fmt: skip
-"""Query -> the name that nvidia-ml-py must have for it, and the function that returns its faults."""
+"""Query -> the name that nvidia-ml-py must have for it, and the function that returns its faults and values."""
+MARGIN: Final = {
+    "margin": (
+        "nvmlDeviceGetMarginTemperature",
+        lambda gpu: {("temperature_margin",): pynvml.nvmlDeviceGetMarginTemperature(gpu)},
+    ),
+}
+"""The same from level detailed on."""
 
 
 class GpuHealth:
-    """The faults of one GPU; a fault that this driver does not report is absent."""
+    """The faults and link errors of one GPU; what this driver does not report is absent."""
 
-    def __init__(self, dims: Dimensions, metrics: GpuMetrics) -> None:
+    def __init__(self, dims: Dimensions, metrics: GpuMetrics, level: Level) -> None:
         self.query = NvmlQuery(f"GPU {dims[GPU]}")
-        self._dims, self._metrics = dims, metrics
-        self._due = self._retry_at = 0
-        self._absent: set[tuple[int, int]] = set()
-        """Fields, and links, that the driver does not have."""
+        self._dims, self._metrics, self._level = dims, metrics, level
+        self._pace = Pace(EVERY / SECOND, shift=SLOW * (int(dims[GPU]) % (EVERY // SECOND // int(SLOW))))
+        self._further: dict[Place, Dimensions] = {}
+        is_all = level >= Level.ALL
+        self._queries = {**QUERIES, **(MARGIN if level >= Level.DETAILED else {})}
+        self._counts = {**COUNTS, **LINK_COUNTS, **C2C_COUNTS}
+        self._link_numbers, self._c2c_numbers = [*LINK_COUNTS, *BIT_ERRORS], [*C2C_COUNTS]
+        if is_all:
+            self._counts |= {**ALL_COUNTS, **ALL_LINK_COUNTS, **ALL_C2C_COUNTS}
+            self._link_numbers += ALL_LINK_COUNTS
+            self._c2c_numbers += ALL_C2C_COUNTS
+        if level >= Level.DETAILED:
+            self._c2c_numbers += (C2C_STATUS, C2C_POWER)
+        numbers = [*FIELDS, *COUNTS, C2C_COUNT, *((*ALL_COUNTS, *ALL_FIELDS) if is_all else ())]
+        self._fields = self._set([(number, 0) for number in numbers], [(LINK_STATE, n) for n in range(MOST_LINKS)])
+        self._link_fields, self._links = self._set(), (0, 0)
+        """Fields of links, and for how many NVLinks and links to the CPU."""
         self._counters = Counters()
         self._slow_since: dict[str, int] = {}
+        self._reasons: set[str] = set()
+        """Reasons of low clocks so far."""
         self.links: int | None = None
         """NVLinks that are up in this tick; None if not known, as with MIG, where NVML shows all of them as down."""
 
     def read(self, at: int, now: int, gpu: Any, *, busy: float | None, has_instances: bool) -> Iterator[Datapoint]:
-        """Yield the faults and the counts of errors, if it is time; raise Lost."""
+        """Yield the faults, the counts of errors and the values, if it is time; raise Lost."""
         self.links = None
-        if now < self._due:
+        if not self._pace.is_due(now / SECOND):
             return
-        self._due = now + EVERY
         self.query.begin(now)
-        faults: dict[str, bool] = {}
-        for name, (needed, call) in QUERIES.items():
-            if hasattr(pynvml, needed):
-                faults |= self.query.ask(name, call, gpu) or {}
-        fields = self.query.fields(gpu, {(number, 0): "rows" for number in FIELDS})
-        faults |= {FIELDS[number]: bool(value) for number, value in fields.items()}
-        faults |= self._speed(gpu, busy) | self._slowdowns(gpu, now)
-        up, links = self.query.ask("links", _links, gpu) or (None, 0)
+        fields = self._fields.read(gpu)
+        up, links = self._count_links(gpu, fields)
         self.links = None if has_instances else up
-        counts = self._counts(gpu, now, links, faults)
-        for fault, value in faults.items():
-            yield self.fault(at, fault, value)
-        for kind, count in counts.items():
-            yield self._counters.point(self._metrics.link_errors, at, count, self._dims | {"kind": kind})
+        fields |= self._of_links(gpu, links, int(fields.get((C2C_COUNT, 0), 0)))
+        counts = self._counted(fields)
+        answers = self._judged(fields) | self._speed(gpu, busy) | self._slowdowns(gpu, now)
+        if self.links is not None:
+            answers |= _states("nvlink", up=self.links, down=links - self.links)
+        for name, (needed, call) in self._queries.items():
+            if hasattr(pynvml, needed):
+                answers |= self.query.ask(name, call, gpu) or {}
+        for about, value in answers.items():
+            yield from (self.fault(at, about, value),) if isinstance(about, str) else self._value(at, about, value)
+        for kind, members in counts.items():
+            yield self._counters.total(self._metrics.link_errors, at, members, self._with("kind", kind))
 
     def fault(self, at: int, fault: str, value: object) -> Datapoint:
         """Return the point of a fault."""
-        return self._metrics.fault.point(at, bool(value), self._dims | {"fault": fault})
+        return self._metrics.fault.point(at, 1 if value else 0, self._with("fault", fault))
 
-    def _speed(self, gpu: Any, busy: float | None) -> dict[str, bool]:
+    def _value(self, at: int, place: Place, value: float) -> Iterator[Datapoint]:
+        metric: Metric = getattr(self._metrics, place[0])
+        is_counter = metric.kind is Kind.COUNTER
+        is_possible = _is_count(value) if is_counter else abs(value) <= MOST.get(metric.unit, MOST_COUNT)
+        if metric.level <= self._level and is_possible:
+            dims = self._with(*place[1:])
+            yield self._counters.point(metric, at, value, dims) if is_counter else metric.point(at, +value, dims)
+
+    def _with(self, *further: str) -> Dimensions:
+        """Return the GPU's dimensions and `further` ones: keys and values in turn."""
+        if (dims := self._further.get(further)) is None:
+            dims = self._further[further] = self._dims | dict(zip(further[::2], further[1::2], strict=True))
+        return dims
+
+    def _set(self, *keys: Iterable[tuple[int, int]]) -> FieldSet:
+        """Return fields whose failures are not reported: a link or a field may not exist."""
+        return FieldSet(self.query, dict.fromkeys(chain(*keys), ""), ABSENT)
+
+    def _of_links(self, gpu: Any, links: int, c2c: int) -> dict[tuple[int, int], float]:
+        """Return the fields of so many links."""
+        if (links, min(c2c, MOST_LINKS)) != self._links:
+            self._links = links, min(c2c, MOST_LINKS)
+            nvlink, others = (range(number) for number in self._links)
+            self._link_fields = self._set(product(self._link_numbers, nvlink), product(self._c2c_numbers, others))
+        return self._link_fields.read(gpu)
+
+    def _count_links(self, gpu: Any, fields: Mapping[tuple[int, int], float]) -> tuple[int | None, int]:
+        """Return the number of NVLinks that are up, None if not known, and of all."""
+        is_up = {link: value > 0 for (number, link), value in fields.items() if number == LINK_STATE}
+        if not is_up:
+            return self.query.ask("links", _links, gpu) or (None, 0)
+        return None if LINK_STATE in self._fields.partial else sum(is_up.values()), max(is_up) + 1
+
+    def _counted(self, fields: dict[tuple[int, int], float]) -> dict[str, dict[tuple[int, int], float]]:
+        """Take the counters out of the fields, by kind; a kind without some of its members is left out."""
+        partial = {self._counts.get(number) for number in self._fields.partial | self._link_fields.partial}
+        counts: dict[str, dict[tuple[int, int], float]] = {}
+        for key in [key for key in fields if key[0] in self._counts]:
+            kind, value = self._counts[key[0]], fields.pop(key)
+            if kind not in partial and _is_count(value):
+                counts.setdefault(kind, {})[key] = value
+        return counts
+
+    def _judged(self, fields: Mapping[tuple[int, int], float]) -> Answers:
+        """Return faults and values in the fields."""
+        answers: Answers = {}
+        down = low = c2c = 0
+        for (number, _), value in fields.items():
+            if (fault := FIELDS.get(number)) is not None:
+                answers[fault] = answers.get(fault, 0) or value
+            elif (limit := BIT_ERRORS.get(number)) is not None:
+                rate = (int(value) >> 8 & 15) * 10.0 ** -(int(value) & 255)
+                answers["nvlink_bit_errors"] = answers.get("nvlink_bit_errors", 0) or rate > limit
+                worst: Place = "bit_error_rate", "kind", "effective" if number == min(BIT_ERRORS) else "symbol"
+                answers[worst] = max(answers.get(worst, 0), rate if rate > NO_ERRORS else 0)
+            elif place := ALL_FIELDS.get(number):
+                answers[place] = value
+            elif number == C2C_STATUS:
+                c2c, down = c2c + 1, down + (not value)
+            elif number == C2C_POWER:
+                low += value == 1
+        if c2c:
+            answers |= _states("c2c", up=c2c - down, down=down, low_power=low)
+        return answers
+
+    def _speed(self, gpu: Any, busy: float | None) -> Answers:
         now = self.query.ask("speed.now", pynvml.nvmlDeviceGetCurrPcieLinkGeneration, gpu)
         most = self.query.ask("speed.most", pynvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu)
-        if not now or not most or (now < most and (busy or 0) < BUSY):
-            return {}
-        return {"pcie_slow": now < most}
+        answers: Answers = {("pcie_generation",): now} if now else {}
+        if now and most and (now >= most or (busy or 0) >= BUSY):
+            answers["pcie_slow"] = now < most
+        return answers
 
-    def _slowdowns(self, gpu: Any, now: int) -> dict[str, bool]:
-        """Return which slowdowns have lasted; one that is shorter so far is left out."""
+    def _slowdowns(self, gpu: Any, now: int) -> Answers:
+        """Return which slowdowns have lasted, one that is shorter so far is left out; and the reasons so far."""
         reasons = self.query.ask("reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu)
-        lasting = {}
-        for fault, mask in SLOWDOWNS.items() if reasons is not None else ():
+        if reasons is None:
+            return {}
+        self._reasons |= {reason for bit, reason in REASONS.items() if reasons & bit}
+        answers: Answers = {
+            ("clock_reduced", "reason", reason): bool(reasons & bit)
+            for bit, reason in REASONS.items()
+            if reason in self._reasons
+        }
+        for fault, mask in SLOWDOWNS.items():
             if not reasons & mask:
                 self._slow_since.pop(fault, None)
-                lasting[fault] = False
+                answers[fault] = False
             elif now - self._slow_since.setdefault(fault, now) >= HELD:
-                lasting[fault] = True
-        return lasting
+                answers[fault] = True
+        return answers
 
-    def _counts(self, gpu: Any, now: int, links: int, faults: dict[str, bool]) -> dict[str, float]:
-        """Return the counters that the driver has; add the rate of bit errors to `faults`."""
-        if now >= self._retry_at:
-            self._retry_at, self._absent = now + HOUR, set()
-        keys = [(number, 0) for number in COUNTS]
-        keys += [(number, link) for number in (*LINK_COUNTS, *BIT_ERRORS) for link in range(links)]
-        keys += [(C2C_ERRORS, link) for link in range(C2C_LINKS)]
-        keys = [key for key in keys if key not in self._absent]
-        counts: dict[str, float] = {}
-        answers = self.query.ask("counts", pynvml.nvmlDeviceGetFieldValues, gpu, keys) if keys else ()
-        for key, got in zip(keys, answers or (), strict=False):
-            number = key[0]
-            if got.nvmlReturn:
-                self._absent |= {key} if got.nvmlReturn in ABSENT else set()
-                continue
-            value = getattr(got.value, MEMBERS[got.valueType])
-            if number in BIT_ERRORS:
-                errors = (value >> 8 & 15) * 10.0 ** -(value & 255)
-                faults["nvlink_bit_errors"] = faults.get("nvlink_bit_errors", False) or errors > BIT_ERRORS[number]
-            else:
-                kind = COUNTS.get(number) or LINK_COUNTS.get(number, "c2c")
-                counts[kind] = counts.get(kind, 0) + value
-        return counts
+
+def _is_count(value: float) -> bool:
+    return 0 <= value <= MOST_COUNT and value != NOT_AVAILABLE
+
+
+def _states(kind: str, **counts: int) -> Answers:
+    return {("links", "kind", kind, "state", state): count for state, count in counts.items()}
 
 
 def _links(gpu: Any) -> tuple[int, int]:

@@ -54,6 +54,7 @@ class GpuMetrics(PartMetrics):
         # fmt: off
         self.active = {1: gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED, keys),
                        **self.active}
+        self.unified = replace(gpu_metrics.UNIFIED, dims=keys)
         self.memory_activity = replace(gpu_metrics.MEMORY_ACTIVITY, dims=keys)
         self.temperature = replace(gpu_metrics.TEMPERATURE, dims=keys)
         self.memory_temperature = replace(gpu_metrics.MEMORY_TEMPERATURE, dims=keys)
@@ -83,6 +84,9 @@ class GpuMetrics(PartMetrics):
         self.xid = counter(
             "gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC,
             (*keys, "xid", "action"))
+        self.event = counter(
+            "gpu.event", "{event}", "Events that the driver reported since the agent started.", BASIC,
+            (*keys, "event"))
         self.rows_remapped = counter(
             "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
         self.rows_failed = gauge(
@@ -92,6 +96,33 @@ class GpuMetrics(PartMetrics):
             (*keys, "fault"))
         self.link_errors = counter(
             "gpu.link.errors", "{error}", "Errors of the GPU's links: NVLink, PCIe, C2C.", Level.ALL, (*keys, "kind"))
+        self.links = gauge(
+            "gpu.links", "{link}", "Links of the GPU to other GPUs (nvlink) or to the CPU (c2c), by state.", DETAILED,
+            (*keys, "kind", "state"))
+        self.fabric = gauge(
+            "gpu.fabric", "1", "1: registered with the NVLink fabric as a member of this cluster and clique; 0: not.",
+            DETAILED, (*keys, "cluster", "clique"))
+        self.bit_error_rate = gauge(
+            "gpu.nvlink.bit_error_rate", "1", "Rate of bit errors of the worst NVLink.", Level.ALL, (*keys, "kind"))
+        self.ecc_lifetime = counter(
+            "gpu.ecc.lifetime", "{error}", "Memory errors in the life of the GPU; of SRAM, those not corrected.",
+            Level.ALL, (*keys, "kind"))
+        self.rows_banks = gauge(
+            "gpu.rows.banks", "{bank}", "Banks of memory, by the spare rows that they have left.", Level.ALL,
+            (*keys, "spare"))
+        self.pages_retired = counter(
+            "gpu.pages.retired", "{page}", "Pages of memory out of use for errors, before Ampere.", Level.ALL,
+            (*keys, "cause"))
+        self.pcie_width = gauge("gpu.pcie.width", "{lane}", "Lanes of the PCIe link in use.", Level.ALL, keys)
+        self.pcie_generation = gauge("gpu.pcie.generation", "1", "Generation of PCIe in use.", Level.ALL, keys)
+        self.temperature_margin = gauge(
+            "gpu.temperature.margin", "Cel", "Degrees left until the nearest slowdown.", DETAILED, keys)
+        self.temperature_limit = gauge(
+            "gpu.temperature.limit", "Cel", "Margin at which the GPU acts; below 0 it is past the maximum.", Level.ALL,
+            (*keys, "limit"))
+        self.clock_reduced = gauge(
+            "gpu.clock.reduced", "1", "1: the clocks are reduced now for this reason; 0: no longer.", Level.ALL,
+            (*keys, "reason"))
         self.state = replace(gpu_metrics.STATE, dims=keys)
         self.recovery = gauge(
             "gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pynvml
 
@@ -20,11 +20,6 @@ from chipwatch.host.process_tree import Where, tree_of
 TREE, ALL = "tree", "all"
 """The readers of the driver's samples of processes: each needs those since its last reading."""
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
-LISTS: Final = {
-    "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
-    "processes.graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
-    "processes.mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
-}
 
 
 class Tree:
@@ -64,7 +59,7 @@ class Tree:
     def usage(self, part: Part, minor: int | None, at: int) -> Iterator[Datapoint]:
         """Yield the usage of a part of GPU `minor` by the tree, if any; read the part first. Raise Lost."""
         m = part.metrics
-        running = _running(part) if self._pids else {}
+        running = part.running() if self._pids else {}
         mine = [memory for pid, memory in running.items() if pid in self._pids]
         if not mine and not self._has_open(minor):
             part.sampled_until.pop(TREE, None)
@@ -106,18 +101,6 @@ class Tree:
             return []
 
 
-def _running(part: Part) -> dict[int, int | None]:
-    """Return the bytes in use by each process (None: unknown), by the driver's pid."""
-    running: dict[int, int | None] = {}
-    for name, call in LISTS.items():
-        for process in part.query.ask(name, call, part.handle) or ():
-            memory = process.usedGpuMemory
-            if process.pid and (memory is None or part.total is None or memory <= part.total):
-                before = running.get(process.pid)  # a process may be in two lists
-                running[process.pid] = memory if before is None else max(before, memory or 0)
-    return running
-
-
 def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
     """
     Yield the processes on the part, with the share that each used since the last call; raise Lost.
@@ -125,7 +108,7 @@ def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
     The server of MPS is left out: its clients, which the driver lists too, are those who use the GPU. The driver has
     samples of the processes that ran only; in a container they may have other pids than its lists.
     """
-    running, shares = _running(part), dict[int, float]()
+    running, shares = part.running(), dict[int, float]()
     samples = _new_samples(part, ALL)
     for sample in samples or ():
         if sample.smUtil <= 100:

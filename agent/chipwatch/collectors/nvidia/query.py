@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from ctypes import c_char, memmove
+from math import inf, isfinite
+from struct import Struct
+from sys import byteorder
 from typing import Any, Final
 
 import pynvml
@@ -17,6 +21,11 @@ MINUTE: Final = 60 * SECOND
 """Retry queries without permission after a minute; permissions may change (NVIDIA/DCGM issue 214)."""
 MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of nvmlValue_t by nvmlValueType_t."""
+FIELD: Final = Struct("IIqqIiQ")
+"""nvmlFieldValue_t: number, scope, time, latency, type of the value, code, value."""
+UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
+"""Functions that read a value, in the order of MEMBERS."""
+NUMBER: Final = MEMBERS.index("ullVal")
 
 
 class Lost(Exception):
@@ -33,11 +42,14 @@ class NvmlQuery:
     def __init__(self, device: str) -> None:
         self._device = device
         self._retry_at: dict[Hashable, int] = {}
-        self._now = 0
+        self.revision = 0
+        """Rises with each change of what is to be asked."""
+        self.now = 0
+        """Time of this tick (monotonic ns)."""
         self.troubles: dict[str, str] = {}
         """Group -> error message of this tick."""
         self.answered: set[str] = set()
-        """Groups with an answer in this tick."""
+        """Queries with an answer in this tick."""
         self.broken: set[str] = set()
         """Groups with a failure in this tick, other than missing support or permission."""
         self.reset = False
@@ -45,42 +57,42 @@ class NvmlQuery:
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
-        self._now, self.troubles, self.answered, self.broken, self.reset = now, {}, set(), set(), False
+        self.now, self.troubles, self.answered, self.broken, self.reset = now, {}, set(), set(), False
 
     def retry(self) -> None:
         """Repeat unsupported queries at once: the device has changed."""
         self._retry_at.clear()
+        self.revision += 1
+
+    def due_at(self, key: Hashable) -> int:
+        """Return the time (monotonic ns) from which on a query may be asked."""
+        return self._retry_at.get(key, 0)
+
+    def postpone(self, key: Hashable, delay: int) -> None:
+        """Ask a query again after `delay` (ns)."""
+        self._retry_at[key] = self.now + delay
+        self.revision += 1
 
     def ask(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
         """Return the answer, or None; raise Lost."""
-        if self._now < self._retry_at.get(name, 0):
+        if name in self._retry_at and self.now < self._retry_at[name]:
             return None
         try:
             answer = call(*args)
         except pynvml.NVMLError as error:
             self.failed(name, name, error.value)
             return None
-        self.answered.add(name.partition(".")[0])
+        self.answered.add(name)
         return answer
 
-    def fields(self, handle: Any, names: Mapping[tuple[int, int], str]) -> dict[int, float]:
-        """Return the available fields by number; `names` maps (number, scope) to a query name. Raise Lost."""
-        now, retry_at, values = self._now, self._retry_at, {}
-        wanted = [key for key in names if now >= retry_at.get(key, 0)]
-        answers = self.ask("fields", pynvml.nvmlDeviceGetFieldValues, handle, wanted) if wanted else None
-        self.answered.discard("fields")  # each field has its own answer
-        for key, got in zip(wanted, answers or (), strict=False):
-            if code := got.nvmlReturn:
-                self.failed(key, names[key], code)
-            else:
-                self.answered.add(names[key])
-                values[key[0]] = getattr(got.value, MEMBERS[got.valueType])
-        return values
+    def is_failing(self) -> bool:
+        """Return whether more groups failed than answered in this tick."""
+        return len(self.broken) > len({name.partition(".")[0] for name in self.answered})
 
     def failed(self, key: Hashable, name: str, code: int) -> None:
         """Handle the error `code` of a query; raise Lost."""
         if code in UNSUPPORTED:
-            self._retry_at[key] = self._now + HOUR
+            self.postpone(key, HOUR)
         elif code == pynvml.NVML_ERROR_GPU_IS_LOST:
             raise Lost
         elif code == pynvml.NVML_ERROR_RESET_REQUIRED:
@@ -88,7 +100,75 @@ class NvmlQuery:
         else:
             group = name.partition(".")[0]
             if code == pynvml.NVML_ERROR_NO_PERMISSION:
-                self._retry_at[key] = self._now + MINUTE
+                self.postpone(key, MINUTE)
             else:
                 self.broken.add(group)
             self.troubles.setdefault(group, f"{self._device}: {group}: {pynvml.NVMLError(code)} (NVML {code})")
+
+
+class FieldSet:
+    """
+    Fields that one call reads.
+
+    The array is made once: nvidia-ml-py makes a new one in each call, and that takes longer than all else.
+    """
+
+    def __init__(
+        self, query: NvmlQuery, names: Mapping[tuple[int, int], str], absent: frozenset[int] = UNSUPPORTED
+    ) -> None:
+        """`names` maps (number, scope) to a query name, "": failures are not reported; `absent`: codes of no field."""
+        self._query, self._names, self._absent = query, names, absent
+        self._keys: list[tuple[int, int]] = []
+        self._made: tuple[int, float] = -1, 0
+        """Revision for which the array was made, and the time (monotonic ns) until which it holds."""
+        self.partial: set[int] = set()
+        """Numbers of fields that failed in the last call, although the device has them."""
+
+    def read(self, handle: Any) -> dict[tuple[int, int], float]:
+        """Return the available fields; raise Lost."""
+        query, values = self._query, dict[tuple[int, int], float]()
+        if query.revision != self._made[0] or query.now >= self._made[1]:
+            self._make()
+        self.partial = set()
+        if not self._keys:
+            return values
+        memmove(self._array, self._request, len(self._request))
+        if query.ask("fields", _field_values, handle, self._array) is None:
+            self.partial = {number for number, _ in self._keys}
+            return values
+        query.answered.discard("fields")  # each field has its own answer
+        for key, (_, _, _, _, kind, code, value) in zip(self._keys, FIELD.iter_unpack(self._array), strict=True):
+            is_value = not code and kind < len(UNPACK)
+            if is_value and kind != NUMBER:
+                (value,) = UNPACK[kind](value.to_bytes(8, byteorder))  # noqa: PLW2901  # eight bytes, decoded
+                is_value = isfinite(value)
+            if is_value:
+                values[key] = value
+                if name := self._names[key]:
+                    query.answered.add(name)
+            elif code in self._absent:
+                query.postpone(key, HOUR)
+            elif self._names[key] and code:
+                query.failed(key, self._names[key], code)
+            else:
+                self.partial.add(key[0])
+        return values
+
+    def _make(self) -> None:
+        """Make the array of the fields that are due."""
+        due = {key: self._query.due_at(key) for key in self._names}
+        later = [at for at in due.values() if at > self._query.now]
+        self._made = self._query.revision, min(later, default=inf)
+        self._keys = [key for key, at in due.items() if at <= self._query.now]
+        absent = pynvml.NVML_ERROR_NOT_SUPPORTED  # until the driver says otherwise
+        self._request = b"".join(FIELD.pack(*key, 0, 0, 0, absent, 0) for key in self._keys)
+        self._array = (c_char * len(self._request))()
+
+
+def _field_values(handle: Any, fields: Any) -> bool:
+    """Fill an array of nvmlFieldValue_t; raise NVMLError."""
+    call = getattr(pynvml.nvmlLib, "nvmlDeviceGetFieldValues", None)
+    code = call(handle, len(fields) // FIELD.size, fields) if call else pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+    if code:
+        raise pynvml.NVMLError(code)
+    return True

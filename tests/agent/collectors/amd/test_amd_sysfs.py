@@ -126,7 +126,7 @@ def test_the_memory_of_an_apu_is_the_sum_of_vram_and_gtt(machine, read, sign):
     used, total = (300 << 20) + (4 << 30), (512 << 20) + (15 << 30)
     assert {name: value for (name, _), value in values.items()} == pytest.approx(
         {
-            "gpu.utilization": 91, "gpu.memory.used": used, "gpu.memory.total": total,
+            "gpu.utilization": 91, "gpu.memory.used": used, "gpu.memory.total": total, "gpu.unified_memory": 1,
             "gpu.memory.utilization": 100 * used / total, "gpu.power": 12, "gpu.temperature": 45,
             "gpu.clock.graphics": 500, "gpu.clock.memory": 1600, "gpu.state": 1,
         }

@@ -90,6 +90,7 @@ def test_a_mac_is_read_through_the_child(bench, library, until):
     assert found.keys() == {
         "gpu.utilization",
         "gpu.memory.used",
+        "gpu.unified_memory",
         "gpu.temperature",
         "gpu.power",
         "gpu.clock.graphics",

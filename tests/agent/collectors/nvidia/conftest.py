@@ -12,6 +12,11 @@ from chipwatch.contract.errors import PartlyCollected
 START = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000
 HEALTH = ("gpu.fault{", "gpu.link.errors{")
+SELDOM = (
+    "gpu.links{", "gpu.fabric{", "gpu.nvlink.bit_error_rate{", "gpu.ecc.lifetime{", "gpu.rows.banks{",
+    "gpu.pages.retired{", "gpu.pcie.width{", "gpu.pcie.generation{", "gpu.temperature.margin{",
+    "gpu.temperature.limit{", "gpu.clock.reduced{",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -49,11 +54,11 @@ class Watch:
     def __init__(self, collector):
         self.collector, self.now, self.at = collector, 10 * SECOND, START
         collector._clock = lambda: self.now
-        self.points, self.problems, self.faults = [], [], {}
+        self.points, self.problems, self.faults, self.seldom = [], [], {}, {}
         collector.open()
 
     def read(self, seconds=1.0):
-        """Let time pass, collect, and return the values by name and dimensions; faults are in `faults`."""
+        """Let time pass, collect, and return the values by name and dimensions; but see `faults` and `seldom`."""
         self.now += int(seconds * SECOND)
         self.at += int(seconds * SECOND)
         self.points, self.problems = [], []
@@ -64,7 +69,8 @@ class Watch:
             self.problems = list(partly.problems)
         read = {key(point): point.value for point in self.points}
         self.faults = {name: value for name, value in read.items() if name.startswith(HEALTH)}
-        return {name: value for name, value in read.items() if name not in self.faults}
+        self.seldom = {name: value for name, value in read.items() if name.startswith(SELDOM)}
+        return {name: value for name, value in read.items() if not name.startswith(HEALTH + SELDOM)}
 
 
 def key(point):

@@ -53,6 +53,45 @@ def test_the_first_xid_of_a_kind_is_an_increase_of_its_window(driver, watch):
     assert [p.increase for p in window.add(watched.points, watched.at) if p.metric.name == "gpu.xid"] == [1]
 
 
+def test_other_events_are_counted_and_a_request_for_a_recovery_is_read_in_the_next_tick(driver, watch):
+    fake = driver("h100", 2)
+    for gpu in fake.gpus:
+        gpu["events"] = 0xF008
+    fake.tell()
+    watched = watch(Level.BASIC)
+    watched.read()
+    watched.read()
+    fake.machine["events"] = "0:0:16384,0:0:4096,1:0:8192,1:0:32768,1:0:1"
+    fake.gpus[1]["field"]["230"] = "1u"
+    fake.tell()
+    read = watched.read()
+    assert {name: value for name, value in read.items() if "event" in name} == {
+        "gpu.event{event=unavailable,gpu=0}": 1,
+        "gpu.event{event=nonfatal_poison,gpu=0}": 1,
+        "gpu.event{event=fatal_poison,gpu=1}": 1,
+        "gpu.event{event=recovery_action,gpu=1}": 1,
+    }
+    assert not any(point.metric.name == "gpu.recovery_action" for point in watched.points)
+    assert watched.read()["gpu.recovery_action{action=gpu_reset,gpu=1}"] == 1
+    assert watched.read()["gpu.state{gpu=1}"] == 0
+
+
+@pytest.mark.parametrize("answers", [{"events": 8}, {"events": 0xF008, "events_refused": 0x8000}])
+def test_a_driver_is_asked_only_for_events_that_it_has(driver, watch, answers):
+    fake = driver("h100")
+    fake.gpus[0] |= answers
+    fake.tell()
+    watched = watch(Level.BASIC)
+    watched.read()
+    fake.machine["events"] = "0:0:16384,0:79"
+    fake.tell()
+    read = watched.read()
+    assert [name for name in read if "event" in name or "xid" in name] == [
+        "gpu.xid{action=restart_machine,gpu=0,xid=79}"
+    ]
+    assert watched.problems == []
+
+
 def test_reading_events_does_not_wait(driver, watch):
     fake = driver("h100")
     watched = watch(Level.BASIC)

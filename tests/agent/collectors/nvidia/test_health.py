@@ -70,7 +70,7 @@ SICK = [
     ("PCIe slow under load", 45, {"pcie": {"generation": 3}}, {}, DEGRADED, "pcie_slow"),
     ("PCIe replays above a rate", 3, {"field": {"94": "3u"}}, {"field": {"94": "600u"}}, DEGRADED, "pcie_replay"),
     ("PCIe fatal", "-", {"field": {"180": "0u"}}, {"field": {"180": "1u"}}, DEGRADED, "pcie_fatal"),
-    ("C2C errors", "-", {"field": {"231": 0}}, {"field": {"231": 1}}, DEGRADED, "c2c"),
+    ("C2C errors", "-", {"field": {"170": "1u", "231": 0}}, {"field": {"231": 1}}, DEGRADED, "c2c"),
     ("reset required", 125, {"temperature": "!16"}, {}, NOT_FIT, "gpu.state"),
 ]  # fmt: skip
 HEALTHY = [
@@ -81,7 +81,11 @@ HEALTHY = [
     ("a few PCIe replays", {"field": {"94": "3u"}}, {"field": {"94": "9u"}}),
     ("a few CRC errors", {"field": {"163.1": 0}}, {"field": {"163.1": 50}}),
     ("no bit errors", {"field": {"220.1": 0xFFF, "222.1": 0xFFF, "222.2": 0xFEE, "220.2": 0x10C}}, {}),
-    ("an old replay and recovery", {"field": {"161.1": 7, "162.2": 7, "214.1": 1, "180": "4u", "231.3": 3}}, {}),
+    (
+        "an old replay and recovery",
+        {"field": {"161.1": 7, "162.2": 7, "214.1": 1, "180": "4u", "170": "4u", "231.3": 3}},
+        {},
+    ),
     ("a fabric that has not told its health", {"fabric": {"mask": 0, "summary": 0}}, {}),
 ]
 
@@ -183,6 +187,12 @@ def test_a_healthy_gpu_gives_no_reason(judge, answers, change):
     verdict = well.read(2)
     assert (verdict.word, verdict.reasons, well.problems) == (FIT, [], [])
     assert "8 GPUs" in verdict.fine
+
+
+def test_an_idle_gb300_without_an_imex_daemon_is_fit(judge):
+    well = judge({}, "gb300", 4)
+    verdict = well.read(3)
+    assert (verdict.word, verdict.reasons, well.problems) == (FIT, [], [])
 
 
 def test_what_a_driver_does_not_tell_is_reported_as_unknown_and_never_fine(judge):

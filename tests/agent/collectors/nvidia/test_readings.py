@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.agent.collectors.nvidia.conftest import SELDOM
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.contract.datapoint import Kind, Level
@@ -16,7 +17,7 @@ MIB = 1 << 20
 
 SINCE = {
     "gpu.engine.active", "gpu.memory.available", "gpu.memory.reserved", "gpu.pcie.replays", "gpu.recovery_action",
-    "gpu.rows.failed", "gpu.fault", "gpu.link.errors",
+    "gpu.rows.failed", "gpu.fault", "gpu.link.errors", "gpu.unified_memory", "gpu.event", *(name[:-1] for name in SELDOM),
 }  # fmt: skip
 """Metrics that the first catalogue lacks."""
 

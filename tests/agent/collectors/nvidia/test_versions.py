@@ -18,7 +18,7 @@ OLDEST = "12.560.30"
 """The oldest binding that pyproject.toml allows."""
 LATER = {
     "nvmlDeviceGetTemperatureV", "nvmlDeviceGetRepairStatus", "nvmlDeviceGetUnrepairableMemoryFlag_v1",
-    "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_v3_t",
+    "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_v3_t", "nvmlDeviceGetMarginTemperature",
 }  # fmt: skip
 """Names that the collector looks for before it uses them."""
 SUPPORTED = BINDINGS[BINDINGS.index(OLDEST) :]

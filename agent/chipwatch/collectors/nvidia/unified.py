@@ -1,0 +1,127 @@
+"""GPUs that share the machine's memory: what the kernel tells of them, and Jetsons without NVML."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.collectors.nvidia.metrics import GPU, MODEL, of_gpu
+from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.extensions import Device, DeviceActivity
+
+if TYPE_CHECKING:
+    from chipwatch.host.process_tree import Where
+
+INTEGRATED: Final = re.compile(r"\b(GB10|Thor|Orin|Xavier|Tegra|nvgpu)\b")
+"""Models whose memory is the machine's; NVML reports no memory of them, or nonsense."""
+TEGRA: Final = re.compile(r"\b(Orin|Xavier|Tegra|nvgpu)\b")
+"""Models of which NVML returns zeros as if they were readings (wentbackward/nv-monitor pull request 17)."""
+LOADS: Final = ("class/devfreq/*/device/load", "devices/gpu.0/load", "devices/platform/gpu.0/load")
+"""Tenths of a percent; on JetPack 5 and later a device such as 17000000.gpu (rbonghi/jetson_stats)."""
+NAME: Final = re.compile(r"gpu|ga10b|gv11b|gp10b|gm20b")
+"""Part of the name of a GPU's folder in class/devfreq; others are of memory or codecs."""
+ZONES: Final = ("gpu-thermal", "gpu-therm")
+MOST_TENTHS: Final = 1000
+MOST_MILLIDEGREES: Final = 150_000
+
+
+class Kernel:
+    """
+    The kernel's readings of an integrated GPU.
+
+    A file may appear after the agent has started, so each reading searches until it is there; none is kept open.
+    """
+
+    def __init__(self, places: Where) -> None:
+        self._proc, self._sys = places.proc, places.sys
+        self._load: Path | None = None
+        self._zone: Path | None = None
+
+    def utilization(self) -> float | None:
+        """Return the share of the last moments with work in percent, None if not known."""
+        if self._load is None:
+            files = (file for pattern in LOADS for file in self._sys.glob(pattern))
+            self._load = next((file for file in files if NAME.search("/".join(file.parts[-3:-1]))), None)
+        if (tenths := _number(self._load)) is None:
+            self._load = None
+        return tenths / 10 if tenths is not None and 0 <= tenths <= MOST_TENTHS else None
+
+    def temperature(self) -> float | None:
+        """Return the temperature in Cel, None if not known."""
+        if self._zone is None:
+            zones = self._sys.glob("class/thermal/thermal_zone*/type")
+            self._zone = next((file.with_name("temp") for file in zones if _text(file).lower() in ZONES), None)
+        if (value := _number(self._zone)) is None:
+            self._zone = None
+        return value / 1000 if value is not None and 0 < value <= MOST_MILLIDEGREES else None
+
+    def memory(self) -> int | None:
+        """Return the machine's memory in bytes."""
+        kib = re.search(r"^MemTotal:\s+(\d+) kB", _text(self._proc / "meminfo"), re.MULTILINE)
+        return int(kib[1]) << 10 if kib else None
+
+    def is_node_of_gpu(self, node: int) -> bool:
+        """Return whether a NUMA node is the memory of a GPU: it has no CPUs."""
+        file = self._sys / f"devices/system/node/node{node}/cpulist"
+        return file.exists() and not _text(file)
+
+    def model(self) -> str:
+        """Return the model of the board."""
+        return _text(self._sys / "firmware/devicetree/base/model").strip("\0") or "Jetson"
+
+
+class Jetson:
+    """The GPU of a Jetson whose software has no NVML: its utilization and temperature from the kernel."""
+
+    def __init__(self, kernel: Kernel, dimensions: tuple[str, ...]) -> None:
+        self._kernel, self._metrics, self._model = kernel, of_gpu(*dimensions), kernel.model()
+        self._dims = Dimensions({GPU: "0"} | ({MODEL: self._model} if MODEL in dimensions else {}))
+        self.process = os.getpid()
+        """The process that made it."""
+
+    def read(self, at: int) -> Iterator[Datapoint]:
+        """Yield all readings; a file that is not there gives none."""
+        m, kernel = self._metrics, self._kernel
+        values = {
+            m.utilization: kernel.utilization(), m.temperature: kernel.temperature(), m.memory_total: kernel.memory(),
+        }  # fmt: skip
+        for metric, value in values.items():
+            if value is not None:
+                yield metric.point(at, value, self._dims)
+        yield m.unified.point(at, 1, self._dims)
+
+    def devices(self) -> Iterator[Device]:
+        """Yield the one GPU."""
+        yield Device(self._dims, self._model, ("0",))
+
+    def processes(self) -> None:
+        """Return None: the kernel does not list them."""
+
+    def activity(self) -> Iterator[DeviceActivity]:
+        """Yield the share of the last moments with work."""
+        load = self._kernel.utilization()
+        yield DeviceActivity(self._dims, None if load is None else load / 100, "point value")
+
+    def describe(self) -> str:
+        """Return the model and the source."""
+        return f"1 x {self._model}, by devfreq"
+
+    def close(self) -> None:
+        """Free nothing."""
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(file: Path | None) -> int | None:
+    try:
+        return int(_text(file)) if file else None
+    except ValueError:
+        return None
