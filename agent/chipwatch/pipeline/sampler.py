@@ -310,7 +310,7 @@ class Sampler(PluginRunner):
         if self._alone:
             self._alone = self._alone - 1 if self.seconds < self._in_time else PROBATION
         self._ask_marker()
-        return CollectorReading(at, points, self._facts)
+        return CollectorReading(points, self._facts)
 
     def close(self) -> None:
         """Close the collector; called by the thread."""

@@ -7,9 +7,11 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.report.devices import DeviceState
 from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
+from chipwatch.top.host import strip
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import ProcessTable
 from chipwatch.top.screen import Notes, compose
+from chipwatch.top.table import Column, ordered
 from chipwatch.top.terminal import keys
 from chipwatch.top.view import HELP, View
 
@@ -134,6 +136,19 @@ def test_a_graph_has_a_mean_for_each_step_and_gaps_where_nothing_was_read():
 )
 def test_a_bar_is_as_full_as_its_share(percent, text):
     assert "".join(part for part, _ in Glyphs().bar(percent, 4)) == text
+
+
+@pytest.mark.parametrize(("width", "cells"), [(99, 6), (100, 10)])
+def test_bars_of_the_host_are_wider_on_a_wide_screen(width, cells):
+    (_, (full, _), (rest, _), *_), *_ = strip(machine(point("cpu.utilization", 50.0)), width, Glyphs())
+    assert full + rest == "█" * (cells // 2) + "·" * (cells // 2)
+
+
+def test_figures_of_a_table_descend_texts_ascend_and_absent_values_are_last():
+    columns = [Column("figure", 6, str, lambda row: row), Column("text", 4, lambda row: (row, ""))]
+    assert ordered([1, None, 0, 3.5], columns, "figure", reverse=False) == [3.5, 1, 0, None]
+    assert ordered(["b", "-", "A", ""], columns, "text", reverse=False) == ["A", "b", "", "-"]
+    assert ordered(["b", "a"], columns, "none", reverse=True) == ["a", "b"]
 
 
 def test_a_graph_in_braille_has_two_values_a_cell_and_four_dots_a_row():

@@ -205,6 +205,7 @@ def test_pids_of_the_agents_namespace_are_matched_by_nspid(driver, watch, proces
     contained(900, 1)  # /proc is the host's, we are in a container
     process(11345, inner=(27,))
     process(11346, parent=11345, inner=(28,))
+    process(11347, parent=11345)  # outside the container
     fake.gpus[0]["processes"] = "27:1000,28:500,29:9"
     fake.tell()
     watched = watch(Level.BASIC, pid=11345)
