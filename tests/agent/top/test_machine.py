@@ -7,7 +7,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.report.devices import DeviceState
 from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
-from chipwatch.top.host import strip
+from chipwatch.top.host import cores, strip
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import ProcessTable
 from chipwatch.top.screen import Notes, compose
@@ -136,12 +136,34 @@ def test_a_graph_has_a_mean_for_each_step_and_gaps_where_nothing_was_read():
 )
 def test_a_bar_is_as_full_as_its_share(percent, text):
     assert "".join(part for part, _ in Glyphs().bar(percent, 4)) == text
+    assert Glyphs().bar(percent, 80)[0][0].startswith("█" * min(80, (percent or 0) * 80 // 100))
+    assert width_of(Glyphs().bar(percent, 80)) == 80
 
 
 @pytest.mark.parametrize(("width", "cells"), [(99, 6), (100, 10)])
 def test_bars_of_the_host_are_wider_on_a_wide_screen(width, cells):
     (_, (full, _), (rest, _), *_), *_ = strip(machine(point("cpu.utilization", 50.0)), width, Glyphs())
     assert full + rest == "█" * (cells // 2) + "·" * (cells // 2)
+
+
+@pytest.mark.parametrize(
+    ("width", "each", "lines"), [(70, 14, [5, 3]), (56, 14, [4, 4]), (55, 9, [6, 2]), (36, 9, [4, 4]), (35, 5, [7, 1])]
+)
+def test_cores_have_the_widest_cells_with_which_all_fit(width, each, lines):
+    made = machine(*(point("cpu.core.utilization", 50.0, cpu=str(n)) for n in range(8)))
+    assert [width_of(line) for line in cores(made, width, Glyphs(), 2)] == [n * each for n in lines]
+
+
+def test_processes_are_shown_where_six_lines_are_left():
+    made = machine(point("gpu.utilization", 5.0, gpu="0"))
+    (device,) = made.devices
+    device.processes = [ListedProcess(device.key, 7, "ada", 1.0, 2.0, 3.0, "train.py", "")]
+
+    def is_shown(height):
+        lines = compose(made, View(), (80, height), Notes("n"), Glyphs())
+        return any("train.py" in text for line in lines for text, _ in line)
+
+    assert [is_shown(height) for height in (10, 11, 12, 13, 24)] == [False, False, True, True, True]
 
 
 def test_figures_of_a_table_descend_texts_ascend_and_absent_values_are_last():

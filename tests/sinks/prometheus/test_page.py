@@ -130,9 +130,10 @@ def test_a_series_that_is_new_stays_for_15_seconds_and_one_that_was_away_leaves_
     assert [tick for tick, is_shown in enumerate(shown) if is_shown] == [0, 1, 2, *range(10, 16), *range(30, 34)]
 
 
-def test_of_two_points_of_a_series_in_one_batch_the_newer_counts():
+@pytest.mark.parametrize("step", [1, -1])
+def test_of_two_points_of_a_series_in_one_batch_the_newer_counts(step):
     page = Page()
-    page.take([UTILIZATION.point(AT + 1, 20), UTILIZATION.point(AT, 10)])
+    page.take([UTILIZATION.point(AT + 1, 20), UTILIZATION.point(AT, 10)][::step])
     assert samples(page) == {("cpu_utilization_ratio", ()): 0.2}
 
 
