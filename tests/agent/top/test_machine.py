@@ -252,6 +252,24 @@ def test_the_choice_of_a_signal_fits_on_60_columns():
     assert "k KILL" in "".join(text for text, _ in last)
 
 
+def test_the_header_says_whether_the_picture_is_held():
+    view = View()
+    for is_held in (False, True):
+        view.paused = is_held
+        header, *_ = compose(machine(), view, (120, 24), Notes("n"), Glyphs())
+        assert ("  paused" in [text for text, _ in header]) is is_held
+
+
+def test_the_footer_has_the_keys_that_fit():
+    def footer(width):
+        *_, last = compose(machine(), View(), (width, 24), Notes("n"), Glyphs())
+        return "".join(text for text, _ in last).rstrip()
+
+    whole = footer(500)
+    width = len(whole) + 2
+    assert [footer(width) == whole, footer(width - 1) == whole] == [True, False]
+
+
 def test_the_selected_row_follows_its_device_and_stays_on_the_screen():
     made = machine(*(point("gpu.utilization", float(n), gpu=str(n)) for n in range(30)))
     view = View()
@@ -304,6 +322,7 @@ def test_keys_of_terminals_have_names_and_unknown_sequences_are_left_out():
         "backspace",
         "enter",
     ]
+    assert [*keys("\x1b[<0;5;7M\x1b[<0;1;1m")] == ["click 4 6"]
 
 
 def test_every_size_gives_exactly_its_lines_and_columns():

@@ -177,7 +177,7 @@ def test_names_that_clash_are_reported_and_not_merged(first, second):
     page = Page()
     assert page.fault(first, Dimensions()) == ""
     assert page.fault(first, Dimensions()) == ""
-    assert "name clash" in page.fault(second, Dimensions())
+    assert f"name clash: {first.name} is " in page.fault(second, Dimensions())
     start = {Kind.COUNTER: {"start_time": BORN}}
     points = [metric.point(AT, 1, **start.get(metric.kind, {})) for metric in (first, second)]
     assert [(of.point, "name clash" in of.reason) for of in page.take(points)] == [(points[1], True)]

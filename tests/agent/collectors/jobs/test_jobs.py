@@ -12,6 +12,7 @@ import pytest
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.owner import Allocation, Owner
 
 MOUNT = "30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 STAT = "{pid} (python) {state} 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 4 0 {began} 1000 25 0\n"
@@ -189,6 +190,16 @@ def test_the_mapping_folder_is_better_than_the_environment(machine):
     found = [(one.device, one.owner.job, one.owner.partition, one.source) for one in facts.allocations]
     assert found == [("5", "7", "h100", "mapping"), ("6", "8", "", "mapping")]
     assert "dcgm-job-mapping" in collector.describe()
+
+
+@pytest.mark.parametrize("container", ["", "main"])
+def test_a_device_is_given_to_the_container_that_its_source_names(machine, container):
+    machine.slurm(7, 88)
+    collector = machine.collector()
+    given = Allocation("2", Owner("slurm", "7", container=container), "kubelet")
+    collector._allocations.read = lambda: [given]
+    (one,) = read(collector)[1].allocations
+    assert (one.owner.container, one.owner.partition) == (container, "h100")
 
 
 def test_slurms_numbers_of_gpus_are_not_used_with_mig(machine):

@@ -247,8 +247,10 @@ def test_memory_falls_back_to_the_first_version_of_the_query(driver, watch):
     fake = driver("h100")
     fake.gpus[0]["memory"]["v2"] = "!13"
     fake.tell()
-    gpu = watch(Level.BASIC)
-    assert gpu.read()["gpu.memory.used{gpu=0}"] == (19818 + 479) * MIB
+    gpu = watch(Level.DETAILED)
+    read = gpu.read()
+    assert read["gpu.memory.used{gpu=0}"] == (19818 + 479) * MIB
+    assert "gpu.memory.reserved{gpu=0}" not in read
     assert gpu.problems == []
 
 
