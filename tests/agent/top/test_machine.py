@@ -11,7 +11,7 @@ from chipwatch.top.host import cores, strip
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import ProcessTable
 from chipwatch.top.screen import Notes, compose
-from chipwatch.top.table import Column, ordered
+from chipwatch.top.table import Column, cells_of, ordered, title_at
 from chipwatch.top.terminal import keys
 from chipwatch.top.view import HELP, View
 
@@ -171,6 +171,18 @@ def test_figures_of_a_table_descend_texts_ascend_and_absent_values_are_last():
     assert ordered([1, None, 0, 3.5], columns, "figure", reverse=False) == [3.5, 1, 0, None]
     assert ordered(["b", "-", "A", ""], columns, "text", reverse=False) == ["A", "b", "", "-"]
     assert ordered(["b", "a"], columns, "none", reverse=True) == ["a", "b"]
+
+
+def test_a_bar_in_ascii_is_rounded_to_cells():
+    assert ["".join(part for part, _ in Glyphs(ascii=True).bar(percent, 10)) for percent in (50, 53, 56)] == [
+        "#####.....", "#####.....", "######....",
+    ]  # fmt: skip
+
+
+def test_a_click_hits_the_column_under_it():
+    columns = [Column("a", 4, str), Column("b", 6, str, percent=float), Column("c", 1, str, rest=True)]
+    assert [title_at(columns, 40, x) for x in (0, 5, 6, 36, 37, 39, 40)] == ["a", "a", "b", "b", "c", "c", ""]
+    assert cells_of(columns, 40) == 22
 
 
 def test_a_graph_in_braille_has_two_values_a_cell_and_four_dots_a_row():

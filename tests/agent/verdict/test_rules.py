@@ -204,6 +204,10 @@ def test_not_fit_goes_before_what_is_not_known_and_that_before_degraded():
     assert hangs.word == UNKNOWN
     assert report.as_line(hangs).startswith("UNKNOWN: nvidia: no answer; PCIe: 2 links")
     assert report.as_text(hangs).splitlines()[:2] == ["UNKNOWN", "DEGRADED"]
+    lines = report.as_text(hangs._replace(fine=["all else"])).splitlines()
+    assert {
+        line.index(words) for line in lines for words in ("2 links", "all else", "nvidia (no") if words in line
+    } == {13}
     assert judged(narrow, collectors=OK).word == DEGRADED
     assert judged(collectors=HANGS).word == UNKNOWN
     assert judged(collectors=OK).word == FIT
