@@ -256,6 +256,7 @@ def test_no_caller_takes_unknown_for_not_fit():
         assert code_of_failure(["verdct", "--for", caller]) == codes.unknown
         assert code_of_failure(["--quiet", "verdict", "--for", caller]) == codes.unknown
     assert code_of_failure(["verdict", "--for", "slrum"]) == 0
+    assert code_of_failure(["verdict", "--for", "slurm", "--job", "nagios"]) == CALLERS["slurm"].unknown
     assert code_of_failure(["verdict", "--fo", "slrum"]) == 0
     assert code_of_failure(["verdict", "--expekt", "gpus=8"]) == 2
     for other in ([], ["status"], ["verdct"], ["dashboard", "--for", "slurm"], ["--", "verdict", "--for", "slurm"]):

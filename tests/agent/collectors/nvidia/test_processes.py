@@ -302,9 +302,9 @@ def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watc
     collector = watch().collector
     dims = Dimensions(gpu="0")
     assert [*collector.processes()] == [DeviceProcess(dims, 71, 1000), DeviceProcess(dims, 72)]
-    told.gpus[0]["samples"] = "71:9:60,72:9:7"
+    told.gpus[0]["samples"] = "71:9:100,72:9:7"
     told.tell()
-    assert [one.utilization for one in collector.processes()] == [60, 7]
+    assert [one.utilization for one in collector.processes()] == [100, 7]
     assert [device[:2] for device in collector.devices()] == [
         (Dimensions(gpu=n), "NVIDIA H100 80GB HBM3") for n in "01"
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.collectors.nvidia.activity import _integrated
 from chipwatch.contract.datapoint import Kind, Level
 from chipwatch.contract.testing import check_collector
 
@@ -310,3 +311,8 @@ def test_a_fan_above_its_nominal_speed_is_at_100_percent(driver, watch):
     fake.gpus[0]["fan"] = 104
     fake.tell()
     assert watch().read()["gpu.fan.utilization{gpu=0}"] == 100
+
+
+def test_a_sample_after_a_gap_counts_for_twice_the_usual_time_at_most():
+    ms = 10**6
+    assert _integrated([(1000 * ms, 100.0), (1010 * ms, 0.0), (1020 * ms, 0.0)], 0) == (0.5, 20.0)
