@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -95,6 +96,24 @@ def until():
         return result
 
     return wait
+
+
+@pytest.fixture
+def newly_open():
+    """Return a function for the files that were not open before; garbage of other tests may close its own meanwhile."""
+    folder = Path("/proc/self/fd")
+    if not folder.exists():
+        pytest.skip("no /proc here")
+
+    def now():
+        links = set()
+        for link in folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # the folder itself was open
+                links.add((link.name, os.readlink(link)))  # noqa: PTH115  # a pipe has no path
+        return links
+
+    before = now()
+    return lambda: now() - before
 
 
 def no_nvidia(folder: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ IN_TIME = 8.5
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and forks of POSIX")
 
 PROCESSORS = """
-import os, signal, threading
+import os, signal, sys, threading, time
 from dataclasses import dataclass
 from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.processor import Processor
@@ -78,6 +78,16 @@ class Forking(Stub):
         elif os.environ.get("ENDS"):
             open("ended", "a").write("x")
             os._exit(0)
+        yield VALUE.point(at, 1.0)
+
+class Late:
+    def __del__(self, alarm=signal.setitimer, timer=signal.ITIMER_REAL, wait=time.sleep):
+        alarm(timer, 0.01)
+        wait(0.5)
+
+class AlarmingAtExit(Stub):
+    def derive(self, tick, at):
+        sys.late = Late()  # Python deletes it at its exit, after its handlers of signals
         yield VALUE.point(at, 1.0)
 
 class Alarming(Stub):
@@ -399,8 +409,9 @@ def test_a_child_that_ends_in_the_plugin_is_not_touched(start, until, tmp_path):
     assert "forked" not in running.errors()
 
 
-def test_an_alarm_that_a_plugin_sets_does_not_end_the_agent(start, until):
-    running = start(processor="Alarming")
+@pytest.mark.parametrize("processor", ["Alarming", "AlarmingAtExit"])
+def test_an_alarm_that_a_plugin_sets_does_not_end_the_agent(start, until, processor):
+    running = start(processor=processor)
     until(lambda: ticks(running) >= 3)
     time.sleep(0.1)  # the last alarm rings
     assert running.process.poll() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import logging
@@ -260,6 +261,7 @@ def _ignore_timers() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)
+            atexit.register(signal.signal, number, signal.SIG_IGN)  # Python's exit restores SIG_DFL
 
 
 def _top(config: Config, given: SimpleNamespace) -> int:

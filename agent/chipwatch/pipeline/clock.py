@@ -252,7 +252,7 @@ class Pipeline:
         """End `run`; safe from a signal handler and from any thread."""
         self._stopped = self._stopped or time.monotonic()
         self._stop.set()
-        self._readings.put(CollectorReading(0, []))  # ends the wait for readings
+        self._readings.put(CollectorReading([]))  # ends the wait for readings
 
     def close(self, deadline: float = DEADLINE) -> None:
         """End the windows, let sinks deliver until `deadline` seconds after the stop, keep the rest in the spools."""

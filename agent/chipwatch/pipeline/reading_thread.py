@@ -68,7 +68,6 @@ class ReadingBatch:
 class CollectorReading(NamedTuple):
     """The result of one call of `collect`, or of several for the same tick."""
 
-    at: int
     points: list[Datapoint]
     facts: Sequence[object] = ()
     batch: ReadingBatch | None = None
@@ -205,5 +204,5 @@ class ReadingThread:
                 reading = batch.done.popleft()
                 points += reading.points
                 facts += reading.facts
-        self._readings.put(CollectorReading(batch.at, points, facts, batch))
+        self._readings.put(CollectorReading(points, facts, batch))
         return not is_open

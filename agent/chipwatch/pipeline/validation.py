@@ -145,7 +145,7 @@ class Validation:
         _check_moment("at", at)
         if start_time is not None:
             _check_moment("start_time", start_time)
-        if rest != [None, None, None]:
+        if any(part is not None for part in rest):  # an array may refuse to be compared
             raise Malformed("point", "start, summary and increase are set by the agent; leave them out")
         return Datapoint(metric, number, dims, at, start_time)
 

@@ -154,7 +154,7 @@ class StdoutSink(Sink):
 
     def _abandon(self) -> NoReturn:
         """Redirect standard output to /dev/null, else Python prints an error at exit (Note on SIGPIPE in its docs)."""
-        if self._stream is None or self._stream is sys.stdout:
+        if self._stream is None:
             with suppress(OSError, ValueError):
                 stdout, null = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, stdout)

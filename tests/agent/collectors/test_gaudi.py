@@ -262,6 +262,7 @@ def test_the_program_is_started_once(bench, until):
         f"echo \"$@\" >> {bench.path}.args; cat <<'END'\n{HEADER}\n{ROWS[0]}\n{ROWS[1]}\nEND\nexec sleep 60",
         interval=7.9,
     )
+    assert bench.collector.describe() == f"{bench.path} every 7 s, 0 devices"
     assert until(lambda: bench.tick()[0]) == EXPECTED
     assert bench.tick() == (EXPECTED, [])
     assert Path(f"{bench.path}.args").read_text() == f"-Q {','.join(ASKED)} -f csv -l 7\n"

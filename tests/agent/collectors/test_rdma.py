@@ -179,8 +179,11 @@ def test_it_reads_at_its_own_interval(rdma, clock):
 
 
 def test_a_device_whose_firmware_refuses_is_asked_again_later_and_later(rdma, folder, clock):
-    for path in sysfs.build(folder.parents[1], "rdma_mlx5").glob("class/infiniband/*/ports/1/*counters/*"):
-        sysfs.write(path, "EINVAL")
+    def refuse():
+        for path in sysfs.build(folder.parents[1], "rdma_mlx5").glob("class/infiniband/*/ports/1/*counters/*"):
+            sysfs.write(path, "EINVAL")
+
+    refuse()
     collector = rdma("rdma_efa", every=0.0)
     values, problems = read(collector)
     assert values["rdma.sent"] == 1047398149094
@@ -195,6 +198,9 @@ def test_a_device_whose_firmware_refuses_is_asked_again_later_and_later(rdma, fo
     clock[0] += 60
     values, problems = read(collector)
     assert (values["rdma.ports.active"], problems) == (2, [])
+    refuse()
+    clock[0] += 61
+    assert "mlx5_bond_0 refuses its counters: Invalid argument; asked again in 1 min" in read(collector)[1]
 
 
 def test_errors_that_can_be_read_later_join_their_sum_without_a_jump(rdma, folder, clock):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
-from chipwatch.commands.check import check
+from chipwatch.commands.check import check, summary
 from chipwatch.config.load import load
 from chipwatch.contract.datapoint import gauge
 from chipwatch.spool.queue import Spool
@@ -126,6 +126,12 @@ def checked(others, tmp_path):
 
 
 # -- check ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_line_counts_what_is_well():
+    lines = ["collector cpu ok 3 series", "collector gpu absent no driver", "sink stdout ok", "sink otlp ok"]
+    assert summary(lines, 0) == "fine: 1 collector read, 2 sinks ready"
+    assert summary([*lines[:3], "collector memory ok"], 0) == "fine: 2 collectors read, 1 sink ready"
 
 
 def test_a_collector_is_listed_with_its_series_and_what_it_found(checked):

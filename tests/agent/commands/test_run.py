@@ -13,6 +13,7 @@ import sys
 import time
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -342,6 +343,18 @@ def test_a_sink_that_gets_nothing_is_named_while_the_command_runs(monkeypatch, t
     pipeline.close()
     (line,) = lines
     assert line == "chipwatch: otlp: nothing is sent so far: 127.0.0.1:9: nothing listens there (Connection refused)"
+
+
+def test_a_sink_has_15_seconds_before_it_is_named(monkeypatch):
+    now, lines = [100.0], list[str]()
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    worker = SimpleNamespace(delivered=None, last_error="down")
+    pipeline = SimpleNamespace(routes=[SimpleNamespace(name="otlp", worker=worker)], after_tick=[])
+    run._tell_early(pipeline, lines.append)
+    (look,) = pipeline.after_tick
+    for now[0], count in ((114.9, 0), (115.0, 1)):
+        look()
+        assert len(lines) == count
 
 
 @pytest.mark.parametrize("words", [["--sink", "stdout"], ["--format", "json"]], ids=lambda words: words[0])

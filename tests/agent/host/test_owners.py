@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.host import owners
-from chipwatch.host.owners import Owners, parse
+from chipwatch.host.owners import Owners, parse, read
 
 CASES = json.loads((Path(__file__).parents[2] / "fixtures/owners.json").read_text())
 POD = "4415fd05-2c0f-4533-909b-f2180dca8d7c"
@@ -506,3 +506,10 @@ def test_a_path_made_to_cost_time_costs_little(part):
     for _ in range(10):
         parse(part * (16_000 // len(part)))
     assert time.process_time() - began < 2, "it took 1.5 s for each"
+
+
+def test_a_file_is_read_from_its_start_and_is_not_left_open(tmp_path, newly_open):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read(tmp_path / "file", 4) == b"0123"
+    assert read(tmp_path) == b""
+    assert not newly_open()

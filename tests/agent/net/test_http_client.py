@@ -103,6 +103,13 @@ def test_the_proxy_of_an_address(url, env, proxy):
     assert proxy_of(url, env) == proxy
 
 
+def test_the_password_of_a_header_is_a_secret_in_the_words_of_an_answer():
+    with RawServer([http(400, b"user:sesame is wrong, sesame too")]) as server:
+        login = {"Authorization": "Basic dXNlcjpzZXNhbWU="}
+        answer = HttpClient(server.url, timeout=5, max_bytes=1000).post(b"x", login)
+    assert "sesame" not in answer.says(answer.body.decode(), 100)
+
+
 def test_tls_goes_through_a_tunnel_of_the_proxy(monkeypatch):
     monkeypatch.setenv("https_proxy", "")
     with RawServer([http(407, b"", "Proxy-Authenticate: Basic")]) as proxy:

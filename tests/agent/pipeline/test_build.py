@@ -81,6 +81,11 @@ class Placed(Brief):
             raise ValueError("no place")
         return {"place": self.config.place} if self.config.place else {}
 
+class Hidden(Brief):
+    @property
+    def destination(self):
+        raise KeyError("no")
+
 class Leaving(Brief):
     def write(self, batch):
         raise SinkClosed("enough")
@@ -115,7 +120,7 @@ def installed(others):
     """Sinks and a collector of somebody else's."""
     others.add(
         "their_sinks", SINKS,
-        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("rare", "Rare"), ("placed", "Placed"),
+        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("hidden", "Hidden"), ("rare", "Rare"), ("placed", "Placed"),
                ("scraped", "Scraped")],
     )  # fmt: skip
     others.add("their_load", COLLECTOR, collectors=[("load", "Load")])
@@ -233,6 +238,18 @@ def test_sinks_are_built_as_configured(installed):
     made = build_sinks(config(sink=["brief", "kept"], sinks={"kept": {"size": 3, "window": 9}}, interval=1.0))
     assert list(made) == ["brief", "kept"]
     assert made["kept"].config.size == 3
+
+
+def test_a_sink_that_is_left_out_ends_the_start_only_where_it_is_the_only_one(installed, caplog):
+    tables = {"a": {"type": "hidden"}, "b": {"type": "brief"}}
+    for names in (["a", "b"], ["b", "a"]):
+        assert [*build_sinks(config(sinks=tables, sink=names))] == ["b"]
+        assert [record.getMessage() for record in caplog.records] == [
+            "sinks.a: it is left out, since destination fails: KeyError: 'no'"
+        ]
+        caplog.clear()
+    with pytest.raises(ConfigError, match=r"sinks\.a: it is left out"):
+        build_sinks(config(sinks=tables, sink=["a"]))
 
 
 def test_sinks_of_one_kind_are_built_each_as_its_own_table_says(installed, tmp_path):

@@ -114,3 +114,12 @@ def test_the_end_of_the_reader_calls_on_closed(caplog, until):
     assert worker.join(LONG)
     assert left == [True]
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("INFO", "mem: the reader has gone")]
+
+
+def test_a_worker_describes_where_its_points_go_by_the_sink_where_no_destination_is_known(tmp_path):
+    class Described(MemorySink):
+        def describe(self):
+            return "a shelf"
+
+    worker = Worker("shelf", Described(Limits(max_points=100, window=0, flush=0)), Spool("shelf", None))
+    assert worker.describe() == "a shelf"

@@ -38,6 +38,11 @@ class Array:
     def __float__(self):
         raise RuntimeError("more than one element")
 
+    def __eq__(self, other):
+        raise RuntimeError("more than one answer")
+
+    __hash__ = None
+
 
 def take(*points, level=Level.ALL, declared=None):
     logger = ThrottledLogger(logging.getLogger("chipwatch.test"), "collector x")
@@ -53,6 +58,7 @@ BAD = {
     "None": ("point", None),
     "text": ("point", "x.load 1"),
     "with a summary": ("point", GOOD._replace(summary=Summary(1, 1, 1, 1, (1,), (1,)))),
+    "with an array": ("point", GOOD._replace(summary=Array())),
     "with an increase": ("point", GOOD._replace(increase=1.0)),
     "with a start": ("point", GOOD._replace(window_start="now")),
     "no metric": ("metric", GOOD._replace(metric="x.load")),
@@ -67,6 +73,7 @@ BAD = {
     "no value": ("value", GOOD._replace(value=None)),
     "a text for a value": ("value", GOOD._replace(value="1")),
     "bytes for a value": ("value", GOOD._replace(value=b"1")),
+    "a signaling NaN": ("value", GOOD._replace(value=Decimal("sNaN"))),
     "a complex value": ("value", GOOD._replace(value=1j)),
     "a value too large": ("value", GOOD._replace(value=10**400)),
     "an array for a value": ("value", GOOD._replace(value=Array())),
@@ -193,6 +200,17 @@ ANYTHING = st.one_of(
     st.text(st.characters(codec=None), max_size=3), st.sampled_from([Kind.GAUGE, Level.ALL, Word("x"), State.UP, Array(), 2**63]),
     st.dictionaries(st.text(max_size=2), st.text(max_size=2), max_size=2), st.tuples(st.text(max_size=2)), st.decimals(),
 )  # fmt: skip
+
+
+def is_hashable(thing):
+    """Return whether Dimensions take `thing`: they raise TypeError in the plugin for a dict or a signaling NaN."""
+    try:
+        hash(thing)
+    except TypeError:
+        return False
+    return True
+
+
 GOOD_OR = {
     "metric": st.one_of(
         st.sampled_from([LOAD, SENT]),
@@ -203,7 +221,7 @@ GOOD_OR = {
         ANYTHING,
     ),
     "value": st.floats() | ANYTHING,
-    "dims": st.builds(Dimensions, st.dictionaries(st.text(max_size=2), ANYTHING.filter(lambda x: not isinstance(x, dict)), max_size=2)) | ANYTHING,
+    "dims": st.builds(Dimensions, st.dictionaries(st.text(max_size=2), ANYTHING.filter(is_hashable), max_size=2)) | ANYTHING,
     "at": st.just(NOW) | ANYTHING,
     "start_time": st.none() | st.integers(0, LATEST) | ANYTHING,
 }  # fmt: skip

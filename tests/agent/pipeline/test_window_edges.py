@@ -61,6 +61,11 @@ def test_bins_are_filled_to_a_hundredth_of_the_samples():
     assert len(found.values) == 93
 
 
+def test_bins_grow_no_more_than_they_must():
+    samples = [float(n) for value in range(90) for n in [2 * value] * (100 + 2 * value // 9) + [2 * value + 1]]
+    assert 120 < len(summarise(samples).values) <= MOST_VALUES
+
+
 def test_a_sum_beyond_the_largest_float_is_the_largest_on_either_side():
     largest = sys.float_info.max
     assert summarise([largest, largest]).sum == largest

@@ -154,7 +154,7 @@ class Priced:
         return self
 
     def answer(self):
-        return {"dollars_per_hour": 3.0}
+        return {"dollars_per_hour": 3000.0}
 
 
 def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pipeline, ended):
@@ -171,7 +171,7 @@ def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pip
     lines = [*summary.lines(ended)]
     assert any(line.endswith("data 0:04:00, other 0:02:00") for line in lines)
     assert "  time      accelerators busy 0 %, idle 100 %: data 67 %, other 33 %" in lines
-    assert "  cost      1 x 10 min at $3.00 an hour = $0.50, of which idle $0.30" in lines
+    assert "  cost      1 x 10 min at $3000.00 an hour = $500.00, of which idle $300.00" in lines
     advice = (
         "GPU 0 was idle 40 % of the time; it waited for data: try more loader workers, or data nearer to the machine"
     )

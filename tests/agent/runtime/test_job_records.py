@@ -34,6 +34,7 @@ def test_the_last_record_of_each_job_counts(path):
     assert {(record.job, record.until) for record in read(path, 0)} == {("1", 2000.0), ("2", 1000.0)}
     assert [record.job for record in read(path, 1500)] == ["1"]
     assert read(path, 0)[0].seconds == {"busy": 1.0}
+    assert path.read_bytes().count(b"\n") == 3
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 

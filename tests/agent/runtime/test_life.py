@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import queue
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from chipwatch.commands.run import identify
 from chipwatch.config.options import Config
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.runtime import snapshot
 from chipwatch.runtime.life import RETRY, show_life
 from chipwatch.status.heartbeat import Heartbeat
 from chipwatch.status.socket import NoAgent, ask
@@ -32,3 +35,17 @@ def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(t
     common.close()
     assert logging.getLogger().handlers == handlers
     assert [path.name for path in tmp_path.iterdir()] == ["alive"]
+
+
+def test_the_cpu_usage_is_known_ten_seconds_after_the_second_tick(monkeypatch):
+    now = {"monotonic": 100.0, "process_time": 7.0}
+    monkeypatch.setattr(snapshot, "time", SimpleNamespace(**{name: partial(now.get, name) for name in now}))
+    pipeline = Pipeline([], (), queue.SimpleQueue(), interval=RETRY)
+    usage = snapshot.CpuUsage(pipeline)
+    for _ in range(3):
+        assert usage.percent() is None
+        pipeline.tick()
+    now |= {"monotonic": 109.9, "process_time": 9.0}
+    assert usage.percent() is None
+    now["monotonic"] = 110.0
+    assert usage.percent() == 20.0

@@ -105,8 +105,11 @@ def test_the_counts_of_the_system_are_known_after_the_end(tmp_path):
     )
     assert child.code() == 0
     assert child.has_ended
+    assert child.largest_process() == 0  # no more than this process
     assert child.seconds > child.cpu_seconds() / 4 > 0
-    if sys.platform == "linux" and child.storage_bytes()[1]:  # none where /tmp is in memory
+    is_linux = sys.platform == "linux"
+    assert child.storage_bytes()[1] == (512 * child._usage.ru_oublock if is_linux else 0)
+    if child.storage_bytes()[1]:  # none where /tmp is in memory
         assert 3_000_000 <= child.storage_bytes()[1] < 10_000_000
 
 

@@ -7,9 +7,11 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.report.devices import DeviceState
 from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
+from chipwatch.top.host import cores, strip
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import ProcessTable
 from chipwatch.top.screen import Notes, compose
+from chipwatch.top.table import Column, cells_of, ordered, title_at
 from chipwatch.top.terminal import keys
 from chipwatch.top.view import HELP, View
 
@@ -134,6 +136,53 @@ def test_a_graph_has_a_mean_for_each_step_and_gaps_where_nothing_was_read():
 )
 def test_a_bar_is_as_full_as_its_share(percent, text):
     assert "".join(part for part, _ in Glyphs().bar(percent, 4)) == text
+    assert Glyphs().bar(percent, 80)[0][0].startswith("█" * min(80, (percent or 0) * 80 // 100))
+    assert width_of(Glyphs().bar(percent, 80)) == 80
+
+
+@pytest.mark.parametrize(("width", "cells"), [(99, 6), (100, 10)])
+def test_bars_of_the_host_are_wider_on_a_wide_screen(width, cells):
+    (_, (full, _), (rest, _), *_), *_ = strip(machine(point("cpu.utilization", 50.0)), width, Glyphs())
+    assert full + rest == "█" * (cells // 2) + "·" * (cells // 2)
+
+
+@pytest.mark.parametrize(
+    ("width", "each", "lines"), [(70, 14, [5, 3]), (56, 14, [4, 4]), (55, 9, [6, 2]), (36, 9, [4, 4]), (35, 5, [7, 1])]
+)
+def test_cores_have_the_widest_cells_with_which_all_fit(width, each, lines):
+    made = machine(*(point("cpu.core.utilization", 50.0, cpu=str(n)) for n in range(8)))
+    assert [width_of(line) for line in cores(made, width, Glyphs(), 2)] == [n * each for n in lines]
+
+
+def test_processes_are_shown_where_six_lines_are_left():
+    made = machine(point("gpu.utilization", 5.0, gpu="0"))
+    (device,) = made.devices
+    device.processes = [ListedProcess(device.key, 7, "ada", 1.0, 2.0, 3.0, "train.py", "")]
+
+    def is_shown(height):
+        lines = compose(made, View(), (80, height), Notes("n"), Glyphs())
+        return any("train.py" in text for line in lines for text, _ in line)
+
+    assert [is_shown(height) for height in (10, 11, 12, 13, 24)] == [False, False, True, True, True]
+
+
+def test_figures_of_a_table_descend_texts_ascend_and_absent_values_are_last():
+    columns = [Column("figure", 6, str, lambda row: row), Column("text", 4, lambda row: (row, ""))]
+    assert ordered([1, None, 0, 3.5], columns, "figure", reverse=False) == [3.5, 1, 0, None]
+    assert ordered(["b", "-", "A", ""], columns, "text", reverse=False) == ["A", "b", "", "-"]
+    assert ordered(["b", "a"], columns, "none", reverse=True) == ["a", "b"]
+
+
+def test_a_bar_in_ascii_is_rounded_to_cells():
+    assert ["".join(part for part, _ in Glyphs(ascii=True).bar(percent, 10)) for percent in (50, 53, 56)] == [
+        "#####.....", "#####.....", "######....",
+    ]  # fmt: skip
+
+
+def test_a_click_hits_the_column_under_it():
+    columns = [Column("a", 4, str), Column("b", 6, str, percent=float), Column("c", 1, str, rest=True)]
+    assert [title_at(columns, 40, x) for x in (0, 5, 6, 36, 37, 39, 40)] == ["a", "a", "b", "b", "c", "c", ""]
+    assert cells_of(columns, 40) == 22
 
 
 def test_a_graph_in_braille_has_two_values_a_cell_and_four_dots_a_row():
@@ -215,6 +264,24 @@ def test_the_choice_of_a_signal_fits_on_60_columns():
     assert "k KILL" in "".join(text for text, _ in last)
 
 
+def test_the_header_says_whether_the_picture_is_held():
+    view = View()
+    for is_held in (False, True):
+        view.paused = is_held
+        header, *_ = compose(machine(), view, (120, 24), Notes("n"), Glyphs())
+        assert ("  paused" in [text for text, _ in header]) is is_held
+
+
+def test_the_footer_has_the_keys_that_fit():
+    def footer(width):
+        *_, last = compose(machine(), View(), (width, 24), Notes("n"), Glyphs())
+        return "".join(text for text, _ in last).rstrip()
+
+    whole = footer(500)
+    width = len(whole) + 2
+    assert [footer(width) == whole, footer(width - 1) == whole] == [True, False]
+
+
 def test_the_selected_row_follows_its_device_and_stays_on_the_screen():
     made = machine(*(point("gpu.utilization", float(n), gpu=str(n)) for n in range(30)))
     view = View()
@@ -267,6 +334,7 @@ def test_keys_of_terminals_have_names_and_unknown_sequences_are_left_out():
         "backspace",
         "enter",
     ]
+    assert [*keys("\x1b[<0;5;7M\x1b[<0;1;1m")] == ["click 4 6"]
 
 
 def test_every_size_gives_exactly_its_lines_and_columns():

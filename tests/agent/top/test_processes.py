@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -33,7 +34,10 @@ def test_a_signal_is_not_sent_to_another_process_of_the_same_number(processes):
 
 def test_the_details_of_a_process_that_has_ended_say_so(processes):
     row = own(processes)
-    assert processes.details(row)["process"].startswith(f"{os.getpid()}, ")
+    details = processes.details(row)
+    assert details["process"].startswith(f"{os.getpid()}, ")
+    mib = psutil.Process().memory_info().rss / 2**20
+    assert int(details["memory"].partition(" MiB")[0].replace(",", "")) == pytest.approx(mib, rel=0.1)
     assert "has ended" in processes.details(row._replace(began=row.began + 1))["process"]
 
 

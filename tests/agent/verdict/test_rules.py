@@ -229,6 +229,10 @@ def test_not_fit_goes_before_what_is_not_known_and_that_before_degraded():
     assert hangs.word == UNKNOWN
     assert report.as_line(hangs).startswith("UNKNOWN: nvidia: no answer; PCIe: 2 links")
     assert report.as_text(hangs).splitlines()[:2] == ["UNKNOWN", "DEGRADED"]
+    lines = report.as_text(hangs._replace(fine=["all else"])).splitlines()
+    assert {
+        line.index(words) for line in lines for words in ("2 links", "all else", "nvidia (no") if words in line
+    } == {13}
     assert judged(narrow, collectors=OK).word == DEGRADED
     assert judged(collectors=HANGS).word == UNKNOWN
     assert judged(collectors=OK).word == FIT
@@ -277,6 +281,7 @@ def test_no_caller_takes_unknown_for_not_fit():
         assert code_of_failure(["verdct", "--for", caller]) == codes.unknown
         assert code_of_failure(["--quiet", "verdict", "--for", caller]) == codes.unknown
     assert code_of_failure(["verdict", "--for", "slrum"]) == 0
+    assert code_of_failure(["verdict", "--for", "slurm", "--job", "nagios"]) == CALLERS["slurm"].unknown
     assert code_of_failure(["verdict", "--fo", "slrum"]) == 0
     assert code_of_failure(["verdict", "--expekt", "gpus=8"]) == 2
     for other in ([], ["status"], ["verdct"], ["dashboard", "--for", "slurm"], ["--", "verdict", "--for", "slurm"]):

@@ -286,6 +286,7 @@ def test_a_deleted_run_ends_the_sink(double, make_sink, points, clock):
         (200, b'{"a":' * 90_000 + b"1" + b"}" * 90_000, Refused, "does not answer as an MLflow server"),
         (503, b'{"a":' * 90_000 + b"1" + b"}" * 90_000, Retryable, "503"),
         (400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "bad"}, (BadBatch, Refused), "bad"),
+        (413, b"too large", (BadBatch, Refused), "413"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/runs/get", "/runs/log-batch"])
@@ -296,7 +297,7 @@ def test_who_is_to_blame_for_an_answer(double, make_sink, points, path, said):
         send(make_sink(), points(1))
     if caught.type is Retryable:
         assert caught.value.after == 7
-    if status == 400:
+    if status in (400, 413):
         assert caught.type is (Refused if path == "/runs/get" else BadBatch)
 
 

@@ -230,6 +230,13 @@ def test_a_counter_without_a_start_time_counts_from_where_it_was_seen():
     assert sent == [(0, -60), (10, -60), (10, -60), (3, 120), (9, 120)]
 
 
+@pytest.mark.parametrize(("start", "sent"), [(AT - 9, AT - 9), (AT, AT - 1)])
+def test_a_known_start_time_is_sent_and_is_before_the_end(start, sent):
+    point = TOTAL.point(AT, 5, Dimensions(gpu="0"), start_time=start)
+    found = one(OtlpEncoder({}, needs_start=True).encode([point]))
+    assert (found.value, found.start) == (5, sent)
+
+
 def test_a_metric_of_another_unit_or_kind_is_another_metric():
     encoder, dims = OtlpEncoder({}), Dimensions(gpu="0")
     batch = [

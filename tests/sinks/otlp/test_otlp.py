@@ -88,9 +88,10 @@ def test_a_partial_success_in_json_is_read_whatever_its_content_type(receiver, o
     assert len(opened(receiver.url).write(BATCH)) == 3
 
 
-def test_no_more_points_are_rejected_than_were_sent(receiver, opened):
+@pytest.mark.parametrize("number", [1, 8])
+def test_no_more_points_are_rejected_than_were_sent(receiver, opened, number):
     receiver.will(double.partial(10**6, "all"))
-    assert len(opened(receiver.url).write(BATCH)) == 8
+    assert len(opened(receiver.url).write(BATCH[:number])) == number
 
 
 def test_a_warning_of_the_receiver_is_logged_once(receiver, caplog, opened):

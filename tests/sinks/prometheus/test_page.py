@@ -130,9 +130,10 @@ def test_a_series_that_is_new_stays_for_15_seconds_and_one_that_was_away_leaves_
     assert [tick for tick, is_shown in enumerate(shown) if is_shown] == [0, 1, 2, *range(10, 16), *range(30, 34)]
 
 
-def test_of_two_points_of_a_series_in_one_batch_the_newer_counts():
+@pytest.mark.parametrize("step", [1, -1])
+def test_of_two_points_of_a_series_in_one_batch_the_newer_counts(step):
     page = Page()
-    page.take([UTILIZATION.point(AT + 1, 20), UTILIZATION.point(AT, 10)])
+    page.take([UTILIZATION.point(AT + 1, 20), UTILIZATION.point(AT, 10)][::step])
     assert samples(page) == {("cpu_utilization_ratio", ()): 0.2}
 
 
@@ -176,7 +177,7 @@ def test_names_that_clash_are_reported_and_not_merged(first, second):
     page = Page()
     assert page.fault(first, Dimensions()) == ""
     assert page.fault(first, Dimensions()) == ""
-    assert "name clash" in page.fault(second, Dimensions())
+    assert f"name clash: {first.name} is " in page.fault(second, Dimensions())
     start = {Kind.COUNTER: {"start_time": BORN}}
     points = [metric.point(AT, 1, **start.get(metric.kind, {})) for metric in (first, second)]
     assert [(of.point, "name clash" in of.reason) for of in page.take(points)] == [(points[1], True)]

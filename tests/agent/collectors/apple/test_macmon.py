@@ -27,6 +27,9 @@ def line(record):
     return json.dumps(record).encode()
 
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the pids are looked up in /proc")
+
+
 class Clock:
     now = 1000.0
 
@@ -180,6 +183,14 @@ def test_an_old_macmon_without_the_option_samples_is_waited_for_silently(bench, 
     assert bench.tick() == ([], ["macmon has printed nothing yet"])
 
 
+@linux
+def test_closing_ends_every_macmon(bench, tmp_path, until):
+    bench.open(f"echo $$ >> {tmp_path}/pids; exec sleep 60")
+    until(lambda: bench.tick() and (tmp_path / "pids").exists() and len(pids(tmp_path)) == 2)
+    bench.collector.close()
+    assert until(lambda: all(map(gone, pids(tmp_path))))
+
+
 def test_with_a_short_interval_there_is_one_macmon(bench, until):
     bench.open(f"echo \"$@\" >> {bench.path}.args; echo '{LINE.decode()}'; exec sleep 60", interval=0.5)
     until(lambda: bench.tick()[0])
@@ -288,9 +299,6 @@ def gone(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the pids are looked up in /proc")
 
 
 @linux

@@ -13,6 +13,7 @@ from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.host import procfs
+from chipwatch.contract.owner import Allocation, Owner
 
 MOUNT = "30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 STAT = "{pid} (python) {state} 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 4 0 {began} 1000 25 0\n"
@@ -76,10 +77,6 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path):
     return Machine(tmp_path)
-
-
-def open_files():
-    return len([*Path("/proc/self/fd").iterdir()]) if sys.platform == "linux" else 0
 
 
 def read(collector, *pids):
@@ -196,6 +193,16 @@ def test_the_mapping_folder_is_better_than_the_environment(machine):
     assert "dcgm-job-mapping" in collector.describe()
 
 
+@pytest.mark.parametrize("container", ["", "main"])
+def test_a_device_is_given_to_the_container_that_its_source_names(machine, container):
+    machine.slurm(7, 88)
+    collector = machine.collector()
+    given = Allocation("2", Owner("slurm", "7", container=container), "kubelet")
+    collector._allocations.read = lambda: [given]
+    (one,) = read(collector)[1].allocations
+    assert (one.owner.container, one.owner.partition) == (container, "h100")
+
+
 def test_slurms_numbers_of_gpus_are_not_used_with_mig(machine):
     machine.slurm(7, 88, gpus="2,3")
     (machine.proc / "driver/nvidia/capabilities/gpu0/mig/gi1").mkdir(parents=True)
@@ -297,15 +304,15 @@ def test_a_system_without_proc_has_no_jobs(tmp_path):
         JobsCollector(JobsCollector.Config(proc=tmp_path)).open()
 
 
-def test_closing_leaves_no_file_open(machine):
+def test_closing_leaves_no_file_open(machine, newly_open):
     for job in range(1, 11):
         machine.slurm(job, 1000 + job)
-    before = open_files()
     collector = machine.collector()
     read(collector)
+    assert len(newly_open()) > 10
     collector.close()
     collector.close()
-    assert open_files() == before
+    assert not newly_open()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs cgroups")

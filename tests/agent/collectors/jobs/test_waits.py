@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chipwatch.collectors.jobs import waits
 from chipwatch.collectors.jobs.waits import Waits, unanswered_sockets
 from chipwatch.contract.owner import JobFacts
 from chipwatch.processors.jobs.causes import cause
@@ -209,3 +211,20 @@ def test_files_of_any_form_are_read(tmp_path, changes, waits):
 
 def test_processes_that_have_ended_are_left_out(start):
     assert Waits(PROC).read({2**22 + 1}, set(), 0.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("unread", "sent", "received", "answers", "found"),
+    [
+        (0, 10, 20, 1, 7),
+        (0, 19, 20, 1, 7),
+        (0, 20, 20, 1, None),
+        (0, 10, 19, 1, None),
+        (0, 10, 20, 0, None),
+        (1, 10, 20, 1, None),
+    ],
+)
+def test_a_socket_waits_for_an_answer_from_the_moment_that_counts(unread, sent, received, answers, found):
+    other = struct.pack("=HH4x", 8, waits.INFO + 1)
+    traffic = struct.pack("=HH", 4 + waits.TRAFFIC.size, waits.INFO) + waits.TRAFFIC.pack(sent, received, answers)
+    assert waits._unanswered(waits.MESSAGE.pack(unread, 7) + other + traffic, 20.0) == found

@@ -588,6 +588,15 @@ def test_cores_have_the_dimensions_of_the_pod_that_uses_them():
     assert not any("k8s_pod" in p.dims for p in feed.points if "neuron_core" not in p.dims)
 
 
+def test_many_containers_of_a_core_are_a_dimension_of_255_characters():
+    feed = Feed()
+    feed.tick(pods(**{"1": {"container_name": [f"container-{n}" for n in range(40)]}}))
+    (names,) = {
+        p.dims["k8s_container"] for p in feed.points if p.dims.get("neuron_core") == "1" and "k8s_container" in p.dims
+    }
+    assert len(names) == 255
+
+
 def test_pods_missing_from_the_records_expire():
     feed = Feed()
     feed.tick(pods())

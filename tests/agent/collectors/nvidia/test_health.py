@@ -61,6 +61,7 @@ SICK = [
     ("access timeout", 33, {"fabric": {"mask": GOOD & ~192 | 64}}, {}, NOT_FIT, "fabric_unhealthy"),
     ("too few NVLinks for the fabric", 33, {"fabric": {"mask": GOOD & ~0xF00 | 0x500}}, {}, NOT_FIT, "fabric_unhealthy"),
     ("no partition", 33, {"fabric": {"mask": GOOD & ~0x3000 | 0x2000}}, {}, DEGRADED, "fabric_no_partition"),
+    ("no partition, by the configuration", 33, {"fabric": {"mask": GOOD & ~0xF00 | 0x400}}, {}, DEGRADED, "fabric_no_partition"),
     ("route unhealthy, of a driver without a summary", 33, {"fabric": {"version": 2, "mask": GOOD & ~48 | 16}}, {},
      NOT_FIT, "fabric_unhealthy"),
     ("slowed down by heat", 10, {"reasons": 0x20}, {}, DEGRADED, "thermal_slowdown"),
@@ -167,8 +168,8 @@ def test_a_sick_gpu_is_named_by_its_fault(judge, answers, change, word, fault):
     assert {gpu for gpu, _ in shown(verdict)} == {str(PEER)}, "the others are well"
 
 
-def test_the_sick_gpus_are_44_and_have_every_fault_and_kind_of_the_rules():
-    assert len(SICK) == 44
+def test_the_sick_gpus_are_45_and_have_every_fault_and_kind_of_the_rules():
+    assert len(SICK) == 45
     asked = {
         word
         for rule in RULES

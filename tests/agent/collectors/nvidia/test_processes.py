@@ -205,6 +205,7 @@ def test_pids_of_the_agents_namespace_are_matched_by_nspid(driver, watch, proces
     contained(900, 1)  # /proc is the host's, we are in a container
     process(11345, inner=(27,))
     process(11346, parent=11345, inner=(28,))
+    process(11347, parent=11345)  # outside the container
     fake.gpus[0]["processes"] = "27:1000,28:500,29:9"
     fake.tell()
     watched = watch(Level.BASIC, pid=11345)
@@ -301,9 +302,9 @@ def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watc
     collector = watch().collector
     dims = Dimensions(gpu="0")
     assert [*collector.processes()] == [DeviceProcess(dims, 71, 1000), DeviceProcess(dims, 72)]
-    told.gpus[0]["samples"] = "71:9:60,72:9:7"
+    told.gpus[0]["samples"] = "71:9:100,72:9:7"
     told.tell()
-    assert [one.utilization for one in collector.processes()] == [60, 7]
+    assert [one.utilization for one in collector.processes()] == [100, 7]
     assert [device[:2] for device in collector.devices()] == [
         (Dimensions(gpu=n), "NVIDIA H100 80GB HBM3") for n in "01"
     ]

@@ -9,6 +9,7 @@ import pytest
 from tests.agent.collectors.nvidia.conftest import SELDOM
 
 from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.collectors.nvidia.activity import _integrated
 from chipwatch.contract.datapoint import Kind, Level
 from chipwatch.contract.testing import check_collector
 
@@ -248,8 +249,10 @@ def test_memory_falls_back_to_the_first_version_of_the_query(driver, watch):
     fake = driver("h100")
     fake.gpus[0]["memory"]["v2"] = "!13"
     fake.tell()
-    gpu = watch(Level.BASIC)
-    assert gpu.read()["gpu.memory.used{gpu=0}"] == (19818 + 479) * MIB
+    gpu = watch(Level.DETAILED)
+    read = gpu.read()
+    assert read["gpu.memory.used{gpu=0}"] == (19818 + 479) * MIB
+    assert "gpu.memory.reserved{gpu=0}" not in read
     assert gpu.problems == []
 
 
@@ -309,3 +312,8 @@ def test_a_fan_above_its_nominal_speed_is_at_100_percent(driver, watch):
     fake.gpus[0]["fan"] = 104
     fake.tell()
     assert watch().read()["gpu.fan.utilization{gpu=0}"] == 100
+
+
+def test_a_sample_after_a_gap_counts_for_twice_the_usual_time_at_most():
+    ms = 10**6
+    assert _integrated([(1000 * ms, 100.0), (1010 * ms, 0.0), (1020 * ms, 0.0)], 0) == (0.5, 20.0)

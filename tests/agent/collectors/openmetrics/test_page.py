@@ -140,8 +140,9 @@ def test_created_is_the_start_time_of_a_counter(text):
     assert (point.value, point.start_time) == (4, 1_500_000_000)
 
 
-def test_a_start_time_in_the_future_becomes_now():
-    assert only("# TYPE a counter\na_total 4\na_created 1900000000\n# EOF\n", openmetrics=True).start_time == NOW
+@pytest.mark.parametrize("created", [1_900_000_000, 0, -1])
+def test_a_start_time_in_the_future_or_before_all_times_becomes_now(created):
+    assert only(f"# TYPE a counter\na_total 4\na_created {created}\n# EOF\n", openmetrics=True).start_time == NOW
 
 
 def test_a_counter_keeps_its_start_time_until_it_falls():

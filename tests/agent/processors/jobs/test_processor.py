@@ -15,6 +15,7 @@ from chipwatch.contract.extensions import Device, DeviceFacts
 from chipwatch.contract.owner import Allocation, Owner
 from chipwatch.host.gpu_metrics import UTILIZATION
 from chipwatch.processors.jobs import JobsProcessor
+from chipwatch.processors.jobs.ledger import JobLedger
 
 ADA, BOB = job(41337, user="ada", partition="long"), job(41340, user="bob")
 BUSY = {"active": 1.0}
@@ -46,6 +47,9 @@ def test_devices_without_processes_and_activity_are_left_out():
 
 def test_a_job_has_one_family_with_its_partition_and_its_user_if_asked_for():
     machine = Machine(dimensions=("user",), dollars_per_hour=3.6)
+    assert {metric.name for metric in machine.processor.metrics} - {
+        metric.name for metric in Machine().processor.metrics
+    } == {"job.cost"}
     for _ in range(3):
         machine.tick([(0, 10, 7e9), (1, 10, 8e9)], {0: BUSY, 1: BUSY}, owners={10: ADA})
     whose = {"job": "41337", "partition": "long", "user": "ada"}
@@ -121,6 +125,12 @@ def test_the_word_of_a_scheduler_counts_more_than_use_and_the_environment_more_t
         ("41337", "long", "mapping"): 1.0, ("41337", "long", "environment"): 1.0, ("41340", "process"): 1.0,
     }  # fmt: skip
     assert spent(machine, 41337) == {"busy": 7.5}  # GPU 0 alone, GPU 1 with the other job
+
+
+def test_a_job_keeps_its_user_when_a_source_without_users_names_it():
+    ledger = JobLedger(8)
+    for owner, user in ((job(7), ""), (job(7, user="ada"), "ada"), (job(7), "ada")):
+        assert ledger.account(owner, START).owner.user == user
 
 
 def test_a_gpu_that_was_given_as_a_whole_is_given_with_its_instances():
