@@ -1,4 +1,4 @@
-"""The page of `agent report` in a real browser: an hour of eight GPUs, drawn, moved over, zoomed, and silent."""
+"""The page of `chipwatch report` in a real browser: an hour of eight GPUs, drawn, moved over, zoomed, and silent."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _health(given: SimpleNamespace) -> int:
 
 
 def _answer(given: SimpleNamespace) -> int:
-    """Print the running agent's answer to `agent status`, `agent jobs` or `agent why`."""
+    """Print the running agent's answer to `chipwatch status`, `chipwatch jobs` or `chipwatch why`."""
     import json  # noqa: PLC0415
 
     from chipwatch.commands import answers, health  # noqa: PLC0415

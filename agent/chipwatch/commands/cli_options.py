@@ -145,7 +145,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--ascii", "", "draw with ASCII characters only"),
     ),
     "report": (
-        ("files", "FILE", "recordings: of `agent record`, or JSON lines of the agent, also gzipped",
+        ("files", "FILE", "recordings: of `chipwatch record`, or JSON lines of the agent, also gzipped",
          {"nargs": "+", "type": Path, "action": "store"}),
         ("-o --output", "FILE", "the page (report.html)", {"type": Path, "default": Path("report.html")}),
         ("--price", "USD", "dollars an hour and accelerator", {"type": price, "default": None}),

@@ -1,4 +1,4 @@
-"""`agent record`, `agent incidents` and `agent export`."""
+"""`chipwatch record`, `chipwatch incidents` and `chipwatch export`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import ask
 
 INTERVAL: Final = 1.0
-"""Seconds between two readings of `agent record`, unless set."""
+"""Seconds between two readings of `chipwatch record`, unless set."""
 CHUNK: Final = 10_000
 """Samples that are printed at once."""
 
@@ -41,7 +41,7 @@ class CannotExport(CommandError):
 def to_record(config: Config, file: str | None) -> tuple[Config, Path]:
     """Return the configuration of a recording, and its file; raise ConfigError."""
     if file is None:
-        raise ConfigError("record: FILE is missing: agent record run.chipwatch, or agent record --seal")
+        raise ConfigError("record: FILE is missing: chipwatch record run.chipwatch, or chipwatch record --seal")
     if "interval" not in config.sources and not config.high_resolution_metrics:
         config = dataclasses.replace(config, interval=INTERVAL)
     return config, Path(file)
@@ -52,7 +52,7 @@ def seal(config: Config) -> str:
     answer = ask(state_folder(config.spool, os.environ), "seal")
     if not answer.get("sealed"):
         raise CommandError("record: the running agent keeps no recorder; see its log")
-    return f"the incident will be in {answer['folder']} in {duration(answer['seconds'])}: agent incidents"
+    return f"the incident will be in {answer['folder']} in {duration(answer['seconds'])}: chipwatch incidents"
 
 
 def listing(given: SimpleNamespace) -> str:

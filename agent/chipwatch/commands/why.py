@@ -1,4 +1,4 @@
-"""`agent why`: why each job is slow, what that costs and what to do, by the running agent."""
+"""`chipwatch why`: why each job is slow, what that costs and what to do, by the running agent."""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ class RunSummary:
         yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
         yield from self.details(command)
         for path in recorded:
-            yield f"  recorded  {path} ({amounts.binary(path.stat().st_size)}): agent report {shlex.quote(str(path))}"
+            size = amounts.binary(path.stat().st_size)
+            yield f"  recorded  {path} ({size}): chipwatch report {shlex.quote(str(path))}"
 
     def details(self, usage: SystemUsage) -> Iterator[str]:
         """Yield the lines below the first one."""

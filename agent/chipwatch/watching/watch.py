@@ -130,7 +130,7 @@ class Watch:
         return {*self.path.parent.glob(f"{escape(self.path.stem)}-*{self.path.suffix}")}
 
     def summary(self) -> str:
-        """Return what was used so far, in the words of the summary of `agent -- COMMAND`."""
+        """Return what was used so far, in the words of the summary of `chipwatch -- COMMAND`."""
         if not self._folder:
             return f"chipwatch: nothing is watched: {self._why_not or 'it was not started'}"
         text = _text(self._folder / "summary") or "chipwatch: no reading so far"
@@ -171,7 +171,7 @@ class Watch:
 
     def report(self, path: str | Path, *, price: float | None = None, grid: str | None = None) -> None:
         """
-        Write the page of `agent report` about the readings so far; none where nothing is watched. Raise CommandError.
+        Write the page of `chipwatch report` about the readings so far; none if nothing is watched. Raise CommandError.
 
         `price` and `grid` are the options of the command line with these names.
         """

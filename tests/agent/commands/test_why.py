@@ -1,4 +1,4 @@
-"""`agent why`: a running agent with a fake driver and real processes says what holds a job up."""
+"""`chipwatch why`: a running agent with a fake driver and real processes says what holds a job up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults and link errors of a GPU that the driver reports, for `agent verdict`, and values that change seldom."""
+"""Faults and link errors of a GPU that the driver reports, for `chipwatch verdict`, and values that change seldom."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import pytest
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
-from chipwatch.host import procfs
 from chipwatch.contract.owner import Allocation, Owner
+from chipwatch.host import procfs
 
 MOUNT = "30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 STAT = "{pid} (python) {state} 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 4 0 {began} 1000 25 0\n"

@@ -1,4 +1,4 @@
-"""The page of `agent report`: its words, tables, events and data, and what hostile recordings do to it."""
+"""The page of `chipwatch report`: its words, tables, events and data, and what hostile recordings do to it."""
 
 from __future__ import annotations
 
