@@ -23,10 +23,11 @@ DEFERRED: Final[Mapping[str, Sequence[str]]] = {
     ),
     "calendar": ("monthrange",),
     "importlib.metadata": ("version",),
+    "statistics": ("fmean", "median"),
     PROXIES: ("getproxies", "proxy_bypass"),
 }
 """
-For dates, the files of a user, signatures, packages and proxies, in dataclasses, email, botocore and urllib3.
+For dates, means, the files of a user, signatures, packages and proxies, in dataclasses, email, botocore and urllib3.
 
 With the functions that these take by name, which wait for the first call.
 """

@@ -6,13 +6,15 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric, start_after
 from chipwatch.host.procfs import boot_time
 
 if TYPE_CHECKING:
     from chipwatch.host.last_values import LastValues
+
+Member = TypeVar("Member")
 
 
 class MemberSum:
@@ -118,7 +120,7 @@ class Counters:
         self._start_time, self._lives = None, {}
 
     def total(
-        self, metric: Metric, at: int, members: Mapping[Any, float], dims: Dimensions = NO_DIMENSIONS
+        self, metric: Metric, at: int, members: Mapping[Member, float], dims: Dimensions = NO_DIMENSIONS
     ) -> Datapoint:
         """Return the point of the sum over the values of all `members` by name; see `MemberSum`."""
         key = metric.name, dims

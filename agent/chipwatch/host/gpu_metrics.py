@@ -19,7 +19,7 @@ MEMORY_UTILIZATION: Final = _gauge("gpu.memory.utilization", "%", "Memory in use
 MEMORY_USED: Final = _gauge("gpu.memory.used", "By", "Memory of the device that is in use.")
 MEMORY_TOTAL: Final = _gauge("gpu.memory.total", "By", "Memory of the device.", DETAILED)
 UNIFIED: Final = _gauge(
-    "gpu.unified_memory", "1", "1: the memory of the device is also the machine's: never add it to memory.used.")
+    "gpu.unified_memory", "1", "1: the device's memory is also the machine's: never add it to memory.used.", DETAILED)
 MEMORY_ACTIVITY: Final = _gauge(
     "gpu.memory.activity", "%", "Share of the last moments in which memory was read or written.", DETAILED)
 TEMPERATURE: Final = _gauge("gpu.temperature", "Cel", "Temperature of the chip.")

@@ -111,4 +111,4 @@ def test_where_counters_at_0_are_not_sent_a_collector_has_something_else_that_te
         if (basic := [metric for metric in metrics if metric.level is Level.BASIC])
         and not any(metric.kind is Kind.GAUGE or metric.name in always for metric in basic)
     ]
-    assert without == ["kernel"]  # docs/decisions/0049 says what one does there
+    assert without == ["kernel", "agent"]  # docs/decisions/0049 says what one does there

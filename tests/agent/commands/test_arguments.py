@@ -36,7 +36,7 @@ def test_what_fits_is_taken(take, text, value):
         (arguments.whole(86_400), ["0", "-1", "86401", "1.5", "x", "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT ONE}"],
          "a whole number from 1 to 86400"),
         (arguments.price, ["-1", "nan", "inf", "x"], "a number of dollars"),
-        (arguments.seconds, ["-1", "nan", "inf", "1.1e9", "x", "5w", "s", "5 5s"], "a time such as 5, 500ms, 5s or 1m"),
+        (arguments.seconds, ["-1", "nan", "inf", "1.1e9", "x", "5w", "s", "5 5s"], "a time such as 5, 500ms, 1m or 7d"),
         (arguments.words, [",", " , "], "words separated by commas"),
         (arguments.pair, ["a", "a=", "=1", "a=x", "a=-1", "a=nan", "a=inf"], "ALARM=NUMBER"),
     ],

@@ -100,7 +100,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["list", "--once"], "--once: no such option; see chipwatch list --help"),
         (["--once", "check"], "check: a command must come first: chipwatch check ...; see chipwatch run --help"),
         (["--once", "train.py"], "train.py: neither an option nor a command; to run a program, write chipwatch run ... -- train.py ...; see chipwatch run --help"),
-        (["--"], "--: no command follows; write agent [OPTION ...] -- COMMAND"),
+        (["--"], "--: no command follows; write chipwatch [OPTION ...] -- COMMAND"),
         (["check", "--", "true"], "check: takes no command after --; only run and record do"),
         (["--pid", "1", "--", "true"], "--pid 1: the command after -- is watched instead; leave one of them out"),
         (["--level", "many"], "--level many: no such choice; choose from: basic, detailed, all"),
@@ -230,7 +230,16 @@ def test_flags_become_options():
 
 def test_every_general_option_has_a_flag_and_every_flag_an_option():
     run = parser().commands["run"]
-    flags = {action.dest for action in run._actions} - {"help", "config", "once", "duration", "record", "dim"}
+    flags = {action.dest for action in run._actions} - {
+        "help",
+        "config",
+        "once",
+        "duration",
+        "record",
+        "dim",
+        "parent",
+        "summary",
+    }
     options = {*options_of(Config)} - {"collectors", "processors", "sinks", "dims", "spool_bytes"}
     assert flags == options
 

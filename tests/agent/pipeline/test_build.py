@@ -337,7 +337,7 @@ def test_validating_finds_what_assembling_would(installed, tmp_path, options, li
         (["memory.utilisation"], {}, "no metric fits 'memory.utilisation'; did you mean memory.utilization?"),
         (["cpu.*", "xyzzy*"], {"collector": ["cpu"]}, "no metric fits 'xyzzy*'; `chipwatch list` prints all"),
         (["cpu.*", "disk.*"], {}, "no metric of the collectors that run fits cpu.*, disk.*"),
-        (["agent.*"], {}, "all metrics that fit are of level detailed or above; set level to detailed"),
+        (["agent.sink.*"], {}, "all metrics that fit are of level detailed or above; set level to detailed"),
     ],
 )
 def test_an_include_that_fits_no_metric_is_refused(installed, tmp_path, include, options, says):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import pickle
@@ -10,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -26,14 +28,15 @@ QUICK = {"interval": 0.1, "collectors": "process"}
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """The folder of temporary files, of this process and of each that it starts."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
-    yield folder
-    assert [*folder.glob("chipwatch-*")] == []
+    """The folder of temporary files, of this process and of each that it starts: multiprocessing needs a short path."""
+    with tempfile.TemporaryDirectory(prefix="w") as name:
+        folder = Path(name)
+        monkeypatch.setenv("TMPDIR", name)
+        monkeypatch.setattr("tempfile.tempdir", None)
+        monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+        yield folder
+        gc.collect()  # frames of exceptions may hold a watch
+        assert [*folder.glob("chipwatch-*")] == []
 
 
 def is_running(pid):

@@ -85,7 +85,7 @@ class GpuMetrics(PartMetrics):
             "gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC,
             (*keys, "xid", "action"))
         self.event = counter(
-            "gpu.event", "{event}", "Events that the driver reported since the agent started.", BASIC,
+            "gpu.event", "{event}", "Events that the driver reported since the agent started.", DETAILED,
             (*keys, "event"))
         self.rows_remapped = counter(
             "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
