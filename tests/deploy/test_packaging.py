@@ -55,7 +55,8 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(built):
     info = f"{NAME}.dist-info"
     metadata = {name for name in names if name.startswith(info)}
     assert metadata == {
-        f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+        *(f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")),
+        f"{info}/licenses/agent/chipwatch/report/page/uplot/LICENSE",
     }
     assert names - metadata == set(sources())
     assert "chipwatch/py.typed" in names

@@ -299,7 +299,7 @@ variable "environment" {
   }
 
   validation {
-    condition     = alltrue([for name in keys(var.environment) : can(regex("^CHIPWATCH_((CONFIG|SINK|COLLECTOR|NO_COLLECTOR|PROCESSOR|NO_PROCESSOR|INTERVAL|WINDOW|FLUSH|LEVEL|HIGH_RESOLUTION_METRICS|DIMS|NAMES|STDIN|PID|PROC|SYS|ROOT|SPOOL|SPOOL_BYTES|DROP_OTHER_DESTINATIONS|HEALTH|FORMAT|NAMESPACE|REGION|PROJECT|ENDPOINT_URL|QUIET|LOG_LEVEL|LOG_FORMAT)(__|$)|(COLLECTORS|PROCESSORS|SINKS)__)", name)) || !startswith(name, "CHIPWATCH_")])
+    condition     = alltrue([for name in keys(var.environment) : can(regex("^CHIPWATCH_((CONFIG|SINK|COLLECTOR|NO_COLLECTOR|PROCESSOR|NO_PROCESSOR|INTERVAL|WINDOW|FLUSH|LEVEL|HIGH_RESOLUTION_METRICS|DIMS|NAMES|STDIN|PID|PROC|SYS|ROOT|SPOOL|SPOOL_BYTES|RECORDER|DROP_OTHER_DESTINATIONS|HEALTH|FORMAT|NAMESPACE|REGION|PROJECT|ENDPOINT_URL|QUIET|LOG_LEVEL|LOG_FORMAT)(__|$)|(COLLECTORS|PROCESSORS|SINKS)__)", name)) || !startswith(name, "CHIPWATCH_")])
     error_message = "environment: the agent has no such setting: what begins with CHIPWATCH_ is an option of `chipwatch help run`, or CHIPWATCH_SINKS__NAME__KEY and the like. For CHIPWATCH_COMMON_DIMS there are daemon_dimensions and sidecar_dimensions."
   }
 
@@ -326,7 +326,7 @@ variable "secrets" {
   }
 
   validation {
-    condition     = alltrue([for name in keys(var.secrets) : can(regex("^CHIPWATCH_((CONFIG|SINK|COLLECTOR|NO_COLLECTOR|PROCESSOR|NO_PROCESSOR|INTERVAL|WINDOW|FLUSH|LEVEL|HIGH_RESOLUTION_METRICS|DIMS|NAMES|STDIN|PID|PROC|SYS|ROOT|SPOOL|SPOOL_BYTES|DROP_OTHER_DESTINATIONS|HEALTH|FORMAT|NAMESPACE|REGION|PROJECT|ENDPOINT_URL|QUIET|LOG_LEVEL|LOG_FORMAT)(__|$)|(COLLECTORS|PROCESSORS|SINKS)__)", name)) || !startswith(name, "CHIPWATCH_")])
+    condition     = alltrue([for name in keys(var.secrets) : can(regex("^CHIPWATCH_((CONFIG|SINK|COLLECTOR|NO_COLLECTOR|PROCESSOR|NO_PROCESSOR|INTERVAL|WINDOW|FLUSH|LEVEL|HIGH_RESOLUTION_METRICS|DIMS|NAMES|STDIN|PID|PROC|SYS|ROOT|SPOOL|SPOOL_BYTES|RECORDER|DROP_OTHER_DESTINATIONS|HEALTH|FORMAT|NAMESPACE|REGION|PROJECT|ENDPOINT_URL|QUIET|LOG_LEVEL|LOG_FORMAT)(__|$)|(COLLECTORS|PROCESSORS|SINKS)__)", name)) || !startswith(name, "CHIPWATCH_")])
     error_message = "secrets: the agent has no such setting: what begins with CHIPWATCH_ is an option of `chipwatch help run`, or CHIPWATCH_SINKS__NAME__KEY and the like. For CHIPWATCH_COMMON_DIMS there are daemon_dimensions and sidecar_dimensions."
   }
 }

@@ -26,9 +26,11 @@ from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.config.plugins import COLLECTORS, PROCESSORS, load
 
 class All(Collector):
-    nvidia = load(COLLECTORS, "nvidia")
-    collected = [m for name in NAMES if name != "nvidia" for m in load(COLLECTORS, name).metrics]
-    collected += nvidia(nvidia.Config(dimensions=ADDS)).metrics
+    collected = []
+    for name in NAMES:
+        plugin = load(COLLECTORS, name)
+        adds = {"nvidia": ADDS, "amd": ADDS[:1], "intel": ADDS[:1]}.get(name)  # AMD and Intel have the uuid alone
+        collected += plugin.metrics if adds is None else plugin(plugin.Config(dimensions=adds)).metrics
     metrics = sorted([*collected, *load(PROCESSORS, "jobs").metrics], key=lambda m: m.level)
 
     @dataclass(frozen=True)
