@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of
+from chipwatch.host.procfs import link
 
 TREE, ALL = "tree", "all"
 """The readers of the driver's samples of processes: each needs those since its last reading."""
@@ -35,10 +34,8 @@ class Tree:
         self._proc = config.proc
         self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
-        self._contained = False
+        self._contained = link(config.proc / "self/ns/pid") not in ("", FIRST_NAMESPACE)
         """True if this process is outside the machine's initial PID namespace."""
-        with suppress(OSError):
-            self._contained = os.readlink(config.proc / "self/ns/pid") != FIRST_NAMESPACE  # noqa: PTH115  # not a path
         self._members: frozenset[int] = frozenset()
         self._pids: frozenset[int] = frozenset()
         """The pids that the driver may report for the members, as of the last refresh."""
