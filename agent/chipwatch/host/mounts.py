@@ -59,12 +59,8 @@ def mounts(table: bytes) -> list[Mount]:
 
 def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
     """Return the mount of `path` (links are not followed): the one with the longest mount point, the last of equals."""
-    best = None
-    for mount in table:
-        within = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
-        if within and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
+    within = [mount for mount in table if f"{path}/".startswith(f"{mount.point.rstrip('/')}/")]
+    return max(reversed(within), key=lambda mount: len(mount.point), default=None)
 
 
 class MountTable:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
-from chipwatch.host.procfs import boot_time
+from chipwatch.host.procfs import boot_time, link
 
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""
@@ -182,10 +182,8 @@ class Owners:
         """True if /proc belongs to the machine's initial PID namespace."""
         if read(self._proc / "2/stat").startswith(KTHREADD):
             return True
-        try:  # a /proc that hides the processes of others (hidepid) has no process 2
-            first = os.readlink(self._proc / "self/ns/pid") == FIRST_NAMESPACE  # noqa: PTH115  # it is not a path
-        except OSError:
-            return False
+        # A /proc that hides the processes of others (hidepid) has no process 2.
+        first = link(self._proc / "self/ns/pid") == FIRST_NAMESPACE
         return first and len(_field(read(self._proc / "self/status"), b"NSpid:").split()) < 2
 
     def _read(self, pid: int, identity: tuple[int, int], cgroup: bytes) -> OwnedProcess | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
-from chipwatch.host.procfs import boot_time, read_small
+from chipwatch.host.procfs import boot_time, link, read_small
 
 T = TypeVar("T")
 
@@ -290,8 +290,8 @@ class ProcTree:
     def _own_pid(self) -> int:
         """Return the agent's pid as this /proc numbers it; -1 if that is not known."""
         try:
-            return int(os.readlink(f"{self._proc}/self"))  # noqa: PTH115  # a text, not a Path
-        except (OSError, ValueError):
+            return int(link(f"{self._proc}/self"))
+        except ValueError:
             return -1
 
     def _own_start(self) -> float:

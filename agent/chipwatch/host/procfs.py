@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +13,8 @@ MAX_BYTES = 1 << 24
 PAGE = 1 << 12
 RECORD = 1 << 11
 """More bytes than any record has that is not of a table of mounts."""
+MAX_SOCKETS = 1 << 20
+"""Bytes that are read of a table of sockets: about 7,000 of them."""
 LONGEST = 20
 """Digits of the largest count of 64 bits."""
 
@@ -123,6 +125,25 @@ def text(path: Path) -> str:
         return os.fsdecode(path.read_bytes()).strip()
     except OSError:
         return ""
+
+
+def link(path: str | Path) -> str:
+    """Return the target of a link, which need not be a path, or "" if it cannot be read."""
+    try:
+        return os.readlink(path)  # noqa: PTH115  # an inode or a pid is not a path
+    except OSError:
+        return ""
+
+
+def tcp_sockets(network: str) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield the table and the fields of each TCP socket in a folder net/ of /proc; the tables may be cut."""
+    for name in "tcp", "tcp6":
+        try:
+            with Path(network, name).open("rb") as file:
+                lines = file.read(MAX_SOCKETS).splitlines()[1:]
+        except OSError:
+            continue
+        yield from ((name, fields) for fields in map(bytes.split, lines) if len(fields) > 9)
 
 
 def open_kept(path: Path) -> KeptFile | None:

@@ -14,13 +14,14 @@ from chipwatch.contract.owner import ProcessUse
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import read
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
+from chipwatch.host.procfs import link, tcp_sockets
 
 MAX_PROCESSES: Final = 64
 """Processes on accelerators that are read in a tick."""
 MAX_CHILDREN: Final = 64
 """Children of one, and threads that may have forked some."""
-MAX_BYTES: Final = 1 << 20
-"""Bytes that are read of a table of sockets: about 7,000 of them."""
+MAX_BYTES: Final = 4 << 20
+"""Bytes that are read of the kernel's answer about sockets."""
 WAKES: Final = 4.0
 """Most wake-ups a second, by time-outs, of a thread that receives nothing; a stream of data wakes it more often."""
 RECEIVES: Final = re.compile(r"wait_woken|sk_wait_data")
@@ -104,8 +105,8 @@ class Waits:
         if RECEIVES.match(where):
             words = read(f"{self._proc}/{pid}/syscall").split()
             if len(words) > 1:
-                awaited = self._link(pid, f"fd/{int(words[1], 16) & 0xFFFFFFFF}")
-                sockets = {_inode(awaited)} & self._established(pid, tables)
+                awaited = f"{self._proc}/{pid}/fd/{int(words[1], 16) & 0xFFFFFFFF}"
+                sockets = {_inode(link(awaited))} & self._established(pid, tables)
         elif POLLS.match(where):
             if "diag" not in tables:
                 tables["diag"] = self._unanswered(seconds)
@@ -115,30 +116,16 @@ class Waits:
         switches = SWITCHES.search(read(f"{self._proc}/{pid}/status"))
         return _Wait(stat.began, frozenset(sockets), int(switches[1])) if sockets and switches else None
 
-    def _link(self, pid: int, name: str) -> str:
-        """Return the target of a link in a process's folder, "" without the right to read it."""
-        try:
-            return os.readlink(f"{self._proc}/{pid}/{name}")  # noqa: PTH115  # the target may be another thing than a path
-        except OSError:
-            return ""
-
     def _established(self, pid: int, tables: dict[str, set[int]]) -> set[int]:
         """Return the sockets of the process's network that are connected and have nothing to read."""
-        network = self._link(pid, "ns/net")
+        network = link(f"{self._proc}/{pid}/ns/net")
         if network not in tables:
-            tables[network] = {*self._listed(f"{self._proc}/{pid}/net")}
+            tables[network] = {
+                int(fields[9])
+                for _, fields in tcp_sockets(f"{self._proc}/{pid}/net")
+                if int(fields[3], 16) == ESTABLISHED and fields[4].endswith(b":00000000")
+            }
         return tables[network]
-
-    def _listed(self, folder: str) -> Iterator[int]:
-        for name in "tcp", "tcp6":
-            try:
-                with Path(folder, name).open("rb") as file:
-                    lines = file.read(MAX_BYTES).splitlines()[1:]
-            except OSError:
-                continue
-            for fields in map(bytes.split, lines):
-                if len(fields) > 9 and int(fields[3], 16) == ESTABLISHED and fields[4].endswith(b":00000000"):
-                    yield int(fields[9])
 
 
 def _lasted(before: _Wait | None, now: _Wait | None, seconds: float) -> bool:
@@ -183,7 +170,7 @@ def _dump(family: int, least: float) -> Iterator[int]:
         link.settimeout(1.0)
         link.sendto(ask, (0, 0))
         taken = 0
-        while taken < 4 * MAX_BYTES:
+        while taken < MAX_BYTES:
             data = link.recv(1 << 16)
             taken += len(data)
             while len(data) >= HEADER.size:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,11 +10,12 @@ from typing import Final, NamedTuple
 
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import read
+from chipwatch.host.procfs import link, tcp_sockets
 
 LISTENS: Final = b"0A"
 """TCP_LISTEN of include/net/tcp_states.h."""
-MAX_TABLE: Final = 1 << 20
-"""Bytes of a table or an environment that are read."""
+MAX_ENVIRONMENT: Final = 1 << 20
+"""Bytes of an environment that are read."""
 LITTLE: Final = sys.byteorder == "little"
 VARIABLE: Final = b"\0NCCL_RAS_ADDR="
 ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared, not bound
@@ -33,10 +33,10 @@ class Listener(NamedTuple):
 
 def listeners(proc: Path, ports: Mapping[int, int]) -> Iterator[Listener]:
     """Yield the sockets on which processes listen at a port, by pid; of other users only with the right to see them."""
-    here = _link("/proc/self/ns/net")
+    here = link("/proc/self/ns/net")
     tables: dict[str, dict[str, tuple[str, int]]] = {}
     for pid, port in ports.items():
-        network = _link(f"{proc}/{pid}/ns/net")
+        network = link(f"{proc}/{pid}/ns/net")
         if network not in tables:
             tables[network] = dict(_listening(f"{proc}/{pid}/net"))
         if at_port := {target: address for target, address in tables[network].items() if address[1] == port}:
@@ -46,30 +46,17 @@ def listeners(proc: Path, ports: Mapping[int, int]) -> Iterator[Listener]:
 
 def port_of(proc: Path, pid: int, default: int) -> int:
     """Return the port of RAS in the environment of a process, else `default`."""
-    value = (b"\0" + read(f"{proc}/{pid}/environ", MAX_TABLE)).partition(VARIABLE)[2].partition(b"\0")[0]
+    value = (b"\0" + read(f"{proc}/{pid}/environ", MAX_ENVIRONMENT)).partition(VARIABLE)[2].partition(b"\0")[0]
     number = value.rpartition(b":")[2]
     return int(number) if number.isdigit() and len(number) < 6 else default
 
 
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)  # noqa: PTH115  # it is not a path
-    except OSError:
-        return ""
-
-
 def _listening(folder: str) -> Iterator[tuple[str, tuple[str, int]]]:
     """Yield the link of each listening socket of a network, and its address."""
-    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        try:
-            with Path(folder, name).open("rb") as file:
-                lines = file.read(MAX_TABLE).splitlines()[1:]
-        except OSError:
-            continue
-        for fields in map(bytes.split, lines):
-            if len(fields) > 9 and fields[3] == LISTENS:
-                address, _, port = fields[1].partition(b":")
-                raw = bytes.fromhex(address.decode())  # words of 32 bits in the machine's order
-                words = b"".join(raw[n : n + 4][::-1] if LITTLE else raw[n : n + 4] for n in range(0, len(raw), 4))
-                host = socket.inet_ntop(family, words)
-                yield f"socket:[{fields[9].decode()}]", (ANY.get(host, host), int(port, 16))
+    for table, fields in tcp_sockets(folder):
+        if fields[3] == LISTENS:
+            address, _, port = fields[1].partition(b":")
+            raw = bytes.fromhex(address.decode())  # words of 32 bits in the machine's order
+            words = b"".join(raw[n : n + 4][::-1] if LITTLE else raw[n : n + 4] for n in range(0, len(raw), 4))
+            host = socket.inet_ntop(socket.AF_INET if table == "tcp" else socket.AF_INET6, words)
+            yield f"socket:[{fields[9].decode()}]", (ANY.get(host, host), int(port, 16))

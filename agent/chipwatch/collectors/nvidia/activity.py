@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Final
 
 import pynvml
@@ -121,7 +121,7 @@ def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
         at, percent = int(sample.timeStamp), float(getattr(sample.sampleValue, member))
         if at > since and percent <= 100:
             percents.setdefault(at, []).append(percent)
-    return [(at, fmean(same)) for at, same in sorted(percents.items())]
+    return [(at, sum(same) / len(same)) for at, same in sorted(percents.items())]
 
 
 def _integrated(samples: list[tuple[int, float]], since: int) -> tuple[float, float | None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from functools import partial
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import pynvml
@@ -13,7 +15,7 @@ from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
-from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery
+from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, call, rows
 from chipwatch.collectors.nvidia.unified import INTEGRATED, TEGRA, Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host.counters import Life
@@ -37,10 +39,14 @@ MAX_FAN: Final = 200
 """The fan's speed may exceed 100 percent; a value above this is invalid."""
 
 LISTS: Final = {
-    "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
-    "processes.graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
-    "processes.mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+    "processes.compute": "nvmlDeviceGetComputeRunningProcesses_v3",
+    "processes.graphics": "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "processes.mps": "nvmlDeviceGetMPSComputeRunningProcesses_v3",
 }
+PROCESS: Final = Struct("I4xQ8x")
+"""nvmlProcessInfo_t: pid, bytes in use, and two numbers of instances."""
+NOT_AVAILABLE: Final = 2**64 - 1
+"""NVML_VALUE_NOT_AVAILABLE, -1, as the bytes of a process."""
 MOST_PID: Final = 1 << 22
 """PID_MAX_LIMIT of Linux; Jetsons list processes with larger numbers."""
 MOST_BYTES: Final = 1 << 50
@@ -87,18 +93,19 @@ class Part:
     def running(self) -> dict[int, int | None]:
         """Return the bytes in use by each process (None: unknown), by the driver's pid; raise Lost."""
         running: dict[int, int | None] = {}
-        for name, call in LISTS.items():
-            for process in self.query.ask(name, call, self.handle) or ():
-                memory, most = process.usedGpuMemory, MOST_BYTES if self.total is None else self.total
-                if 0 < process.pid <= MOST_PID and (memory is None or memory <= most):
-                    before = running.get(process.pid)  # a process may be in two lists
-                    running[process.pid] = memory if before is None else max(before, memory or 0)
+        most = MOST_BYTES if self.total is None else self.total
+        for name, function in LISTS.items():
+            for pid, used in self.query.ask(name, rows, PROCESS, partial(call, function, self.handle)) or ():
+                memory = None if used == NOT_AVAILABLE else used
+                if 0 < pid <= MOST_PID and (memory is None or memory <= most):
+                    before = running.get(pid)  # a process may be in two lists
+                    running[pid] = memory if before is None else max(before, memory or 0)
         return running
 
     def _memory(self, at: int) -> Iterator[Datapoint]:
-        ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
+        ask, read, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
         # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
-        info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", call, self.handle)
+        info = ask("memory", read, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", read, self.handle)
         total = info.total if info else MOST_BYTES + 1  # its attributes are slow
         if total <= MOST_BYTES and (yield from self._use(at, info.used, total)) and self.detailed:
             if (free := info.free) <= total:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
+from ctypes import c_ulonglong
 from pathlib import Path
-from typing import Any
+from struct import Struct
+from typing import Any, Final
 
 import pynvml
 
 from chipwatch.collectors.nvidia.device import Part
+from chipwatch.collectors.nvidia.query import call, rows
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of
+from chipwatch.host.procfs import link
 
 TREE, ALL = "tree", "all"
 """The readers of the driver's samples of processes: each needs those since its last reading."""
+SAMPLE: Final = Struct("I4xQI12x")
+"""nvmlProcessUtilizationSample_t: pid, time, share of the multiprocessors, and three of other engines."""
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 
 
@@ -35,10 +39,8 @@ class Tree:
         self._proc = config.proc
         self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
-        self._contained = False
+        self._contained = link(config.proc / "self/ns/pid") not in ("", FIRST_NAMESPACE)
         """True if this process is outside the machine's initial PID namespace."""
-        with suppress(OSError):
-            self._contained = os.readlink(config.proc / "self/ns/pid") != FIRST_NAMESPACE  # noqa: PTH115  # not a path
         self._members: frozenset[int] = frozenset()
         self._pids: frozenset[int] = frozenset()
         """The pids that the driver may report for the members, as of the last refresh."""
@@ -79,7 +81,7 @@ class Tree:
         """Return the utilization by the tree since the last reading in percent, or None."""
         if (samples := _new_samples(part, TREE)) is None:
             return None
-        shares = {int(sample.pid): int(sample.smUtil) for sample in samples}
+        shares = {pid: share for pid, _, share in samples}
         mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
         if shares and not mine and self._contained:  # the samples may have the machine's pids, unlike the lists
             return part.busy if alone else None
@@ -108,11 +110,8 @@ def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
     The server of MPS is left out: its clients, which the driver lists too, are those who use the GPU. The driver has
     samples of the processes that ran only; in a container they may have other pids than its lists.
     """
-    running, shares = part.running(), dict[int, float]()
-    samples = _new_samples(part, ALL)
-    for sample in samples or ():
-        if sample.smUtil <= 100:
-            shares[int(sample.pid)] = float(sample.smUtil)
+    running, samples = part.running(), _new_samples(part, ALL)
+    shares = {pid: float(share) for pid, _, share in samples or () if share <= 100}
     is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
     part.servers = {pid: part.servers[pid] if pid in part.servers else _is_server(proc, pid) for pid in running}
     for pid, memory in running.items():
@@ -128,19 +127,27 @@ def _is_server(proc: Path, pid: int) -> bool:
         return False
 
 
-def _new_samples(part: Part, reader: str) -> list[Any] | None:
-    """Return the samples since a reader's last call; None if the driver has none, or if they cover an unknown time."""
+def _new_samples(part: Part, reader: str) -> list[tuple[int, int, int]] | None:
+    """
+    Return pid, time and share (%) of each sample since a reader's last call.
+
+    None if the driver has none, or if they cover an unknown time.
+    """
     until = part.sampled_until.get(reader)
-    if (samples := part.query.ask("processes.utilization", _samples, part, until or 0)) is None:
+    samples: list[tuple[int, int, int]] | None = part.query.ask("processes.utilization", _samples, part, until or 0)
+    if samples is None:
         return None
-    part.sampled_until[reader] = max((sample.timeStamp for sample in samples), default=until or 0)
+    part.sampled_until[reader] = max((at for _, at, _ in samples), default=until or 0)
     return None if until is None else samples
 
 
-def _samples(part: Part, since: int) -> list[Any]:
+def _samples(part: Part, since: int) -> list[tuple[int, int, int]]:
+    def fill(count: Any, array: Any) -> int:
+        return call("nvmlDeviceGetProcessUtilization", part.handle, array, count, c_ulonglong(since))
+
     try:
-        return list(pynvml.nvmlDeviceGetProcessUtilization(part.handle, since))
+        return [(pid, at, share) for pid, at, share in rows(SAMPLE, fill)]
     except pynvml.NVMLError as error:
-        if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
+        if error.value == pynvml.NVML_ERROR_NOT_FOUND:
             return []  # no process ran since the last sample
         raise

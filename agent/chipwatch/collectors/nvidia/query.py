@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from ctypes import c_char, memmove
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from ctypes import byref, c_char, c_uint, memmove
 from math import inf, isfinite
 from struct import Struct
 from sys import byteorder
@@ -25,6 +25,8 @@ FIELD: Final = Struct("IIqqIiQ")
 """nvmlFieldValue_t: number, scope, time, latency, type of the value, code, value."""
 UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
 """Functions that read a value, in the order of MEMBERS."""
+TOO_SMALL: Final = 7
+"""NVML_ERROR_INSUFFICIENT_SIZE: the count has changed to the number of rows."""
 NUMBER: Final = MEMBERS.index("ullVal")
 
 
@@ -167,8 +169,24 @@ class FieldSet:
 
 def _field_values(handle: Any, fields: Any) -> bool:
     """Fill an array of nvmlFieldValue_t; raise NVMLError."""
-    call = getattr(pynvml.nvmlLib, "nvmlDeviceGetFieldValues", None)
-    code = call(handle, len(fields) // FIELD.size, fields) if call else pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
-    if code:
+    if code := call("nvmlDeviceGetFieldValues", handle, len(fields) // FIELD.size, fields):
         raise pynvml.NVMLError(code)
     return True
+
+
+def call(name: str, *args: Any) -> int:
+    """Return the code of a function of the driver."""
+    function = getattr(pynvml.nvmlLib, name, None)
+    return int(function(*args)) if function else pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+
+
+def rows(row: Struct, fill: Callable[[Any, Any], int]) -> Iterator[tuple[Any, ...]]:
+    """Return the rows that `fill` writes, given count and array; raise NVMLError. nvidia-ml-py is slow at it."""
+    count, array = c_uint(0), bytearray()
+    if (code := fill(byref(count), None)) == TOO_SMALL:
+        count.value = 2 * count.value + 5  # more may come until the second call
+        array = bytearray(row.size * count.value)
+        code = fill(byref(count), (c_char * len(array)).from_buffer(array))
+    if code:
+        raise pynvml.NVMLError(code)
+    return row.iter_unpack(array[: row.size * count.value])

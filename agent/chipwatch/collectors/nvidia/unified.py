@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from chipwatch.collectors.nvidia.metrics import GPU, MODEL, of_gpu
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.extensions import Device, DeviceActivity
+from chipwatch.host.procfs import number, text
 
 if TYPE_CHECKING:
     from chipwatch.host.process_tree import Where
@@ -45,32 +46,34 @@ class Kernel:
         if self._load is None:
             files = (file for pattern in LOADS for file in self._sys.glob(pattern))
             self._load = next((file for file in files if NAME.search("/".join(file.parts[-3:-1]))), None)
-        if (tenths := _number(self._load)) is None:
+        tenths = number(self._load) if self._load else None
+        if tenths is None:
             self._load = None
-        return tenths / 10 if tenths is not None and 0 <= tenths <= MOST_TENTHS else None
+        return tenths / 10 if tenths is not None and tenths <= MOST_TENTHS else None
 
     def temperature(self) -> float | None:
         """Return the temperature in Cel, None if not known."""
         if self._zone is None:
             zones = self._sys.glob("class/thermal/thermal_zone*/type")
-            self._zone = next((file.with_name("temp") for file in zones if _text(file).lower() in ZONES), None)
-        if (value := _number(self._zone)) is None:
+            self._zone = next((file.with_name("temp") for file in zones if text(file).lower() in ZONES), None)
+        value = number(self._zone) if self._zone else None
+        if value is None:
             self._zone = None
         return value / 1000 if value is not None and 0 < value <= MOST_MILLIDEGREES else None
 
     def memory(self) -> int | None:
         """Return the machine's memory in bytes."""
-        kib = re.search(r"^MemTotal:\s+(\d+) kB", _text(self._proc / "meminfo"), re.MULTILINE)
+        kib = re.search(r"^MemTotal:\s+(\d+) kB", text(self._proc / "meminfo"), re.MULTILINE)
         return int(kib[1]) << 10 if kib else None
 
     def is_node_of_gpu(self, node: int) -> bool:
         """Return whether a NUMA node is the memory of a GPU: it has no CPUs."""
         file = self._sys / f"devices/system/node/node{node}/cpulist"
-        return file.exists() and not _text(file)
+        return file.exists() and not text(file)
 
     def model(self) -> str:
         """Return the model of the board."""
-        return _text(self._sys / "firmware/devicetree/base/model").strip("\0") or "Jetson"
+        return text(self._sys / "firmware/devicetree/base/model").strip("\0") or "Jetson"
 
 
 class Jetson:
@@ -111,17 +114,3 @@ class Jetson:
 
     def close(self) -> None:
         """Free nothing."""
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _number(file: Path | None) -> int | None:
-    try:
-        return int(_text(file)) if file else None
-    except ValueError:
-        return None

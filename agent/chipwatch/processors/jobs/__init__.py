@@ -411,16 +411,20 @@ class JobsProcessor(Processor):
     def answer(self) -> Mapping[str, Any]:
         with self._lock:
             charged, allocated = self._sums()
-            devices = sorted(self._devices.items(), key=by_number)
+            devices, price = sorted(self._devices.items(), key=by_number), self._config.dollars_per_hour
+            holding = {
+                place: [self._ledger.account(holder.owner, self._before).owner for holder in device.held.values()]
+                for place, device in devices
+            }
             return {
                 "at": self._before / SECOND,
-                "dollars_per_hour": self._config.dollars_per_hour,
+                "dollars_per_hour": price,
                 "jobs": [
-                    {**of_job(account, self._config.dollars_per_hour), "why": self._why(account.owner.key).answer}
+                    {**of_job(account, price), "why": self._why(account.owner.key).answer}
                     for account in self._ledger.holding()
                 ],
-                "ended": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.unrecorded()],
-                "devices": [of_device(place, device, self._holding(device)) for place, device in devices],
+                "ended": [of_job(account, price) for account in self._ledger.unrecorded()],
+                "devices": [of_device(place, device, holding[place]) for place, device in devices],
                 "missing": self._missing(),
                 "charged_seconds": charged,
                 "allocated_seconds": allocated,
@@ -431,9 +435,6 @@ class JobsProcessor(Processor):
         late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
         unnamed = {"devices": self._unnamed.text} if self._unnamed.text else {}
         return {**(self._jobs.missing if self._jobs else {}), **late, **unnamed}
-
-    def _holding(self, device: JobDevice) -> list[Account]:
-        return [self._ledger.account(holder.owner, self._before) for holder in device.held.values()]
 
     def _sums(self) -> tuple[float, float]:
         """Return the seconds charged to jobs and those in which devices were held, which are equal."""
@@ -489,9 +490,8 @@ def _basis(device: JobDevice) -> str:
     return next((holder.basis for holder in device.held.values()), "")
 
 
-def of_device(place: Place, device: JobDevice, holding: Iterable[Account]) -> dict[str, Any]:
+def of_device(place: Place, device: JobDevice, owners: Sequence[Owner]) -> dict[str, Any]:
     """Return the holders of a device, and its state."""
-    owners = [account.owner for account in holding]
     idle = None if device.ran is None or device.last is None else (device.last.moment - device.ran) / SECOND
     return {
         "device": ".".join(number for _, number in place),

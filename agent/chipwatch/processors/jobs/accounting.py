@@ -125,16 +125,20 @@ def allocated(before: DeviceReading, now: DeviceReading) -> int:
 
 def _split(time: int, weights: Sequence[float]) -> list[int]:
     """Return parts of a time in proportion to weights, which sum to it; equal ones if nothing has a weight."""
-    total = sum(weights)
-    if not total:
-        weights, total = [1.0] * len(weights), len(weights)
+    if not (total := sum(weights)):
+        return _equal(time, len(weights))
     edges = [min(time, round(time * (share / total))) for share in accumulate(weights)]
     return [end - start for start, end in pairwise([0, *edges[:-1], time])] if edges else []
 
 
+def _equal(time: int, count: int) -> list[int]:
+    """Return so many equal parts of a time, which sum to it."""
+    return [time * (n + 1) // count - time * n // count for n in range(count)]
+
+
 def _each(state: str, time: int, keys: Sequence[Key]) -> Iterator[tuple[Key, dict[str, int]]]:
     """Yield equal parts of a time, in one state."""
-    for key, share in zip(keys, _split(time, [1.0] * len(keys)), strict=True):
+    for key, share in zip(keys, _equal(time, len(keys)), strict=True):
         yield key, {state: share}
 
 
@@ -146,7 +150,7 @@ def _spread(now: DeviceReading, keys: Sequence[Key], start: int, end: int) -> It
         return
     worked = round(time * now.active)
     works = _split(worked, [now.holders[key].work or 0.0 for key in keys])
-    rests = _split(time - worked, [1.0] * len(keys))
+    rests = _equal(time - worked, len(keys))
     for key, work, idle in zip(keys, works, rests, strict=True):
         holding, throttled = now.holders[key], round(work * now.throttled)
         spent = {THROTTLED: throttled, BUSY: work - throttled}

@@ -197,11 +197,12 @@ class JobDevice:
         self._average(before, now)
         self.held, self.last, self.slices, self.missed = holding, now, activity.slices, 0
         self.basis = activity.basis
-        self._note(use, now, ran)
+        pids = self._pids if use.processes is None else frozenset(process.pid for process in use.processes)
+        self._note(pids, now, ran)
         self.worked = use.moment if evidence.works else self.worked
         self.cause = causes.cause(
             lost=now.lost,
-            is_known=now.active is not None and use.processes is not None and self._are_owned(use),
+            is_known=now.active is not None and use.processes is not None and use.owners.keys() >= pids,
             processes=len(use.processes or ()),
             ran=self.ran is not None,
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
@@ -226,12 +227,8 @@ class JobDevice:
             weight = min(1.0, (now.moment - before.moment) / AVERAGED)
             self.work += (now.active - self.work) * weight
 
-    def _are_owned(self, use: Use) -> bool:
-        return all(process.pid in use.owners for process in use.processes or ())
-
-    def _note(self, use: Use, now: DeviceReading, ran: int | None) -> None:
+    def _note(self, pids: frozenset[int], now: DeviceReading, ran: int | None) -> None:
         """Note when a kernel last ran since the processes came; if all of them are new, that is `ran`."""
-        pids = self._pids if use.processes is None else frozenset(process.pid for process in use.processes)
         if not pids & self._pids:
             self.ran = ran if pids else None
             self.worked = now.moment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.extensions import DeviceActivity, DeviceFacts
@@ -13,69 +13,52 @@ from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, SLEEPS,
 from chipwatch.processors.jobs.device import Place, place_of
 
 
-class _Pid(NamedTuple):
-    cpu: float | None
-    blocked: bool
-
-
-class _Awaited(NamedTuple):
-    """Causes for which a process on a device waits."""
-
-    loader: bool
-    network: bool
-
-
 class Evidences:
     """The evidence of the last reading, by job, and by process where its job has no cgroup."""
 
     def __init__(self) -> None:
         self._last: JobFacts | None = None
         self._jobs: dict[Key, Evidence] = {}
-        self._pids: dict[int, _Pid] = {}
-        self._awaited: dict[int, _Awaited] = {}
+        self._pids: dict[int, Evidence] = {}
+        self._waits: dict[int, Evidence] = {}
+        """Causes for which a process on an idle device waits."""
 
     def take(self, facts: JobFacts) -> None:
         """Compare a reading with the one before."""
-        last, self._last = self._last, facts
-        before = {use.owner.key: use for use in last.uses} if last else {}
-        seconds = (facts.moment - last.moment) / SECOND if last else 0.0
+        last, self._last = self._last or facts, facts
+        seconds = (facts.moment - last.moment) / SECOND
+        before = {use.owner.key: use for use in last.uses}
         self._jobs = {use.owner.key: _between(before.get(use.owner.key, use), use, seconds) for use in facts.uses}
-        used = last.cpu if last else {}
         self._pids = {
-            pid: _Pid(_rate(used.get(pid), cpu, seconds), pid in facts.blocked) for pid, cpu in facts.cpu.items()
+            pid: Evidence(_rate(last.cpu.get(pid), cpu, seconds), blocked=pid in facts.blocked)
+            for pid, cpu in facts.cpu.items()
         }
-        earlier = last.processes if last else {}
-        self._awaited = {
-            pid: _await(earlier[pid], now, seconds) for pid, now in facts.processes.items() if pid in earlier
+        self._waits = {
+            pid: _waits(last.processes[pid], now, seconds)
+            for pid, now in facts.processes.items()
+            if pid in last.processes
         }
 
     def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
         """Return the evidence on the jobs and processes of one device: a flag is true if it is true for any of them."""
         evidences = [self._jobs[key] for key in jobs if key in self._jobs]
-        awaited = [self._awaited[pid] for pid in pids if pid in self._awaited]
-        loader, network = any(item.loader for item in awaited), any(item.network for item in awaited)
-        if len(evidences) == 1:
-            return evidences[0]._replace(loader=loader, network=network)
-        evidences += [Evidence(item.cpu, blocked=item.blocked) for pid in pids if (item := self._pids.get(pid))]
-        cpu = [item.cpu for item in evidences if item.cpu is not None]
-        return Evidence(
-            cpu=sum(cpu) if cpu else None,
-            io=_most(item.io for item in evidences),
-            blocked=any(item.blocked for item in evidences),
-            quota=_most(item.quota for item in evidences),
-            memory=_most(item.memory for item in evidences),
-            swaps=any(item.swaps for item in evidences),
-            crowded=_most(item.crowded for item in evidences),
-            loader=loader,
-            network=network,
-        )
+        cpus = evidences[0].cpus if len(evidences) == 1 else None
+        if len(evidences) != 1:
+            evidences += [self._pids[pid] for pid in pids if pid in self._pids]
+        if self._waits:
+            evidences += [self._waits[pid] for pid in pids if pid in self._waits]
+        if len(evidences) < 2:
+            return evidences[0] if evidences else Evidence()
+        used, _, *others = zip(*evidences, strict=True)
+        cpu = [value for value in used if value is not None]
+        return Evidence(sum(cpu) if cpu else None, cpus, *map(_most, others))
 
 
-def _await(before: ProcessUse, now: ProcessUse, seconds: float) -> _Awaited:
+def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
     """Return the causes of a process's wait between two readings."""
     own = _rate(before.cpu, now.cpu, seconds)
     busiest = _most(_rate(before.children.get(key), cpu, seconds) for key, cpu in now.children.items()) or 0.0
-    return _Awaited(
+    return Evidence(
         loader=own is not None and own < SLEEPS and busiest >= CHILD_CPU,
         network=own is not None and own < AWAITS and now.waits,
     )
@@ -99,7 +82,7 @@ def _rate(before: float | None, now: float | None, over: float) -> float | None:
     return None if before is None or now is None or over <= 0 or now < before else (now - before) / over
 
 
-def _most(values: Iterable[float | None]) -> float | None:
+def _most(values: Iterable[Any]) -> Any:
     return max((value for value in values if value is not None), default=None)
 
 
