@@ -21,7 +21,7 @@ def test_the_reader_of_the_page_reads_blocks_and_rows(tmp_path, monkeypatch):
         file.add(points, at)
     tail = tmp_path / "run.chipwatch.tail"
     script = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
-    assert len(script.splitlines()) <= 30
+    assert len(script.splitlines()) <= 20
     read = {}
     for path in (file.path, tail):
         data = path.read_bytes() if path != tail else finished(path)

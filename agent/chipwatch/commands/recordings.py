@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -87,7 +88,7 @@ def export(given: SimpleNamespace) -> Iterator[str]:
             raise ConfigError("export: --to parquet needs a file: -o run.parquet")
         _write_parquet(recorded, output)
         return
-    texts = {"jsonl": _json_lines, "csv": _csv, "openmetrics": _openmetrics}[form](recorded)
+    texts = _chunks({"jsonl": _json_lines, "csv": _csv, "openmetrics": _openmetrics}[form](recorded))
     if output is None:
         yield from texts
         return
@@ -110,13 +111,7 @@ def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, i
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[str]:
-    chunk: list[str] = []
-    for line in lines:
-        chunk.append(line)
-        if len(chunk) == CHUNK:
-            yield "\n".join(chunk)
-            chunk.clear()
-    if chunk:
+    while chunk := [*islice(lines, CHUNK)]:
         yield "\n".join(chunk)
 
 
@@ -126,28 +121,19 @@ def _utc(at: int) -> str:
 
 
 def _json_lines(recorded: Recorded) -> Iterator[str]:
-    def lines() -> Iterator[str]:
-        for at, column, value, start in _samples(recorded):
-            metric = column.metric
-            about = {"name": metric.name, "kind": metric.kind, "unit": metric.unit, "value": value}
-            more = {} if start is None else {"start_time": _utc(start)}
-            yield json.dumps({"time": _utc(at), **about, "dims": dict(column.dims), **more})
-
-    return _chunks(lines())
+    for at, column, value, start in _samples(recorded):
+        metric = column.metric
+        about = {"name": metric.name, "kind": metric.kind, "unit": metric.unit, "value": value}
+        more = {} if start is None else {"start_time": _utc(start)}
+        yield json.dumps({"time": _utc(at), **about, "dims": dict(column.dims), **more})
 
 
 def _csv(recorded: Recorded) -> Iterator[str]:
     keys = sorted({key for column in recorded.columns for key in column.dims})
-
-    def lines() -> Iterator[str]:
-        yield _row_of(["time", "name", "kind", "unit", "value", *keys])
-        for at, column, value, _ in _samples(recorded):
-            metric, dims = column.metric, column.dims
-            yield _row_of(
-                [_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)]
-            )
-
-    return _chunks(lines())
+    yield _row_of(["time", "name", "kind", "unit", "value", *keys])
+    for at, column, value, _ in _samples(recorded):
+        metric, dims = column.metric, column.dims
+        yield _row_of([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])
 
 
 def _row_of(cells: list[Any]) -> str:
@@ -157,21 +143,21 @@ def _row_of(cells: list[Any]) -> str:
 
 
 def _openmetrics(recorded: Recorded) -> Iterator[str]:
-    def lines() -> Iterator[str]:
-        last = ""
-        for column in recorded.columns:
-            name, is_counter = re.sub("[^a-zA-Z0-9_]", "_", column.metric.name), column.metric.kind is Kind.COUNTER
-            if name != last:
-                yield f"# TYPE {name} {column.metric.kind}"
-            last = name
-            pairs = ",".join(f"{re.sub('[^a-zA-Z0-9_]', '_', key)}={json.dumps(text, ensure_ascii=False)}"
-                             for key, text in column.dims.items())  # fmt: skip
-            series = f"{name}{'_total' if is_counter else ''}{{{pairs}}}"
-            for at, value in zip(column.times, column.values, strict=True):
-                yield f"{series} {value!r} {at // 10**9}.{at % 10**9:09}"
-        yield "# EOF"
+    last = ""
+    for column in recorded.columns:
+        name, is_counter = _word(column.metric.name), column.metric.kind is Kind.COUNTER
+        if name != last:
+            yield f"# TYPE {name} {column.metric.kind}"
+        last = name
+        pairs = ",".join(f"{_word(key)}={json.dumps(text, ensure_ascii=False)}" for key, text in column.dims.items())
+        series = f"{name}{'_total' if is_counter else ''}{{{pairs}}}"
+        for at, value in zip(column.times, column.values, strict=True):
+            yield f"{series} {value!r} {at // 10**9}.{at % 10**9:09}"
+    yield "# EOF"
 
-    return _chunks(lines())
+
+def _word(name: str) -> str:
+    return re.sub("[^a-zA-Z0-9_]", "_", name)
 
 
 def _write_parquet(recorded: Recorded, output: Path) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from base64 import b64encode
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from math import nan
-from struct import Struct
 from typing import Any, Final
 
 import msgspec
@@ -59,7 +56,7 @@ def _line(columns: Sequence[RecordedSeries]) -> Line:
 
 
 def form(samples: Sequence[float | None]) -> dict[str, Any]:
-    """Return the samples in the first form that fits and is exact: picks of few numbers, differences, or bytes."""
+    """Return the samples in the first form that fits and is exact: picks of few numbers, differences, or numbers."""
     present = array("d", (value for value in samples if value is not None))
     words = {value: value for value in present}
     if len(words) <= min(len(present) // FEW, MOST_WORDS) and _is_same(map(words.get, present), present):
@@ -68,8 +65,7 @@ def form(samples: Sequence[float | None]) -> dict[str, Any]:
     for scale in SCALES:
         if (deltas := _deltas(present, 10**scale)) is not None:
             return {"deltas": _with_absent(samples, deltas), "scale": scale}
-    raw = Struct(f"<{len(samples)}d").pack(*(nan if value is None else value for value in samples))
-    return {"floats": b64encode(b"".join(raw[n::8] for n in range(8))).decode()}
+    return {"values": [*samples]}
 
 
 def rounded(value: float) -> float:

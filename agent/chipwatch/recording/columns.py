@@ -1,33 +1,34 @@
-"""Loads a recording whole, a column for each series: the format of docs/recording.md, or JSON lines."""
+"""Loads a recording whole, a column for each series: of docs/recording.md, or JSON lines as in docs/json.md."""
 
 from __future__ import annotations
 
 import gzip
 import math
+import re
+import zlib
 from array import array
-from base64 import b64decode
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import accumulate
+from datetime import UTC, datetime
+from functools import lru_cache
+from glob import escape
+from itertools import accumulate, pairwise
 from pathlib import Path
-from struct import Struct, error
 from typing import Final
 
 import msgspec
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.contract.errors import os_text
+from chipwatch.contract.datapoint import Dimensions, Kind, Metric
+from chipwatch.contract.errors import CommandError, os_text
 from chipwatch.recording.event import Event
-from chipwatch.recording.lines import ERRORS, GZIP, NotARecording, Recording, metric_of
 
 FORMAT: Final = 1
-"""Version of the format; a reader refuses a later one."""
+"""Version of both formats; a reader refuses a later one."""
 MOST_SERIES: Final = 50_000
 MOST_POINTS: Final = 30_000_000
 """Points of a recording, at 16 bytes each: a day of two GPUs at 1 s, or a week of eight at 15 s."""
 MOST_EVENTS: Final = 100_000
-MOST_BROKEN: Final = 100_000
 MOST_HOST: Final = 1000
 """Dimensions of the machine."""
 LONGEST: Final = 16 << 20
@@ -40,13 +41,19 @@ LATEST: Final = 2**63 - 1
 FIRST_PICK: Final = ord("0")
 """Character of `picks` for the first of `values`."""
 ABSENT: Final = " "
-MALFORMED: Final = (ValueError, OverflowError, LookupError, error)
+MALFORMED: Final = (ValueError, OverflowError, LookupError)
+GZIP: Final = b"\x1f\x8b"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NotARecording(CommandError):
+    """The file cannot be read, or holds no line of a recording."""
 
 
 class Series(msgspec.Struct, omit_defaults=True):
     """A series of a block, with its samples in one of three forms, or of rows, without; docs/recording.md has both."""
 
-    name: str
+    name: str = ""
     kind: Kind = Kind.GAUGE
     unit: str = "1"
     dims: dict[str, str] = {}
@@ -55,32 +62,23 @@ class Series(msgspec.Struct, omit_defaults=True):
     picks: str = ""
     deltas: list[int | None] = []
     scale: int = 0
-    floats: str = ""
 
     def samples(self) -> list[float]:
-        """Return the samples, NaN for one that is absent; raise ValueError or OverflowError."""
-        if self.floats:
-            planes = b64decode(self.floats)
-            size, raw = len(planes) // 8, bytearray(len(planes))
-            for n in range(8):
-                raw[n::8] = planes[n * size : (n + 1) * size]
-            return [*Struct(f"<{size}d").unpack(raw)]
+        """Return the samples, NaN for one that is absent; raise ValueError, OverflowError or LookupError."""
         if self.picks:
             words = {chr(n): float(value or 0) for n, value in enumerate(self.values, FIRST_PICK)} | {ABSENT: math.nan}
             return [words[pick] for pick in self.picks]
-        values = self.values or self.deltas
-        present: Iterable[float] = (value for value in values if value is not None)
         if self.deltas:
             factor = 10 ** min(max(self.scale, 0), LARGEST_SCALE)
-            present = (total / factor for total in accumulate(value for value in values if value is not None))
-        if None not in values:
-            return [*map(float, present)]
-        rest = iter(present)
-        return [math.nan if value is None else float(next(rest)) for value in values]
+            totals = accumulate(delta or 0 for delta in self.deltas)
+            return [
+                math.nan if delta is None else total / factor for delta, total in zip(self.deltas, totals, strict=True)
+            ]
+        return [math.nan if value is None else float(value) for value in self.values]
 
 
-class Line(msgspec.Struct, omit_defaults=True):
-    """A header, an event, a block, a list of series, or a row; keys that are not known are ignored."""
+class Line(Series, omit_defaults=True):
+    """A header, an event, a block, a list of series, a row, or a point of JSON lines; other keys are ignored."""
 
     chipwatch: int = 0
     version: str = ""
@@ -92,6 +90,10 @@ class Line(msgspec.Struct, omit_defaults=True):
     series: list[Series] = []
     at: int = 0
     row: list[int | float | None] = []
+    format: int = 0
+    time: str = ""
+    value: float = 0.0
+    start_time: str | None = None
 
 
 @dataclass(slots=True)
@@ -118,7 +120,7 @@ class RecordedSeries:
 
 @dataclass(slots=True)
 class Recorded:
-    """The content of one file."""
+    """The content of one file, or of all files of a run."""
 
     path: Path
     started: int = 0
@@ -134,31 +136,49 @@ class Recorded:
     """Lines that could not be read."""
 
 
-def load(path: Path, *, most_series: int = MOST_SERIES, most_points: int = MOST_POINTS) -> Recorded:
-    """Return what a file holds, and the tail that is not in it yet, as far as it can be read; raise NotARecording."""
+def load(path: Path, *more: Path, most_series: int = MOST_SERIES, most_points: int = MOST_POINTS) -> Recorded:
+    """
+    Return what a file holds, and the tail that is not in it yet, as far as it can be read; raise NotARecording.
+
+    `more`: the later files of the same run. Each file may have `most_points`.
+    """
     reader = _Reader(path, most_series, most_points)
-    lines = _lines(path, reader.recorded)
     try:
-        first = next(lines, None)
-        if first is None or not first.chipwatch:
-            reader.take_lines()
-        else:
-            reader.take(first)
-            for line in lines:
-                reader.take(line)
-            if (tail := tail_of(path)).exists():
-                with suppress(NotARecording):
-                    for line in _lines(tail, reader.recorded):
-                        reader.take(line)
+        for part in (path, *more):
+            reader.read(part)
     except MemoryError:
         raise NotARecording(f"{path}: it does not fit into this machine's memory") from None
     return reader.whole()
 
 
-def is_ours(path: Path) -> bool:
-    """Return whether a file begins as docs/recording.md has it; raise NotARecording."""
+def header_of(path: Path) -> Line | None:
+    """Return the first line of a recording, None of JSON lines; raise NotARecording."""
     first = next(_lines(path, Recorded(path)), None)
-    return first is not None and first.chipwatch > 0
+    return first if first and first.chipwatch else None
+
+
+def runs_of(paths: Iterable[Path]) -> list[list[Path]]:
+    """Return the files by run, in order, with the numbered ones beside them; raise NotARecording."""
+    runs: dict[object, set[Path]] = {}
+    for path in paths:
+        run, files = _run_of(path), {path}
+        if run != path:
+            beside = path.parent.glob(f"{escape(path.stem)}-*{path.suffix}")
+            files |= {other for other in beside if _run_of(other) == run}
+        runs.setdefault(run, set()).update(files)
+    return [sorted(files, key=_number) for files in runs.values()]
+
+
+def _run_of(path: Path) -> object:
+    """Return what all files of a run have in their headers and no others do."""
+    header = header_of(path)
+    return (header.started, *sorted(header.host.items())) if header and header.started else path
+
+
+def _number(path: Path) -> tuple[float, str]:
+    """Return the number that a file got when it was full; the newest file has none."""
+    number = re.search(r"-(\d+)$", path.stem)
+    return (int(number[1]) if number else math.inf), path.name
 
 
 def tail_of(path: Path) -> Path:
@@ -177,13 +197,23 @@ class _Reader:
         self._slots: list[tuple[RecordedSeries, int | None]] = []
         """The series of rows since the last header, and the start of each."""
 
+    def read(self, path: Path) -> None:
+        """Add the lines of a file and of its tail; raise NotARecording."""
+        self._left = self._most_points
+        for line in _lines(path, self.recorded):
+            self.take(line)
+        if (tail := tail_of(path)).exists():
+            with suppress(NotARecording):
+                for line in _lines(tail, self.recorded):
+                    self.take(line)
+
     def take(self, line: Line) -> None:
         """Add a line; a part that does not fit together counts as broken."""
         recorded = self.recorded
         self._spend(1)
+        if (version := line.chipwatch or line.format) > FORMAT:
+            raise NotARecording(f"{recorded.path}: format {version} is of a newer chipwatch; install that")
         if line.chipwatch:
-            if line.chipwatch > FORMAT:
-                raise NotARecording(f"{recorded.path}: format {line.chipwatch} is of a newer chipwatch; install that")
             recorded.interval = recorded.interval or line.interval
             recorded.host = recorded.host or dict([*line.host.items()][:MOST_HOST]) | {"version": line.version}
             self._slots = []
@@ -192,6 +222,9 @@ class _Reader:
         try:
             if line.row:
                 self._add_row(line.at, line.row)
+            elif line.name and line.time:
+                start = None if line.start_time is None else _ns(line.start_time)
+                self._add_point(self._series(line), start, _ns(line.time), line.value)
             elif not line.times:
                 self._slots += [(self._series(new), new.start) for new in line.series]
         except MALFORMED:
@@ -201,8 +234,6 @@ class _Reader:
                 self._add_piece(piece, line.times)
             except MALFORMED:
                 recorded.broken += 1
-        if recorded.broken > MOST_BROKEN:
-            raise NotARecording(f"{recorded.path}: more than {MOST_BROKEN:,} parts are broken; it is not read")
 
     def _add_row(self, at: int, row: list[int | float | None]) -> None:
         """Add the samples of one tick; what a block has already is left out. Raise ValueError or OverflowError."""
@@ -211,10 +242,14 @@ class _Reader:
             raise ValueError("the parts do not fit together")
         for (column, start), value in zip(self._slots, row, strict=False):
             if value is not None and not (column.times and at <= column.times[-1]):
-                number = _finite(float(value))
-                column.begin(start)
-                column.times.append(at)
-                column.values.append(number)
+                self._add_point(column, start, at, float(value))
+
+    def _add_point(self, column: RecordedSeries, start: int | None, at: int, value: float) -> None:
+        if not math.isfinite(value) or (column.times and at <= column.times[-1]):
+            raise ValueError("a number is not finite, or a time comes twice")
+        column.begin(start)
+        column.times.append(at)
+        column.values.append(value)
 
     def _add_piece(self, piece: Series, deltas: list[int]) -> None:
         """Add the samples of one series of a block; raise ValueError or OverflowError for what is not of the format."""
@@ -239,38 +274,12 @@ class _Reader:
         column.values.extend(samples)
 
     def _series(self, series: Series) -> RecordedSeries:
-        return self._column(series.name, series.kind, series.unit, Dimensions(series.dims))
-
-    def take_lines(self) -> None:
-        """Read the file as JSON lines; raise NotARecording."""
-        last = 0
-        with closing(Recording(self.recorded.path)) as recording:
-            for _, at, points in recording.frames():
-                self._spend(len(points))
-                for point in points:
-                    self._take_point(point)
-                if last and (gap := (at - last) / 1e9) > 0:
-                    interval = self.recorded.interval
-                    self.recorded.interval = gap if interval is None else min(gap, interval)
-                last = at
-        self.recorded.broken += recording.broken
-
-    def _take_point(self, point: Datapoint) -> None:
-        metric, value, dims, at, start, *_ = point
-        column = self._column(metric.name, metric.kind, metric.unit, dims)
-        if (column.times and at <= column.times[-1]) or not math.isfinite(value):
-            self.recorded.broken += 1
-            return
-        column.begin(start)
-        column.times.append(at)
-        column.values.append(value)
-
-    def _column(self, name: str, kind: Kind, unit: str, dims: Dimensions) -> RecordedSeries:
-        if (column := self._columns.get((name, dims))) is None:
+        dims = Dimensions(series.dims)
+        if (column := self._columns.get((series.name, dims))) is None:
             if len(self._columns) >= self._most_series:
                 raise NotARecording(f"{self.recorded.path}: more than {self._most_series:,} series; it is not read")
-            column = self._columns[name, dims] = RecordedSeries(metric_of(name, kind, unit), dims)
-            self.recorded.columns.append(column)
+            metric = Metric(series.name, series.kind, series.unit, "")
+            column = self._columns[series.name, dims] = RecordedSeries(metric, dims)
         return column
 
     def _spend(self, points: int) -> None:
@@ -282,19 +291,27 @@ class _Reader:
         """Return what was read; raise NotARecording if there is no sample."""
         recorded = self.recorded
         recorded.events = [*self._events.values()]
-        recorded.columns = [column for column in recorded.columns if column.times]
+        recorded.columns = [column for column in self._columns.values() if column.times]
         if not recorded.columns:
-            raise NotARecording(f"{recorded.path}: it holds no sample")
+            why = "it holds no sample" if recorded.host else "no line is one of `chipwatch --format json`"
+            raise NotARecording(f"{recorded.path}: {why}")
+        if recorded.interval is None:
+            gaps = (after - before for column in recorded.columns for before, after in pairwise(column.times))
+            recorded.interval = min(gaps, default=0) / 1e9 or None
         recorded.started = min(column.times[0] for column in recorded.columns)
         recorded.ended = max(column.times[-1] for column in recorded.columns)
         recorded.columns.sort(key=lambda column: (column.metric.name, column.dims.items_sorted))
         return recorded
 
 
-def _finite(number: float) -> float:
-    if not math.isfinite(number):
-        raise ValueError("a number is not finite")
-    return number
+@lru_cache(maxsize=64)
+def _ns(text: str) -> int:
+    """Return a time as nanoseconds since the epoch; raise ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    since = moment - EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
 
 
 def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
@@ -303,21 +320,16 @@ def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
     try:
         with path.open("rb") as raw:
             file = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == GZIP else raw
-            while text := file.readline(LONGEST):
-                line = None
-                with suppress(msgspec.DecodeError, RecursionError):
+            while wasted <= WASTE and (text := file.readline(LONGEST)):
+                try:
                     line = decoder.decode(text)
-                if line is None and not is_read:
-                    return
-                if line is None:
-                    recorded.broken += 1
+                except (msgspec.DecodeError, RecursionError):
+                    recorded.broken += bool(text.strip())
                     wasted += len(text)
-                    if wasted > WASTE:
-                        return
-                    continue
-                is_read = True
-                yield line
-    except ERRORS as problem:
+                else:
+                    is_read = True
+                    yield line
+    except (OSError, EOFError, zlib.error) as problem:
         if not is_read:
             raise NotARecording(f"{path}: {os_text(problem)}") from problem
         recorded.broken += 1  # the program that wrote it was killed, or the disk is bad

@@ -11,7 +11,7 @@ from typing import Final
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host.state_file import FLAGS
 from chipwatch.recording.blocks import block
-from chipwatch.recording.columns import load, tail_of
+from chipwatch.recording.columns import NotARecording, header_of, load, tail_of
 from chipwatch.recording.event import Event
 from chipwatch.recording.journal import Header, Journal, encode, write_whole
 
@@ -27,13 +27,13 @@ class RecordFile:
     """A recording that grows; used by one thread."""
 
     def __init__(self, path: Path, header: Header, most_bytes: int = MOST_BYTES) -> None:
-        """Make the file; one that is there gets a number if it is a recording. Raise ConfigError or OSError."""
+        """Make the file; one that is there gets a number if it is a recording. Raise NotARecording or OSError."""
         self.path, self._header, self._most_bytes = path, header, most_bytes
         self._journal: Journal | None = None
         self._values = 0
         if path.exists() or tail_of(path).exists():
-            if path.exists() and path.stat().st_size:
-                load(path, most_points=1 << 40)
+            if path.exists() and path.stat().st_size and header_of(path) is None:
+                raise NotARecording(f"{path}: this file has another form; name another one")
             self._rename()
         self._begin()
 

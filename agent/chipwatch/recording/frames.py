@@ -4,36 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import Protocol
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.pipeline.window import Window
-from chipwatch.recording.columns import Recorded, is_ours, load
-from chipwatch.recording.lines import NotARecording, Recording
-
-
-class RecordedFrames(Protocol):
-    """A recording that is played; `share` is the part that has been read, from 0 to 1."""
-
-    broken: int
-
-    @property
-    def share(self) -> float: ...
-    def frames(self, start: int = 0) -> Iterator[tuple[int, int, list[Datapoint]]]:
-        """Yield the place, the time (ns) and the points of each tick from a place on; raise NotARecording."""
-        ...
-
-    def close(self) -> None: ...
-
-
-def frames_of(path: Path) -> RecordedFrames:
-    """Return the ticks of a recording, whatever its format; raise NotARecording."""
-    with suppress(NotARecording):
-        if not is_ours(path):
-            return Recording(path)
-    return ColumnFrames(load(path))
+from chipwatch.recording.columns import Recorded
 
 
 class ColumnFrames:
@@ -61,6 +35,3 @@ class ColumnFrames:
                     )
             self.share = number / len(self._times)
             yield number, at, window.add(points, at)
-
-    def close(self) -> None:
-        """Do nothing: the file is closed."""

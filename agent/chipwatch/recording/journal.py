@@ -65,7 +65,7 @@ class Journal:
             row: list[float | None] = [None] * len(self._starts)
             for place, point in zip(places, points, strict=True):
                 if point[3] == moment:
-                    row[place] = point[1]
+                    row[place] = +point[1]  # a bool becomes a number
             lines.append(b'{"at":%d,"row":%b}' % (moment, encode(row)))
         self.first, self.last = self.first or at, at
         self.rows += 1

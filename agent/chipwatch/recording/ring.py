@@ -7,6 +7,7 @@ import errno
 import gzip
 import os
 import re
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -24,7 +25,6 @@ from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host.state_file import FLAGS
 from chipwatch.recording.event import Event
 from chipwatch.recording.journal import Header, Journal, encode
-from chipwatch.recording.lines import ERRORS
 
 MOST_BYTES: Final = 8 << 20
 """Bytes of all journals of a ring."""
@@ -161,7 +161,7 @@ def incidents(folder: Path) -> list[Path]:
 
 def lines_of(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a file of gzip members; it may be cut anywhere."""
-    with contextlib.suppress(*ERRORS), gzip.open(path) as file:
+    with contextlib.suppress(OSError, EOFError, zlib.error), gzip.open(path) as file:
         while (line := file.readline(LONGEST)).endswith(b"\n"):
             yield line
 

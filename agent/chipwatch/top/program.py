@@ -19,7 +19,8 @@ from typing import Any, Final
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
-from chipwatch.recording.frames import frames_of
+from chipwatch.recording.columns import load
+from chipwatch.recording.frames import ColumnFrames
 from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.top import palette
@@ -60,7 +61,7 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
     terminal = Terminal("ascii" if options.ascii else "utf-8")
     if options.replay:
-        player = Player(frames_of(options.replay))
+        player = Player(ColumnFrames(load(options.replay)))
         return show(player, terminal, Top(options.replay.name, options, env), env)
     source = Live(config, options.interval, terminal.wake)
     delivery = Delivery(state_folder(config.spool, env), terminal.wake)

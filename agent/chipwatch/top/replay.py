@@ -9,7 +9,7 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.redaction import one_line
-from chipwatch.recording.frames import RecordedFrames
+from chipwatch.recording.frames import ColumnFrames
 from chipwatch.top.live import Frame
 
 SEEKS: Final = {"left": -10.0, "right": 10.0, "[": -60.0, "]": 60.0}
@@ -31,7 +31,7 @@ Job = tuple[str, ...]
 class Player:
     """Yields the frames of a recording at their times, faster or slower, or from another place."""
 
-    def __init__(self, recording: RecordedFrames) -> None:
+    def __init__(self, recording: ColumnFrames) -> None:
         """Read the first frame; raise NotARecording."""
         self._recording = recording
         self._index: list[tuple[int, int]] = []
@@ -75,8 +75,7 @@ class Player:
         return f"recording {self._recording.share:.0%}, x{self._speed:g}{end}{broken}"
 
     def close(self) -> None:
-        """Close the file."""
-        self._recording.close()
+        """Do nothing: the file is closed."""
 
     def _is_skipped(self, frame: Frame) -> bool:
         return self._skip_to is not None and frame.at <= self._skip_to

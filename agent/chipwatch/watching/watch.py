@@ -12,7 +12,6 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from glob import escape
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,8 +58,6 @@ class Watch:
         self._child: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._is_over = False
-        self._older = set[Path]()
-        """Files of earlier runs beside the recording."""
         self._trouble = ""
         """The end of the agent, if that was early or not well."""
 
@@ -89,7 +86,6 @@ class Watch:
             self._is_over = True
             remove()
             raise
-        self._older = self._numbered()
         return self
 
     def stop(self) -> None:
@@ -121,14 +117,6 @@ class Watch:
         """The recording: `record`, else a temporary file, which is removed with this object."""
         return self._record or (self._folder or Path()) / "run.chipwatch"
 
-    def _paths(self) -> list[Path]:
-        """Return the files of this run, the oldest first: the agent begins another at 32 MB."""
-        numbered = sorted(self._numbered() - self._older, key=lambda path: path.stat().st_mtime_ns)
-        return [*numbered, self.path] if self._folder else []
-
-    def _numbered(self) -> set[Path]:
-        return {*self.path.parent.glob(f"{escape(self.path.stem)}-*{self.path.suffix}")}
-
     def summary(self) -> str:
         """Return what was used so far, in the words of the summary of `chipwatch -- COMMAND`."""
         if not self._folder:
@@ -139,10 +127,11 @@ class Watch:
     __repr__ = summary
 
     def columns(self, most: int = 30_000_000) -> list[RecordedSeries]:
-        """Return the readings so far by series and file, none where nothing is watched; raise NotARecording."""
-        from chipwatch.recording.columns import load  # noqa: PLC0415  # 4 MB, only where it is read
+        """Return the readings so far by series, none where nothing is watched; raise NotARecording."""
+        from chipwatch.recording.columns import load, runs_of  # noqa: PLC0415  # 4 MB, only where it is read
 
-        return [series for path in self._paths() for series in load(path, most_points=most).columns]
+        runs = runs_of([self.path] if self._folder else [])
+        return [series for run in runs for series in load(*run, most_points=most).columns]
 
     def frame(self, library: str = "") -> Any:
         """
@@ -177,8 +166,8 @@ class Watch:
         """
         from chipwatch.report.page.build import write  # noqa: PLC0415  # 8 MB, only where it is drawn
 
-        if files := self._paths():
-            write(files, Path(path), price, grid)
+        if self._folder:
+            write([self.path], Path(path), price, grid)
 
     def _repr_html_(self) -> str:
         from chipwatch.contract.errors import CommandError  # noqa: PLC0415  # only in a notebook

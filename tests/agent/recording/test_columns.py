@@ -6,8 +6,7 @@ import json
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, gauge
-from chipwatch.recording.columns import load
-from chipwatch.recording.lines import NotARecording
+from chipwatch.recording.columns import NotARecording, load
 from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9
@@ -72,7 +71,7 @@ def test_a_recording_with_too_much_is_refused_by_name(tmp_path):
 def test_a_piece_that_does_not_fit_is_left_out_and_counted(tmp_path):
     bad = [{"name": "a", "values": [1]}, {"name": "b", "scale": 99, "deltas": [1]}, BLOCK["series"][2]]
     bad += [{"name": "c", "values": [10**400, 1, 1]}, {"name": "d", "values": [1], "picks": "0/1"}]
-    bad += [{"name": "e", "floats": "AAAA"}, {"name": "f", "floats": "?"}]
+    bad += [{"name": "e", "floats": "AAAA"}, {"name": "f", "deltas": [1]}]
     recorded = load(written(tmp_path, HEADER, {**BLOCK, "series": bad}, {**BLOCK, "times": [5, -9, 1]}, BLOCK))
     assert recorded.broken == 6 + 3 + 1
     assert columns(recorded)["gpu.temp"] == ([AT, AT + S, AT + 2 * S], [41.1, 41.2, 41.3])

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from contextlib import closing
 
 import pytest
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, counter, gauge
-from chipwatch.recording.lines import LONGEST, NotARecording, Recording
+from chipwatch.recording.columns import LONGEST, NotARecording, load
+from chipwatch.recording.frames import ColumnFrames
 from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9
@@ -25,8 +25,7 @@ def text(ticks=3):
 
 
 def frames(path, start=0):
-    with closing(Recording(path)) as recording:
-        return [*recording.frames(start)]
+    return [*ColumnFrames(load(path)).frames(start)]
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -42,24 +41,24 @@ def test_what_the_agent_printed_is_read_back_tick_by_tick(tmp_path, zipped):
         101.0,
         "0",
     )
-    assert (read.increase, read.window_start, read.start_time, read.at) == (500.0, AT, AT - S, AT + S)
-    assert frames(path, found[1][0]) == found[1:]
+    assert (read.increase, read.window_start, read.start_time, read.at) == (1000.0, AT, AT - S, AT + S)
+    assert frames(path, found[1][0])[1:] == found[2:]
 
 
-def test_a_late_point_belongs_to_the_tick_in_which_it_came(tmp_path):
+def test_a_point_whose_time_its_series_has_passed_is_left_out_and_counted(tmp_path):
     path = tmp_path / "run"
     late = lines([POWER.point(AT + 5 * S, 1.0), POWER.point(AT, 2.0), POWER.point(AT + 6 * S, 3.0)], [])
     path.write_text(late)
-    assert [(at, len(points)) for _, at, points in frames(path)] == [(AT + 5 * S, 2), (AT + 6 * S, 1)]
+    assert [(at, len(points)) for _, at, points in frames(path)] == [(AT + 5 * S, 1), (AT + 6 * S, 1)]
+    assert load(path).broken == 1
 
 
 def test_broken_lines_are_counted_and_left_out(tmp_path):
     path = tmp_path / "run"
     long = json.dumps({"time": "x" * LONGEST})
     path.write_text(f'not json\n\n[1]\n{{}}\n{long}\n{{"time": "yesterday", "name": "a"}}\n{text(1)}{text(1)[:40]}')
-    with closing(Recording(path)) as recording:
-        assert len([*recording.frames()]) == 1
-        assert recording.broken == 7
+    assert len(frames(path)) == 1
+    assert load(path).broken == 6
 
 
 def test_a_gzip_file_that_was_cut_gives_what_is_whole(tmp_path):
@@ -87,4 +86,4 @@ def test_a_file_that_is_not_a_recording_is_refused_by_name(tmp_path, content, re
 
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
     with pytest.raises(NotARecording, match="missing: No such"):
-        Recording(tmp_path / "missing")
+        load(tmp_path / "missing")

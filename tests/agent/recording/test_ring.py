@@ -9,10 +9,9 @@ import time
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
-from chipwatch.recording.columns import load, tail_of
+from chipwatch.recording.columns import NotARecording, load, runs_of, tail_of
 from chipwatch.recording.event import Event
 from chipwatch.recording.file import RecordFile
-from chipwatch.recording.lines import NotARecording
 from chipwatch.recording.ring import MOST_INCIDENTS, Ring, incidents
 
 AT, S = 1_795_168_805_000_000_000, 10**9
@@ -204,6 +203,29 @@ def test_a_file_gets_a_number_once_it_is_large(tmp_path, monkeypatch):
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["run-1.chipwatch", "run-2.chipwatch", "run-3.chipwatch", "run.chipwatch"]
     assert [seconds(tmp_path / name) for name in names[:3]] == [(0, 4), (5, 9), (10, 11)]
+
+
+def test_the_files_of_a_run_are_one_recording_in_whatever_order_and_an_earlier_run_is_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.file.TICKS", 5)
+    for started in (AT - S, AT):
+        path = tmp_path / "run.chipwatch"
+        file = RecordFile(path, lambda started=started: header() | {"started": started}, most_bytes=1)
+        for n in range(12):
+            file.add(*tick(n))
+        file.close()
+    files = {path.stem: path for path in tmp_path.iterdir()}
+    old, new = [[files[f"run-{n}"] for n in range(start, start + 3)] for start in (1, 5)]
+    assert runs_of([path]) == [[*new, path]]
+    assert runs_of([*reversed(new), *old]) == [new, old]
+    recorded = load(*new, path)
+    assert [(*column.times,) for column in recorded.columns] == [tuple(AT + n * S for n in range(12))] * 4
+
+
+def test_a_bool_is_a_number_and_costs_no_other_value(tmp_path):
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    file.add([POWER.point(AT, 5.0, Dimensions(gpu="0")), ENERGY.point(AT, True)], AT)
+    assert [(*column.values,) for column in load(file.path).columns] == [(1.0,), (5.0,)]
+    file.close()
 
 
 def test_a_full_disk_takes_nothing_that_was_there(tmp_path, monkeypatch):

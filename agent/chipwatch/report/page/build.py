@@ -15,7 +15,7 @@ from typing import Final
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.version import __version__
-from chipwatch.recording.columns import Recorded, load
+from chipwatch.recording.columns import Recorded, load, runs_of
 from chipwatch.report.page.charts import axis, charts
 from chipwatch.report.page.marks import marks
 from chipwatch.report.page.tables import losses, moment, tables, tiles, words
@@ -24,17 +24,18 @@ from chipwatch.report.page.usage import CHOICES, LONGEST, ReportedRun, ReportedU
 HERE: Final = Path(__file__).parent
 STYLES: Final = ("uplot/uPlot.min.css", "page.css")
 SCRIPTS: Final = ("uplot/uPlot.iife.min.js", "page.js")
-MOST_RUNS: Final = 64
+MOST_FILES: Final = 64
 
 
 def write(files: Sequence[Path], output: Path, price: float | None, grid: str | None) -> str:
-    """Write the page about recordings into a file, and return a line about it; raise CommandError."""
+    """Write the page about the runs of recordings into a file, and return a line about it; raise CommandError."""
     grams, source = emissions(grid) if grid is not None else (None, "")
-    if len(files) > MOST_RUNS:
-        raise ConfigError(f"report: {len(files)} recordings; a page shows at most {MOST_RUNS}")
-    if any(output.exists() and output.samefile(path) for path in files if path.exists()):
+    runs = runs_of(files)
+    if (many := sum(map(len, runs))) > MOST_FILES:
+        raise ConfigError(f"report: {many} recordings; a page shows at most {MOST_FILES}")
+    if output.exists() and any(output.samefile(path) for run in runs for path in run):
         raise ConfigError(f"--output {output}: this is a recording; name another file")
-    text = page([load(path) for path in files], ReportTerms(price, grams, source)).encode()
+    text = page([load(*run) for run in runs], ReportTerms(price, grams, source)).encode()
     try:
         output.write_bytes(text)
     except OSError as problem:
