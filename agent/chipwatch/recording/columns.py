@@ -18,7 +18,7 @@ import msgspec
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.errors import os_text
-from chipwatch.recording.event import Event
+from chipwatch.recording.event import LATEST, Event
 from chipwatch.recording.lines import ERRORS, GZIP, NotARecording, Recording, metric_of
 
 FORMAT: Final = 1
@@ -36,7 +36,6 @@ WASTE: Final = 64 << 20
 """Bytes of lines that cannot be read, after which the rest is not tried."""
 LARGEST_SCALE: Final = 22
 """Largest power of ten that a float holds exactly."""
-LATEST: Final = 2**63 - 1
 FIRST_PICK: Final = ord("0")
 """Character of `picks` for the first of `values`."""
 ABSENT: Final = " "
