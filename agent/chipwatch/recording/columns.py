@@ -19,7 +19,7 @@ import msgspec
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.errors import os_text
 from chipwatch.recording.event import LATEST, Event
-from chipwatch.recording.lines import ERRORS, GZIP, NotARecording, Recording, metric_of
+from chipwatch.recording.lines import ERRORS, GZIP, WASTE, NotARecording, Recording, metric_of
 
 FORMAT: Final = 1
 """Version of the format; a reader refuses a later one."""
@@ -32,8 +32,6 @@ MOST_HOST: Final = 1000
 """Dimensions of the machine."""
 LONGEST: Final = 16 << 20
 """Bytes of a line."""
-WASTE: Final = 64 << 20
-"""Bytes of lines that cannot be read, after which the rest is not tried."""
 LARGEST_SCALE: Final = 22
 """Largest power of ten that a float holds exactly."""
 FIRST_PICK: Final = ord("0")

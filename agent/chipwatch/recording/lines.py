@@ -17,6 +17,8 @@ from chipwatch.contract.errors import CommandError, os_text
 
 LONGEST: Final = 1 << 20
 """Bytes of a line; a longer one is counted as broken."""
+WASTE: Final = 64 << 20
+"""Bytes of lines that cannot be read, after which the rest is not tried."""
 MOST: Final = 100_000
 """Points of one frame."""
 GZIP: Final = b"\x1f\x8b"
@@ -96,13 +98,16 @@ class Recording:
         has_points = start > 0
         try:
             self._file.seek(start)
-            place = start
+            place, wasted = start, 0
             while text := self._file.readline(LONGEST):
                 if point := self._point(text):
                     has_points = True
                     yield place, point
                 else:
                     self.broken += bool(text.strip())
+                    wasted += len(text)
+                    if wasted > WASTE:
+                        return
                 place += len(text)
         except ERRORS as problem:
             if not has_points:
