@@ -130,7 +130,8 @@ def _json_lines(recorded: Recorded) -> Iterator[str]:
 
 def _csv(recorded: Recorded) -> Iterator[str]:
     keys = sorted({key for column in recorded.columns for key in column.dims})
-    yield _row_of(["time", "name", "kind", "unit", "value", *keys])
+    names = ["time", "name", "kind", "unit", "value"]
+    yield _row_of([*names, *(f"dims.{key}" if key in names else key for key in keys)])
     for at, column, value, _ in _samples(recorded):
         metric, dims = column.metric, column.dims
         yield _row_of([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])

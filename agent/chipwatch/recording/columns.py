@@ -21,7 +21,7 @@ import msgspec
 
 from chipwatch.contract.datapoint import Dimensions, Kind, Metric
 from chipwatch.contract.errors import CommandError, os_text
-from chipwatch.recording.event import Event
+from chipwatch.recording.event import LATEST, Event
 
 FORMAT: Final = 1
 """Version of both formats; a reader refuses a later one."""
@@ -37,11 +37,11 @@ WASTE: Final = 64 << 20
 """Bytes of lines that cannot be read, after which the rest is not tried."""
 LARGEST_SCALE: Final = 22
 """Largest power of ten that a float holds exactly."""
-LATEST: Final = 2**63 - 1
 FIRST_PICK: Final = ord("0")
 """Character of `picks` for the first of `values`."""
 ABSENT: Final = " "
 MALFORMED: Final = (ValueError, OverflowError, LookupError)
+ERRORS: Final = (OSError, EOFError, zlib.error)
 GZIP: Final = b"\x1f\x8b"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -329,7 +329,7 @@ def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
                 else:
                     is_read = True
                     yield line
-    except (OSError, EOFError, zlib.error) as problem:
+    except ERRORS as problem:
         if not is_read:
             raise NotARecording(f"{path}: {os_text(problem)}") from problem
         recorded.broken += 1  # the program that wrote it was killed, or the disk is bad

@@ -11,9 +11,9 @@ from typing import Final
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host.state_file import FLAGS
 from chipwatch.recording.blocks import block
-from chipwatch.recording.columns import NotARecording, header_of, load, tail_of
+from chipwatch.recording.columns import MOST_SERIES, NotARecording, header_of, load, tail_of
 from chipwatch.recording.event import Event
-from chipwatch.recording.journal import Header, Journal, encode, write_whole
+from chipwatch.recording.journal import STEP, Header, Journal, encode, write_whole
 
 TICKS: Final = 600
 """Ticks of a block."""
@@ -30,15 +30,23 @@ class RecordFile:
         """Make the file; one that is there gets a number if it is a recording. Raise NotARecording or OSError."""
         self.path, self._header, self._most_bytes = path, header, most_bytes
         self._journal: Journal | None = None
-        self._values = 0
+        self._values = self._last = 0
+        self._series = set[int]()
+        """Hashes of the series of the file."""
         if path.exists() or tail_of(path).exists():
             if path.exists() and path.stat().st_size and header_of(path) is None:
                 raise NotARecording(f"{path}: this file has another form; name another one")
             self._rename()
-        self._begin()
+        self._append(b"")
 
     def add(self, points: Sequence[Datapoint], at: int) -> None:
-        """Write a tick; raise OSError."""
+        """Write a tick; raise OSError or NotARecording."""
+        if not points:
+            return
+        if at < self._last - STEP:  # the clock was set back, and a reader takes times that ascend
+            self._write_block()
+            self._begin_another()
+        self._last = at
         journal = self._journal = self._journal or Journal(tail_of(self.path), self._header)
         journal.add(points, at)
         self._values += len(points)
@@ -50,7 +58,7 @@ class RecordFile:
         self._append(encode({"event": event}) + b"\n")
 
     def close(self) -> None:
-        """Write what is left; raise OSError. Safe to call twice."""
+        """Write what is left; raise OSError or NotARecording. Safe to call twice."""
         self._write_block()
 
     def _write_block(self) -> None:
@@ -58,16 +66,19 @@ class RecordFile:
         if journal is None:
             return
         journal.close()
-        self._append(block(load(journal.path).columns))
+        columns = load(journal.path).columns
+        self._append(block(columns))
         journal.path.unlink()
-        if self.path.stat().st_size >= self._most_bytes:
-            self._rename()
-            self._begin()
+        self._series |= {hash((column.metric.name, column.dims)) for column in columns}
+        if self.path.stat().st_size >= self._most_bytes or len(self._series) >= MOST_SERIES // 2:
+            self._begin_another()
 
     def _append(self, text: bytes) -> None:
         """Add a member; take it back where the disk is full."""
         with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | FLAGS, 0o600), "r+b", buffering=0) as file:
-            end, data = file.seek(0, os.SEEK_END), gzip.compress(text, 6, mtime=0)
+            end = file.seek(0, os.SEEK_END)
+            header = b"" if end else encode(self._header()) + b"\n"  # the file is new, or was deleted
+            data = gzip.compress(header + text, 6, mtime=0)
             try:
                 write_whole(file.fileno(), data)
                 os.fsync(file.fileno())
@@ -75,8 +86,10 @@ class RecordFile:
                 file.truncate(end)
                 raise
 
-    def _begin(self) -> None:
-        self._append(encode(self._header()) + b"\n")
+    def _begin_another(self) -> None:
+        self._rename()
+        self._series.clear()
+        self._append(b"")
 
     def _rename(self) -> None:
         """Give the file, and a tail that a killed agent left, the next number."""

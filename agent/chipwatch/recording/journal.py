@@ -20,6 +20,8 @@ MOST_SERIES: Final = 20_000
 """Series of one journal; then another one begins, without the series that have ended."""
 SYNC: Final = 1.5
 """Seconds between two writes to the disk itself, at ticks: a power cut costs what came in the last two seconds."""
+STEP: Final = 10 * 10**9
+"""Nanoseconds by which a clock may be set back in one file; readers leave out ticks of times that they have."""
 MOST_ORDERS: Final = 8
 Order = tuple[list[Metric], list[Dimensions], list[int | None]]
 encode: Final = msgspec.json.Encoder().encode

@@ -23,8 +23,8 @@ import msgspec
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host.state_file import FLAGS
-from chipwatch.recording.event import Event
-from chipwatch.recording.journal import Header, Journal, encode
+from chipwatch.recording.event import Event, Moment
+from chipwatch.recording.journal import STEP, Header, Journal, encode
 
 MOST_BYTES: Final = 8 << 20
 """Bytes of all journals of a ring."""
@@ -62,21 +62,28 @@ class Ring:
             raise
 
     def add(self, points: Sequence[Datapoint], at: int, *, is_open: bool = False) -> None:
-        """Write a tick, and delete what is older than is kept, unless an incident `is_open`; raise OSError."""
+        """
+        Write a tick, and delete what is older than is kept, unless an incident `is_open`; raise OSError.
+
+        What is of a later time than `at` is deleted: the clock was set back, and a reader takes times that ascend.
+        """
         journal = self._journal
         if journal and (
             journal.is_full
             or journal.size >= self._most_bytes // (PARTS + 3)
-            or not journal.first <= at < journal.first + self._keep // PARTS
+            or not journal.last - STEP <= at < journal.first + self._keep // PARTS
         ):
             journal.close()
             self._full.append(journal)
             journal = None
         while self._full and (
             sum(full.size for full in self._full) > self._most_bytes * (PARTS + 1) // (PARTS + 3)
+            or sum(full.is_full for full in self._full) > 1
             or (not is_open and self._full[0].last < at - self._keep)
         ):
             self._full.popleft().path.unlink(missing_ok=True)
+        while self._full and self._full[-1].last > at + STEP:
+            self._full.pop().path.unlink(missing_ok=True)
         if journal is None:
             self._number += 1
             journal = self._journal = Journal(self._folder / f"{self._number:08}{ENDING}", self._header)
@@ -126,7 +133,7 @@ class Ring:
     def _seal(self, event: Event, journals: Iterable[Path]) -> Path:
         self.incidents.mkdir(mode=0o700, exist_ok=True)
         path = self._path(event)
-        new = path.with_suffix(".new")
+        new = self._folder / "new"  # other agents may seal the same incident at this moment
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | FLAGS, 0o600), "wb") as raw:
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
                 file.write(encode(self._header()) + b"\n" + encode({"event": event}) + b"\n")
@@ -144,8 +151,8 @@ class Ring:
 
 
 class _Known(msgspec.Struct):
-    at: int = 0
-    sealed: int = 0
+    at: Moment = 0
+    sealed: Moment = 0
     event: Event | None = None
 
 

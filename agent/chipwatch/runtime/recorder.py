@@ -17,8 +17,10 @@ from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.recording.columns import NotARecording
 from chipwatch.recording.detector import Detector
 from chipwatch.recording.event import Event
+from chipwatch.recording.journal import STEP
 from chipwatch.recording.ring import Ring
 
 log = logging.getLogger(__name__)
@@ -134,6 +136,8 @@ class Recorder:
             self._survive(target.close, target)
 
     def _write(self, points: Sequence[Datapoint], at: int) -> None:
+        if self._open and at < self._open.at - STEP:  # the clock was set back: the ring drops what came before
+            self._seal(at)
         for target in [*self._targets]:
             more = {"is_open": self._open is not None} if target is self._ring else {}
             self._survive(lambda: target.add(points, at, **more), target)  # noqa: B023  # called at once
@@ -147,7 +151,7 @@ class Recorder:
         for target in [*self._targets]:
             self._survive(lambda: target.note(event), target)  # noqa: B023  # called at once
         last = self._sealed.get(event.cause)
-        if self._open is None and (last is None or event.cause == ASKED or event.at - last >= self._keep):
+        if self._open is None and (last is None or event.cause == ASKED or abs(event.at - last) >= self._keep):
             self._open = event
 
     def _seal(self, at: int) -> None:
@@ -166,7 +170,7 @@ class Recorder:
         """Call; where the disk fails, go on without what is written there."""
         try:
             call()
-        except OSError as problem:
+        except (OSError, NotARecording) as problem:
             self._targets = [other for other in self._targets if other is not target]
             self._ring = None if target is self._ring else self._ring
             log.log(self._level, "recorder: %s; it ends, the agent goes on", os_text(problem))

@@ -221,7 +221,7 @@ def _remove(children: Sequence[subprocess.Popen[bytes]], folder: Path, pid: int)
 
 
 def watch(
-    interval: float = 1.0,
+    interval: float | str = 1.0,
     *,
     collectors: Names = (),
     sinks: Names = (),
@@ -250,7 +250,7 @@ def watch(
     if pid is None:
         has_ranks = not everywhere and os.environ.get("LOCAL_WORLD_SIZE", "") not in ("", "1")
         pid = os.getppid() if has_ranks else os.getpid()
-    given = {"interval": f"{interval:g}", "pid": pid, "level": level, "config": config,
+    given = {"interval": str(interval), "pid": pid, "level": level, "config": config,
              "collector": _listed(collectors), "sink": _listed(sinks), "common-dims": _listed(common_dims)}  # fmt: skip
     words = ["--recorder=false", *(f"--{name}={value}" for name, value in given.items() if value)]
     words += [f"--dim={key}={value}" for key, value in (dims or {}).items()]

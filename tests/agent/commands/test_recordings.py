@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import sys
@@ -50,6 +51,22 @@ def test_csv_has_a_row_for_each_sample(file, said):
     assert len(rows) == sum(len(column.times) for column in load(file).columns)
     assert rows[0]["gpu"] == "0"
     assert rows[0]["time"] == "2026-11-20T10:00:05.123456789Z"
+
+
+def test_a_dimension_named_as_a_column_of_csv_has_a_column_beside_it(said, tmp_path):
+    line = {"time": "2026-11-20T10:00:05Z", "name": "kernel.events", "value": 1, "dims": {"kind": "oom_kill"}}
+    (tmp_path / "run.jsonl").write_text(json.dumps(line))
+    (row,) = csv.DictReader(io.StringIO(said("export", str(tmp_path / "run.jsonl"), "--to", "csv")[1]))
+    assert (row["kind"], row["dims.kind"]) == ("gauge", "oom_kill")
+
+
+@pytest.mark.parametrize("at", [10**30, 9 * 10**21, -9 * 10**18])
+def test_an_incident_with_an_impossible_time_is_listed_as_one_that_cannot_be_read(said, tmp_path, at):
+    (tmp_path / "incidents").mkdir()
+    line = b'{"event": {"at": %d, "cause": "xid"}}\n' % at
+    (tmp_path / "incidents/a.chipwatch").write_bytes(gzip.compress(line))
+    code, out, _ = said("incidents", "--spool", str(tmp_path))
+    assert (code, "it cannot be read" in out) == (0, True)
 
 
 def test_openmetrics_is_taken_by_a_parser_of_prometheus(file, said):

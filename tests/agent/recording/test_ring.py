@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
@@ -94,10 +95,44 @@ def test_two_weeks_of_a_ring_never_exceed_its_bound(tmp_path):
     ring.close()
 
 
-def test_a_clock_that_is_set_back_does_not_end_the_ring(ring):
+def test_a_clock_that_is_set_back_leaves_the_minutes_after_it(ring):
     for n in (100, 101, 5, 6, 7):
         ring.add(*tick(n))
-    assert seconds(ring.seal(Event(AT, "xid"), AT)) == (100, 101)
+    assert seconds(ring.seal(Event(AT, "xid"), AT)) == (5, 7)
+
+
+def test_a_clock_that_is_set_back_by_a_second_takes_nothing_away(ring):
+    for n in (*range(13), *range(12, 30)):
+        ring.add(*tick(n))
+    assert seconds(ring.seal(Event(AT, "xid", "x"), AT)) == (0, 29)
+
+
+def test_series_that_come_and_go_leave_an_incident_that_can_be_read(ring, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.journal.MOST_SERIES", 20)
+    for n in range(30):
+        ring.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=f"{n}-{k}")) for k in range(10)], AT + n * S)
+    path = ring.seal(Event(AT, "xid", "x"), AT)
+    assert load(path, most_series=50).ended == AT + 29 * S
+
+
+def test_an_incident_is_whole_where_another_agent_seals_the_same(tmp_path):
+    rings = [Ring(tmp_path, 60.0, header) for _ in range(2)]
+    for ring in rings:
+        ring.add(*tick(0))
+    event = Event(AT, "xid", "x")
+    (tmp_path / "incidents").mkdir()
+    (tmp_path / "incidents" / "20261120T100005Z-xid.new").mkdir()  # the other agent writes it
+    assert {seconds(ring.seal(event, AT)) for ring in rings} == {(0, 0)}
+    for ring in rings:
+        ring.close()
+
+
+def test_a_ring_with_an_impossible_time_does_not_stop_the_next_agent(tmp_path):
+    (tmp_path / "recorder").mkdir()
+    for number, line in enumerate(('{"at": %d}', '{"event": {"at": %d, "cause": "x"}, "at": 5}')):
+        (tmp_path / f"recorder/{number}.chipwatch").write_bytes(gzip.compress(f"{line % 10**30}\n".encode()))
+    Ring(tmp_path, 60.0, header).close()
+    assert incidents(tmp_path / "incidents") == []
 
 
 def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path):
@@ -238,3 +273,41 @@ def test_a_full_disk_takes_nothing_that_was_there(tmp_path, monkeypatch):
         file.close()
     assert path.read_bytes() == whole
     assert seconds(path) == (0, 0)
+
+
+def test_a_clock_that_is_set_back_begins_another_file(tmp_path):
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    for n in (*range(30), *range(-3600, -3570)):
+        file.add(*tick(n))
+    file.close()
+    assert seconds(tmp_path / "run-1.chipwatch") == (0, 29)
+    assert seconds(tmp_path / "run.chipwatch") == (-3600, -3571)
+
+
+def test_series_that_come_and_go_leave_files_that_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.journal.MOST_SERIES", 20)
+    monkeypatch.setattr("chipwatch.recording.file.MOST_SERIES", 50)
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    for n in range(30):
+        file.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=f"{n}-{k}")) for k in range(10)], AT + n * S)
+    file.close()
+    columns = [load(path, most_series=50).columns for path in tmp_path.iterdir() if path.suffix == ".chipwatch"]
+    assert sum(map(len, columns)) == 300
+
+
+def test_a_file_that_is_deleted_meanwhile_begins_with_a_header_again(tmp_path):
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    file.add(*tick(0))
+    file.path.unlink()
+    file.close()
+    assert seconds(file.path) == (0, 0)
+    assert load(file.path).host["hostname"] == "node-7"
+
+
+def test_a_tick_without_points_does_not_end_a_recording(tmp_path):
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    file.add([], AT)
+    file.close()
+    file.add(*tick(1))
+    file.close()
+    assert seconds(file.path) == (1, 1)

@@ -58,6 +58,32 @@ def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, 
     assert f"gpu 0 had Xid 79; the minutes around it are in {path}" in caplog.text
 
 
+def test_a_clock_that_is_set_back_ends_an_open_incident_which_has_the_minutes_before(tmp_path, pipeline):
+    made = recorder(pipeline, tmp_path)
+    begun = run(made, 30, xid_at=20)
+    run(made, 30, begun=begun - 7200 * S)
+    made.close()
+    (path,) = incidents(tmp_path / "incidents")
+    recorded = load(path)
+    assert ((recorded.started - begun) // S, (recorded.ended - begun) // S) == (0, 29)
+
+
+def test_a_recording_whose_newest_ticks_are_gone_ends_with_one_warning(tmp_path, pipeline, caplog):
+    made = Recorder(Config(interval=1.0), pipeline, Dimensions, tmp_path / "state", tmp_path / "run.chipwatch")
+    begun = run(made, 10)
+    wait = time.monotonic() + 10
+    while not (tail := tmp_path / "run.chipwatch.tail").exists() and time.monotonic() < wait:
+        time.sleep(0.001)
+    tail.unlink()
+    run(made, 600, begun=begun + 10 * S)
+    made.happened("asked", "somebody asked for it")
+    made.close()
+    assert [record.getMessage() for record in caplog.records if "it ends" in record.getMessage()] == [
+        f"recorder: {tail}: No such file or directory; it ends, the agent goes on"
+    ]
+    assert incidents(tmp_path / "state/incidents")
+
+
 def test_an_incident_that_is_open_at_the_end_is_sealed_then(tmp_path, pipeline):
     made = recorder(pipeline, tmp_path)
     run(made, 30)

@@ -165,8 +165,9 @@ def test_an_earlier_recording_is_kept_and_not_read(tmp_path):
         ({"sinks": "cloudwatc"}, "--sink cloudwatc: no such sink"),
         ({"interval": 0}, "--interval"),
         ({"level": "x"}, "--level"),
+        ({"interval": "often"}, "--interval often: expected a time"),
     ],
-    ids=["sink", "interval", "level"],
+    ids=["sink", "interval", "level", "time"],
 )
 def test_an_agent_that_cannot_start_is_an_error_with_its_last_message(options, message):
     with (
