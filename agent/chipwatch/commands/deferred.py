@@ -23,6 +23,7 @@ DEFERRED: Final[Mapping[str, Sequence[str]]] = {
     ),
     "calendar": ("monthrange",),
     "importlib.metadata": ("version",),
+    "statistics": ("fmean", "median"),
     PROXIES: ("getproxies", "proxy_bypass"),
 }
 """
