@@ -26,6 +26,8 @@ from chipwatch.host.state_file import FLAGS
 from chipwatch.recording.event import Event, Moment
 from chipwatch.recording.journal import STEP, Header, Journal, encode
 
+SYNC: Final = 10.0
+"""Seconds between two writes to the disk itself: what a power cut costs; a kill costs none of them."""
 MOST_BYTES: Final = 8 << 20
 """Bytes of all journals of a ring."""
 PARTS: Final = 5
@@ -86,7 +88,7 @@ class Ring:
             self._full.pop().path.unlink(missing_ok=True)
         if journal is None:
             self._number += 1
-            journal = self._journal = Journal(self._folder / f"{self._number:08}{ENDING}", self._header)
+            journal = self._journal = Journal(self._folder / f"{self._number:08}{ENDING}", self._header, SYNC)
         journal.add(points, at)
 
     def note(self, event: Event) -> None:
