@@ -149,7 +149,7 @@ def test_keys_and_job_control_reach_the_command_as_without_the_agent(terminal, t
     shell.type("\x1a")
     shell.until("Stopped.*\n.*prompt> ")
     shell.ask("ps -o stat= $(jobs -p) | cut -c1\n", "\nT\n.*prompt> ")
-    shell.ask("fg\n", "agent .*\n")
+    shell.ask("fg\n", "chipwatch .*\n")
     shell.type("swordfish\n")
     shell.until("got swordfish\n")
     shell.type("\x03")

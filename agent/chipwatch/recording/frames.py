@@ -33,5 +33,5 @@ class ColumnFrames:
                     points.append(
                         column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
                     )
-            self.share = number / len(self._times)
+            self.share = (number + 1) / len(self._times)
             yield number, at, window.add(points, at)

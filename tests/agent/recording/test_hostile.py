@@ -103,7 +103,7 @@ def test_a_bomb_takes_bounded_memory(tmp_path, row, times, says):
 
 
 def test_lines_of_another_kind_are_not_read_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("chipwatch.recording.lines.WASTE", 1000)
+    monkeypatch.setattr("chipwatch.recording.columns.WASTE", 1000)
     line = b'{"time": "2026-11-20T10:00:05Z", "name": "a", "value": 1}\n'
     (tmp_path / "a").write_bytes(line + b"x\n" * 100_000)
     assert load(tmp_path / "a").broken < 1000

@@ -50,7 +50,8 @@ def test_a_name_from_outside_cannot_break_the_screen():
 
 def test_a_recording_that_is_played_shows_its_jobs(sit, tmp_path):
     path = tmp_path / "run.jsonl"
-    path.write_text(lines([point for n in range(3) for point in tick(AT + n * S, 30.0 + n, 10.0 - n)], []))
+    totals = [(0.0, 0.0), (30.0, 10.0), (62.0, 18.0)]
+    path.write_text(lines([point for n, total in enumerate(totals) for point in tick(AT + n * S, *total)], []))
     seat = sit("--replay", path)
     seat.shows("job 41337 (ada, h100): 8 accelerators, busy 75 %, stalled 25 %")
     seat.shows("busy 80 %, stalled 20 %")
