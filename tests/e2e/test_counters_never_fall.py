@@ -382,6 +382,7 @@ def lived(host, agent_command, tmp_path, until):
                 stdout=file,
                 stderr=subprocess.DEVNULL,
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, "STATE_DIRECTORY": str(tmp_path / "state")},  # another agent's has a lock
             )
             try:
                 until(lambda: lines(out, name, key))

@@ -183,7 +183,7 @@ def test_a_brief_run_leaves_nothing_behind_and_says_what_was_not_sent(agent, dou
     state = tmp_path / "state"
     done = agent.run(*words, *brief, env={"STATE_DIRECTORY": state})
     assert done.returncode == 1
-    assert ": cannot send " in done.stderr
+    assert ": cannot send" in done.stderr
     assert not state.exists()
     double.listen()
     done = agent.run(*words, *brief, env={"STATE_DIRECTORY": state})
