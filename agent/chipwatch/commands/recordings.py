@@ -101,13 +101,9 @@ def export(given: SimpleNamespace) -> Iterator[str]:
 
 def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, int | None]]:
     """Yield time, series, value and start of each sample, in the order of time."""
-    columns, places = recorded.columns, [0] * len(recorded.columns)
-    for at in sorted({at for column in columns for at in column.times}):
-        for n, column in enumerate(columns):
-            place = places[n]
-            if place < len(column.times) and column.times[place] == at:
-                places[n] += 1
-                yield at, column, column.values[place], column.start(place)
+    for at, present in recorded.ticks(recorded.times()):
+        for column, place in present:
+            yield at, column, column.values[place], column.start(place)
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[str]:

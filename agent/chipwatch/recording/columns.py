@@ -7,6 +7,7 @@ import math
 import re
 import zlib
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -134,6 +135,24 @@ class Recorded:
     events: list[Event] = field(default_factory=list)
     broken: int = 0
     """Lines that could not be read."""
+
+    def times(self) -> list[int]:
+        """Return the times of all ticks (ns since the epoch), ascending."""
+        return sorted({at for column in self.columns for at in column.times})
+
+    def ticks(self, times: Iterable[int]) -> Iterator[tuple[int, list[tuple[RecordedSeries, int]]]]:
+        """Yield each of these ascending times with the series that have a sample then, and its place in each."""
+        places: list[int] | None = None
+        for at in times:
+            if places is None:
+                places = [bisect_left(column.times, at) for column in self.columns]
+            present = []
+            for n, column in enumerate(self.columns):
+                place = places[n]
+                if place < len(column.times) and column.times[place] == at:
+                    places[n] += 1
+                    present.append((column, place))
+            yield at, present
 
 
 def load(path: Path, *more: Path, most_series: int = MOST_SERIES, most_points: int = MOST_POINTS) -> Recorded:

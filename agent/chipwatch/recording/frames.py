@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from chipwatch.contract.datapoint import Datapoint
@@ -17,21 +16,15 @@ class ColumnFrames:
 
     def __init__(self, recorded: Recorded) -> None:
         self.broken = recorded.broken
-        self._columns = recorded.columns
-        self._times = sorted({at for column in recorded.columns for at in column.times})
+        self._recorded, self._times = recorded, recorded.times()
 
     def frames(self, start: int = 0) -> Iterator[tuple[int, int, list[Datapoint]]]:
         """Yield the place, the time (ns) and the points of each tick from the place `start` on."""
         window = Window(0, born=self._times[0], increases=True)
-        places = [bisect_left(column.times, self._times[start]) for column in self._columns]
-        for number, at in enumerate(self._times[start:], start):
-            points = []
-            for n, column in enumerate(self._columns):
-                place = places[n]
-                if place < len(column.times) and column.times[place] == at:
-                    places[n] += 1
-                    points.append(
-                        column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
-                    )
+        for number, (at, present) in enumerate(self._recorded.ticks(self._times[start:]), start):
+            points = [
+                column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
+                for column, place in present
+            ]
             self.share = (number + 1) / len(self._times)
             yield number, at, window.add(points, at)

@@ -7,7 +7,6 @@ import errno
 import gzip
 import os
 import re
-import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ import msgspec
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host.state_file import FLAGS
+from chipwatch.recording.columns import ERRORS, LONGEST
 from chipwatch.recording.event import Event, Moment
 from chipwatch.recording.journal import STEP, Header, Journal, encode
 
@@ -34,8 +34,6 @@ PARTS: Final = 5
 """Journals that hold the time to keep; one more is being written."""
 RINGS: Final = 4
 """Rings in one state folder, one for each agent that uses it at the same time."""
-LONGEST: Final = 16 << 20
-"""Bytes of a line."""
 INCIDENTS: Final = "incidents"
 MOST_INCIDENTS: Final = 20
 MOST_INCIDENT_BYTES: Final = 200 << 20
@@ -170,7 +168,7 @@ def incidents(folder: Path) -> list[Path]:
 
 def lines_of(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a file of gzip members; it may be cut anywhere."""
-    with contextlib.suppress(OSError, EOFError, zlib.error), gzip.open(path) as file:
+    with contextlib.suppress(*ERRORS), gzip.open(path) as file:
         while (line := file.readline(LONGEST)).endswith(b"\n"):
             yield line
 
