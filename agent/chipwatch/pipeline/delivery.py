@@ -120,17 +120,16 @@ class Worker:
         self._kept_before = spool.ledger.spooled
         self._log = DeliveryLog(name, spool.ledger, lambda: spool.apart)
         self._example: Datapoint | None = None  # a point with few dimensions, of the first batch
-        self._thread = self._new_thread()
+        self._thread = threading.Thread()
         self._never_waits = isinstance(sink, NeverWaits) and sink.never_waits is True
         self._is_open = self._is_inline = False
         """`_is_inline`: the thread has ended, and the clock's thread delivers."""
         self._next_try = self._next_save = 0.0
 
-    def _new_thread(self) -> threading.Thread:
-        return threading.Thread(target=self._run, name=f"sink-{self.name}", daemon=True)
-
     def start(self) -> None:
         """Start the thread."""
+        self._is_inline = False
+        self._thread = threading.Thread(target=self._run, name=f"sink-{self.name}", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
@@ -138,15 +137,7 @@ class Worker:
         if not self._is_inline:
             self._wake.set()
         elif self._common() is not None and time.monotonic() >= self._next_try:
-            delay, self._batches.busy = self._turn(), None
-            self._next_try = 0.0 if delay is None else time.monotonic() + delay
-            if self.is_closed:
-                self._resume()
-
-    def _resume(self) -> None:
-        """Go on with a thread."""
-        self._is_inline, self._thread = False, self._new_thread()
-        self._thread.start()
+            self._next_try = time.monotonic() + (self._turn() or 0.0)
 
     def stop(self) -> None:
         """Request a last delivery of what is kept, tried once."""
@@ -157,9 +148,10 @@ class Worker:
         """Wait for the last delivery; return whether it has ended."""
         if self._thread.is_alive():
             self._thread.join(timeout)
-        if self._is_inline:
-            self._resume()
-            self._thread.join(timeout)
+        with contextlib.suppress(RuntimeError):  # no thread can be started
+            if self._is_inline:
+                self.start()  # for the last delivery
+                self._thread.join(timeout)
         return not self._thread.is_alive()
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
@@ -198,20 +190,18 @@ class Worker:
     def _run(self) -> None:
         last_try = False
         delay: float | None = None
-        while not (last_try or self.is_closed or self._is_inline):
-            self._batches.busy = None
+        while not (last_try or self._is_inline):
             last_try = self._wait(delay)
             delay = self._turn(is_last=last_try)
-            self._is_inline = self._never_waits and self._is_open and delay is None and not (last_try or self.is_closed)
-        self._batches.busy = None
-        if self._is_inline:
-            return
-        if self.is_closed:
-            self._end_all("reader gone")
-        self._call(self.sink.close, "failed to close")
+            self._is_inline = self._never_waits and self._is_open and delay is None and not last_try
+        if not self._is_inline:
+            self._call(self.sink.close, "failed to close")
 
     def _turn(self, *, is_last: bool = False) -> float | None:
         """Open the sink if it is not open, and deliver what waits; return the seconds to wait after a failure."""
+        if self.is_closed:
+            self._end_all()
+            return None
         self._batches.busy, delay = time.monotonic(), None
         try:
             if not self._is_open:
@@ -233,12 +223,13 @@ class Worker:
             self.is_closed = True
             log.info("%s: %s", self.name, end)
             self._on_closed()
-            return None
+            self._end_all()
         except BaseException as problem:  # a plugin's SystemExit, too
             if not self._batches.is_halfway:
                 self.spool.release()
             delay = self._delay(problem, is_last=is_last)
         self._save_state()
+        self._batches.busy = None
         return delay
 
     def _save_state(self) -> None:
@@ -355,17 +346,11 @@ class Worker:
         self.refused = self._rejecting
         self._log.drained()
 
-    def _end_all(self, reason: str) -> None:
-        """Drop what is kept and what still comes, until the stop."""
-        stopping = False
-        while not stopping:
-            stopping = self._stop.is_set()
-            with contextlib.suppress(Retryable):
-                while points := self.spool.take(self.sink.limits.max_points)[0]:
-                    self.spool.acknowledge({f"dropped:{reason}": len(points)})
-            if not stopping:
-                self._wake.wait()
-                self._wake.clear()
+    def _end_all(self) -> None:
+        """Drop what waits: the reader has gone."""
+        with contextlib.suppress(Retryable):
+            while points := self.spool.take(self.sink.limits.max_points)[0]:
+                self.spool.acknowledge({"dropped:reader gone": len(points)})
 
 
 class DeliveryLog:

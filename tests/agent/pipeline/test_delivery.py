@@ -1032,10 +1032,10 @@ def test_a_sink_that_hangs_is_logged_once_and_so_is_its_return(start, caplog, mo
 
 def test_a_thread_that_ended_is_logged(caplog):
     worker = Worker("mem", Sink(), Spool("mem"))
-    worker._thread = threading.Thread(target=int)
     worker.spool.append(points([1]))
     assert worker.stuck is None
-    worker.start()
+    worker._thread = threading.Thread(target=int)
+    worker._thread.start()
     until(lambda: worker.stuck)
     worker.watch()
     worker.watch()
