@@ -29,7 +29,7 @@ ASKED = (
 )
 """The CPU of a program by that of another, at most."""
 THREADS, SWITCHES = 5, 12
-"""Of the agent on standard output, on a machine without accelerators; context switches a second."""
+"""Of the agent with one sink, on a machine without accelerators; context switches a second."""
 RESIDENT = {"stdout": "stdout", "prometheus": "prometheus", "cloudwatch-second": "cloudwatch"}
 """Programs whose memory has a limit, and the name of the limit."""
 TOP_SHARE = 1.5
@@ -61,11 +61,12 @@ def compared(results: Results, how: str) -> list[Figure]:
         for ours, other, asked in ASKED
         if ours in results and other in results
     ]
-    stdout = results["stdout"]
-    figures += [
-        Figure("threads", "", THREADS, [run.threads for run in stdout], f"stdout; {how}"),
-        Figure("context switches", "1/s", SWITCHES, [run.switches for run in stdout], f"of all threads, stdout; {how}"),
-    ]
+    for name, more in (("stdout", ""), ("prometheus", ", prometheus")):
+        runs, where = results.get(name, []), f"{name}; {how}"
+        if runs:
+            figures.append(Figure(f"threads{more}", "", THREADS, [run.threads for run in runs], where))
+            switches = [run.switches for run in runs]
+            figures.append(Figure(f"context switches{more}", "1/s", SWITCHES, switches, f"of all threads, {where}"))
     return figures + [
         Figure(f"memory, {name}", "MB", MEMORY[limit], [run.rss for run in results[name]], f"RSS; {how}")
         for name, limit in RESIDENT.items()

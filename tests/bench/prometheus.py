@@ -147,7 +147,7 @@ def scrape(port: int) -> bytes:
             answer = None
         connection.close()
         if answer and answer.status == 200:
-            return gzip.decompress(body)
+            return gzip.decompress(body) if answer.headers["Content-Encoding"] else body
         if time.monotonic() > deadline:
             raise CannotMeasure("the agent serves no page")
         time.sleep(0.05)

@@ -121,8 +121,8 @@ def node_exporter(place: Place) -> list[str]:
 
 # fmt: off
 PROGRAMS = (
-    agent("stdout", "JSON lines, basic", "--window 1s --format json"),
-    agent("stdout-all", "JSON lines, level all", "--window 1s --format json --level all"),
+    agent("stdout", "JSON lines, basic", "--format json"),
+    agent("stdout-all", "JSON lines, level all", "--format json --level all"),
     agent("prometheus", "Prometheus, scraped each second", "--sink prometheus", "scraped", CHIPWATCH_SINKS__PROMETHEUS__LISTEN="{}"),
     agent("cloudwatch-minute", "CloudWatch, a point a minute", "--sink cloudwatch --window 60s -r us-east-1 -d hostname --endpoint-url {}", "http"),
     agent("cloudwatch-second", "CloudWatch, a point a second",
@@ -134,7 +134,7 @@ PROGRAMS = (
           MLFLOW_TRACKING_URI="{}", MLFLOW_RUN_ID="r1"),
     agent("google", "Google, a point a minute", "--sink google --project bench-project -d hostname", "grpc",
           CHIPWATCH_SINKS__GOOGLE__ENDPOINT="{}", CHIPWATCH_SINKS__GOOGLE__INSECURE="true"),
-    agent("gpus", "GPUs, JSON lines", "--collector nvidia --window 1s --format json", gpus=True,
+    agent("gpus", "GPUs, JSON lines", "--collector nvidia --format json", gpus=True,
           CHIPWATCH_COLLECTORS__NVIDIA__PROC=""),
     Program("c", "loop in C, open files of /proc", floor),
     loop("psutil", "loop with psutil, 64 values", "psutil"),

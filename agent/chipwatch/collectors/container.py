@@ -154,7 +154,7 @@ class ContainerCollector(Collector):
         usage, limits = self._usage, self._limits
         if not usage:
             return
-        now, cpu = self._clock(), usage.cpu()
+        now, cpu = self._clock(), usage.cpu(throttled=self.level >= Level.DETAILED)
         if cpu.used is not None:
             if self._last and limits.cpus and now > self._last[0] and cpu.used >= self._last[1]:
                 share = (cpu.used - self._last[1]) / (now - self._last[0]) / limits.cpus

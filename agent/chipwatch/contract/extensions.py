@@ -131,10 +131,12 @@ class NeverWaits(Protocol):
 
     No driver, file system, process, socket, lock or sleep can hold it up. If one does all the same, the others move to
     another thread. So such a collector keeps nothing by thread, as psutil.cpu_percent does.
+
+    A sink whose `write` only changes memory, too: the clock's thread calls that, once the sink is open.
     """
 
     never_waits: bool
-    """True while that is so; read before `open`, after each reading and after `follow`."""
+    """True while that is so; read before `open`, after each reading and after `follow`; of a sink once."""
 
 
 @runtime_checkable

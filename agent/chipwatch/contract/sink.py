@@ -71,9 +71,9 @@ class Sink(Protocol):
     configuration may ask for several sinks of one class: share no state in the class or the module. What only some
     sinks do is in `chipwatch.contract.extensions`.
 
-    Every method runs on the same thread. The frame never calls `write` before `open` succeeded, never with an empty
-    batch, never above `limits`, oldest points first. So: no thread, timer, retry, buffer or sleep. Delivery is at
-    least once.
+    Every method runs on the same thread, unless the sink has the extension `NeverWaits`. The frame never calls `write`
+    before `open` succeeded, never with an empty batch, never above `limits`, oldest points first. So: no thread, timer,
+    retry, buffer or sleep. Delivery is at least once.
     """
 
     limits: Limits

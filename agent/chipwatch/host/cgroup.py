@@ -145,13 +145,13 @@ class Usage:
         self._memory_stat = kept(cgroup.place("memory"), "memory.stat", "memory.stat")
         self._events = kept(cgroup.place("memory"), "memory.events", "memory.oom_control")
 
-    def cpu(self) -> CpuUse:
-        """Return the CPU time used, and the time for which threads were throttled."""
-        stat = _read(self._cpu)
+    def cpu(self, *, throttled: bool = True) -> CpuUse:
+        """Return the CPU time used, and the time for which threads were `throttled`, read if that is wanted."""
+        stat = _read(self._cpu) if throttled or not self._cpuacct else ""
         if self._cpuacct:
             return CpuUse(count(_read(self._cpuacct)), count(field(stat, "throttled_time ")))
-        used, throttled = count(field(stat, "usage_usec ")), count(field(stat, "throttled_usec "))
-        return CpuUse(None if used is None else used * 1000, None if throttled is None else throttled * 1000)
+        used, held = count(field(stat, "usage_usec ")), count(field(stat, "throttled_usec "))
+        return CpuUse(None if used is None else used * 1000, None if held is None else held * 1000)
 
     def memory(self) -> MemoryUse | None:
         """Return the memory in use."""

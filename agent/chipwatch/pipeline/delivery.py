@@ -15,7 +15,15 @@ from typing import Final, TypeVar
 
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, text_of
-from chipwatch.contract.extensions import HasConsole, IsScraped, KeepsState, Prepares, destination_of, state_of
+from chipwatch.contract.extensions import (
+    HasConsole,
+    IsScraped,
+    KeepsState,
+    NeverWaits,
+    Prepares,
+    destination_of,
+    state_of,
+)
 from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import count, duration
 from chipwatch.logs.throttled import ThrottledLogger
@@ -112,15 +120,24 @@ class Worker:
         self._kept_before = spool.ledger.spooled
         self._log = DeliveryLog(name, spool.ledger, lambda: spool.apart)
         self._example: Datapoint | None = None  # a point with few dimensions, of the first batch
-        self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
+        self._thread = threading.Thread()
+        self._never_waits = isinstance(sink, NeverWaits) and sink.never_waits is True
+        self._is_open = self._is_inline = False
+        """`_is_inline`: the thread has ended, and the clock's thread delivers."""
+        self._next_try = self._next_save = 0.0
 
     def start(self) -> None:
         """Start the thread."""
+        self._is_inline = False
+        self._thread = threading.Thread(target=self._run, name=f"sink-{self.name}", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Wake the thread, since the spool has new points."""
-        self._wake.set()
+        """Deliver the new points of the spool if the sink never waits and is open, else wake the thread."""
+        if not self._is_inline:
+            self._wake.set()
+        elif self._common() is not None and time.monotonic() >= self._next_try:
+            self._next_try = time.monotonic() + (self._turn() or 0.0)
 
     def stop(self) -> None:
         """Request a last delivery of what is kept, tried once."""
@@ -131,6 +148,10 @@ class Worker:
         """Wait for the last delivery; return whether it has ended."""
         if self._thread.is_alive():
             self._thread.join(timeout)
+        with contextlib.suppress(RuntimeError):  # no thread can be started
+            if self._is_inline:
+                self.start()  # for the last delivery
+                self._thread.join(timeout)
         return not self._thread.is_alive()
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
@@ -143,7 +164,8 @@ class Worker:
     @property
     def stuck(self) -> str | None:
         """Why this sink's thread delivers nothing, or None."""
-        if self._thread.ident and not self._thread.is_alive() and not self._stop.is_set():
+        has_ended = self._thread.ident and not self._thread.is_alive() and not self._is_inline
+        if has_ended and not self._stop.is_set():
             return "its thread has ended; restart the agent"
         begun = self._batches.busy
         seconds = 0.0 if begun is None else time.monotonic() - begun
@@ -166,41 +188,49 @@ class Worker:
     # -- the thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        is_open, last_try, due = False, False, 0.0
+        last_try = False
         delay: float | None = None
-        while not last_try:
-            self._batches.busy = None
+        while not (last_try or self._is_inline):
             last_try = self._wait(delay)
-            self._batches.busy, delay = time.monotonic(), None
-            try:
-                if not is_open:
-                    if self._keeper and (state := self.spool.recall()):
-                        self._call(partial(self._keeper.restore, state), "cannot take its state, it begins without")
-                    self._batches.guard.call(self.sink.open)
-                    self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
-                    self._log.is_behind = self._kept_before > self.spool.apart
-                    is_open = True
-                while self.spool.is_due and self._deliver_some():
-                    self._failures.clear()
-                    self.delivered = time.monotonic()
-                    self._log.delivered(self._where)
-                    if time.monotonic() >= due:
-                        self._save_state()
-                        due = time.monotonic() + SAVE_INTERVAL
-                self._well()
-            except SinkClosed as end:
-                self.is_closed = True
-                log.info("%s: %s", self.name, end)
-                self._on_closed()
-                self._batches.busy = None
-                self._end_all("reader gone")
-                break
-            except BaseException as problem:  # a plugin's SystemExit, too
-                if not self._batches.is_halfway:
-                    self.spool.release()
-                delay = self._delay(problem, is_last=last_try)
-            self._save_state()
-        self._call(self.sink.close, "failed to close")
+            delay = self._turn(is_last=last_try)
+            self._is_inline = self._never_waits and self._is_open and delay is None and not last_try
+        if not self._is_inline:
+            self._call(self.sink.close, "failed to close")
+
+    def _turn(self, *, is_last: bool = False) -> float | None:
+        """Open the sink if it is not open, and deliver what waits; return the seconds to wait after a failure."""
+        if self.is_closed:
+            self._end_all()
+            return None
+        self._batches.busy, delay = time.monotonic(), None
+        try:
+            if not self._is_open:
+                if self._keeper and (state := self.spool.recall()):
+                    self._call(partial(self._keeper.restore, state), "cannot take its state, it begins without")
+                self._batches.guard.call(self.sink.open)
+                self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
+                self._log.is_behind = self._kept_before > self.spool.apart
+                self._is_open = True
+            while self.spool.is_due and self._deliver_some():
+                self._failures.clear()
+                self.delivered = time.monotonic()
+                self._log.delivered(self._where)
+                if time.monotonic() >= self._next_save:
+                    self._save_state()
+                    self._next_save = time.monotonic() + SAVE_INTERVAL
+            self._well()
+        except SinkClosed as end:
+            self.is_closed = True
+            log.info("%s: %s", self.name, end)
+            self._on_closed()
+            self._end_all()
+        except BaseException as problem:  # a plugin's SystemExit, too
+            if not self._batches.is_halfway:
+                self.spool.release()
+            delay = self._delay(problem, is_last=is_last)
+        self._save_state()
+        self._batches.busy = None
+        return delay
 
     def _save_state(self) -> None:
         """Save what the sink must know after a restart."""
@@ -316,17 +346,11 @@ class Worker:
         self.refused = self._rejecting
         self._log.drained()
 
-    def _end_all(self, reason: str) -> None:
-        """Drop what is kept and what still comes, until the stop."""
-        stopping = False
-        while not stopping:
-            stopping = self._stop.is_set()
-            with contextlib.suppress(Retryable):
-                while points := self.spool.take(self.sink.limits.max_points)[0]:
-                    self.spool.acknowledge({f"dropped:{reason}": len(points)})
-            if not stopping:
-                self._wake.wait()
-                self._wake.clear()
+    def _end_all(self) -> None:
+        """Drop what waits: the reader has gone."""
+        with contextlib.suppress(Retryable):
+            while points := self.spool.take(self.sink.limits.max_points)[0]:
+                self.spool.acknowledge({"dropped:reader gone": len(points)})
 
 
 class DeliveryLog:

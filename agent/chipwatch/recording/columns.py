@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from glob import escape
+from io import BufferedIOBase, BufferedReader
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final
@@ -333,12 +334,17 @@ def _ns(text: str) -> int:
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
 
 
+def unzipped(file: BufferedReader) -> BufferedIOBase:
+    """Return a file whose lines are the content of `file`, which may be compressed by gzip."""
+    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == GZIP else file
+
+
 def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
     """Yield the lines of a file; count what cannot be read as broken. Raise NotARecording."""
     decoder, wasted, is_read = msgspec.json.Decoder(Line), 0, False
     try:
         with path.open("rb") as raw:
-            file = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == GZIP else raw
+            file = unzipped(raw)
             while wasted <= WASTE and (text := file.readline(LONGEST)):
                 try:
                     line = decoder.decode(text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,14 +22,14 @@ SYNC: Final = 1.5
 STEP: Final = 10 * 10**9
 """Nanoseconds by which a clock may be set back in one file; readers leave out ticks of times that they have."""
 MOST_ORDERS: Final = 8
-Order = tuple[list[Metric], list[Dimensions], list[int | None]]
+Order = tuple[tuple[Metric, ...], tuple[Dimensions, ...], tuple[int | None, ...]]
 encode: Final = msgspec.json.Encoder().encode
 Header = Callable[[], Mapping[str, Any]]
 """Returns the first line of a recording."""
 
 
 class Journal:
-    """A gzip file of JSON lines: a header, series as they come, and rows. Used by one thread."""
+    """A file of JSON lines, not compressed: a header, series as they come, and rows. Used by one thread."""
 
     def __init__(self, path: Path, header: Header, sync: float = SYNC) -> None:
         """Make the file, readable by its owner only, to be written to the disk every `sync` s; raise OSError."""
@@ -40,7 +39,6 @@ class Journal:
         self.first = self.last = 0
         """Times of the first and the last tick (ns since the epoch)."""
         self._file: int = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS, 0o600)
-        self._zip = zlib.compressobj(1, zlib.DEFLATED, 31, 5)
         self._places: dict[tuple[str, Dimensions], int] = {}
         self._starts: list[int | None] = []
         self._orders: deque[tuple[Order, list[int]]] = deque(maxlen=MOST_ORDERS)
@@ -56,18 +54,18 @@ class Journal:
     def add(self, points: Sequence[Datapoint], at: int) -> None:
         """Write the points of a tick; raise OSError."""
         lines = []
-        order = [point[0] for point in points], [point[2] for point in points], [point[4] for point in points]
+        metrics, values, all_dims, moments, starts, *_ = zip(*points, strict=True) if points else ((),) * 5
+        order = metrics, all_dims, starts
         if (places := next((places for known, places in self._orders if known == order), None)) is None:
             if new := [*self._learn(*order)]:
                 lines.append(encode({"series": new}))
-            places = [self._places[metric.name, dims] for metric, dims in zip(*order[:2], strict=True)]
+            places = [self._places[metric.name, dims] for metric, dims in zip(metrics, all_dims, strict=True)]
             self._orders.appendleft((order, places))
-        moments = [point[3] for point in points]
         for moment in {at} if moments.count(at) == len(points) else sorted({*moments}):
             row: list[float | None] = [None] * len(self._starts)
-            for place, point in zip(places, points, strict=True):
-                if point[3] == moment:
-                    row[place] = +point[1]  # a bool becomes a number
+            for place, value, own in zip(places, values, moments, strict=True):
+                if own == moment:
+                    row[place] = +value  # a bool becomes a number
             lines.append(b'{"at":%d,"row":%b}' % (moment, encode(row)))
         self.first, self.last = self.first or at, at
         self.rows += 1
@@ -89,24 +87,18 @@ class Journal:
 
     def write(self, *lines: bytes) -> None:
         """Write lines, to the disk itself every `sync` seconds; raise OSError."""
-        data = self._zip.compress(b"".join([line + b"\n" for line in lines])) + self._zip.flush(zlib.Z_SYNC_FLUSH)
-        self._put(data)
+        data = b"\n".join(lines) + b"\n"
+        write_whole(self._file, data)
+        self.size += len(data)
         if (now := time.monotonic()) - self._synced >= self._sync:
             self._synced = now
             getattr(os, "fdatasync", os.fsync)(self._file)
 
     def close(self) -> None:
         """End the file; raise OSError. Safe to call twice."""
-        if self._file >= 0:
-            try:
-                self._put(self._zip.flush())
-            finally:
-                os.close(self._file)
-                self._file = -1
-
-    def _put(self, data: bytes) -> None:
-        write_whole(self._file, data)
-        self.size += len(data)
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
 
 def write_whole(file: int, data: bytes) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 try:
     import fcntl
@@ -22,7 +22,7 @@ import msgspec
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host.state_file import FLAGS
-from chipwatch.recording.columns import ERRORS, LONGEST
+from chipwatch.recording.columns import ERRORS, LONGEST, unzipped
 from chipwatch.recording.event import Event, Moment
 from chipwatch.recording.journal import STEP, Header, Journal, encode
 
@@ -73,7 +73,7 @@ class Ring:
             or journal.size >= self._most_bytes // (PARTS + 3)
             or not journal.last - STEP <= at < journal.first + self._keep // PARTS
         ):
-            journal.close()
+            self._pack(journal)
             self._full.append(journal)
             journal = None
         while self._full and (
@@ -110,6 +110,16 @@ class Ring:
             path.unlink(missing_ok=True)
         os.close(self._lock)
 
+    def _pack(self, journal: Journal) -> None:
+        """End a journal, and compress it: all at once takes a tenth of what it takes tick by tick."""
+        journal.close()
+        with self._new() as file:
+            journal.size = file.write(gzip.compress(journal.path.read_bytes(), 1))
+        Path(file.name).replace(journal.path)
+
+    def _new(self) -> BinaryIO:
+        return open(self._folder / "new", "wb", opener=lambda path, flags: os.open(path, flags | FLAGS, 0o600))
+
     def _take_over(self) -> None:
         """Seal what a killed agent left: its last event, else its end, unless that happens again and again."""
         left, lines = _journals(self._folder), list[_Known]()
@@ -133,15 +143,14 @@ class Ring:
     def _seal(self, event: Event, journals: Iterable[Path]) -> Path:
         self.incidents.mkdir(mode=0o700, exist_ok=True)
         path = self._path(event)
-        new = self._folder / "new"  # other agents may seal the same incident at this moment
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | FLAGS, 0o600), "wb") as raw:
+        with self._new() as raw:  # other agents may seal the same incident at this moment
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
                 file.write(encode(self._header()) + b"\n" + encode({"event": event}) + b"\n")
                 for journal in journals:
                     file.writelines(lines_of(journal))
             raw.flush()
             os.fsync(raw.fileno())
-        new.replace(path)
+        Path(raw.name).replace(path)
         kept = 0
         for number, older in enumerate(incidents(self.incidents)):
             kept += older.stat().st_size
@@ -167,8 +176,9 @@ def incidents(folder: Path) -> list[Path]:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a file of gzip members; it may be cut anywhere."""
-    with contextlib.suppress(*ERRORS), gzip.open(path) as file:
+    """Yield the whole lines of a file, compressed or not; it may be cut anywhere."""
+    with contextlib.suppress(*ERRORS), path.open("rb") as raw:
+        file = unzipped(raw)
         while (line := file.readline(LONGEST)).endswith(b"\n"):
             yield line
 

@@ -28,6 +28,7 @@ class PrometheusSink(Sink):
     """
 
     limits = Limits(max_points=1_000_000, durable=False, window=0, flush=0, max_age=60)
+    never_waits = True
 
     @dataclass(frozen=True, slots=True)
     class Config:

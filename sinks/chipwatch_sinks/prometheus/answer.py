@@ -36,6 +36,7 @@ MISSED: Final = 3
 MIN_AGE: Final = 15.0
 FIRST_AGE: Final = 300.0
 """Seconds after which the page is stale at the earliest, and while there was one tick only."""
+GZIP: Final = b"\x1f\x8b"
 LANDING: Final = Path(__file__).with_name("landing.html").read_bytes()
 
 
@@ -64,10 +65,10 @@ class PageAnswers:
         if (age := time.monotonic() - written) > self._stale_after:
             return Response(503, f"The last reading is {age:.0f} seconds old; the agent's log says why.\n".encode())
         form, kind = (Format.FLAT, TEXT) if request.path == "/flat" else chosen(request.headers.get("accept", ""))
-        zipped = accepts_gzip(request.headers.get("accept-encoding", ""))
+        body = self._page.body(form, zipped=accepts_gzip(request.headers.get("accept-encoding", "")))
         headers = [("Content-Type", kind), ("Vary", "Accept, Accept-Encoding")]
-        headers += [("Content-Encoding", "gzip")] * zipped
-        return Response(200, self._page.body(form, zipped=zipped), headers)
+        headers += [("Content-Encoding", "gzip")] * body.startswith(GZIP)
+        return Response(200, body, headers)
 
 
 @lru_cache(HEADERS)

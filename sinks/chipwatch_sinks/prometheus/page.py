@@ -23,6 +23,8 @@ RHYTHM: Final = 4
 """Last gaps between arrivals of a series; they show its period."""
 GZIP_8K: Final = 16 + 13
 """zlib's `wbits` for gzip with a window of 8 KiB: its tables are an eighth, and a page is as small as with 32 KiB."""
+SMALL: Final = 8192
+"""Bytes below which a page is not compressed: it fits into six packets, and gzip takes a fifth of a scrape's CPU."""
 MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
 """Name of the samples, and of the family in OpenMetrics."""
@@ -196,15 +198,13 @@ class Page:
         self._texts.clear()
 
     def body(self, form: Format, *, zipped: bool) -> bytes:
-        """Return the page, as gzip with `zipped`; it is written once a tick."""
+        """Return the page, with `zipped` as gzip unless it is SMALL; it is written once a tick."""
         with self._lock:
             if (body := self._written.get((form, zipped))) is None:
-                if zipped:
+                body = self._written.get((form, False)) or self._write(form)
+                if zipped and len(body) >= SMALL:
                     packer = zlib.compressobj(level=1, wbits=GZIP_8K, memLevel=6)
-                    plain = self._written.get((form, False)) or self._write(form)
-                    body = packer.compress(plain) + packer.flush()
-                else:
-                    body = self._write(form)
+                    body = packer.compress(body) + packer.flush()
                 self._written[form, zipped] = body
             return body
 

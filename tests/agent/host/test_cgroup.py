@@ -223,6 +223,7 @@ def test_v1_usage(machine):
     usage = Usage(machine.find())
 
     assert usage.cpu() == (34905000000, 123456)
+    assert usage.cpu(throttled=False) == (34905000000, None)
     assert usage.memory() == (1000, 700)
     assert usage.oom_kills() == 3
 

@@ -1032,10 +1032,10 @@ def test_a_sink_that_hangs_is_logged_once_and_so_is_its_return(start, caplog, mo
 
 def test_a_thread_that_ended_is_logged(caplog):
     worker = Worker("mem", Sink(), Spool("mem"))
-    worker._thread = threading.Thread(target=int)
     worker.spool.append(points([1]))
     assert worker.stuck is None
-    worker.start()
+    worker._thread = threading.Thread(target=int)
+    worker._thread.start()
     until(lambda: worker.stuck)
     worker.watch()
     worker.watch()
@@ -1227,3 +1227,68 @@ def test_a_sink_that_cannot_save_its_state_is_logged_and_goes_on(start, caplog):
     worker.wake()
     until(lambda: sink.got == [0, 1, 2, 3])
     assert "cannot return its state: oh" in caplog.text
+
+
+# -- a sink that never waits ----------------------------------------------------------------------------------------
+
+
+class Quick(Sink):
+    """Its writes change memory alone."""
+
+    never_waits = True
+
+
+@pytest.fixture
+def quick(start):
+    """Return a sink that has its first point, and its worker, whose thread has ended."""
+    sink = Quick()
+    worker = start(sink, owed=1)
+    until(lambda: not any(thread.name == "sink-mem" for thread in threading.enumerate()))
+    assert sink.got == [0]
+    return sink, worker
+
+
+def test_a_sink_that_never_waits_is_written_to_by_the_thread_that_has_the_points(quick):
+    sink, worker = quick
+    worker.spool.append(points([1]))
+    worker.wake()
+    assert sink.got == [0, 1]
+    assert threading.current_thread() in sink.threads
+    assert worker.stuck is None
+    worker.stop()
+    assert worker.join(LONG)
+    assert (sink.opened, sink.closed) == (1, 1)
+
+
+def test_a_failed_write_to_a_sink_that_never_waits_is_tried_again_after_the_pause_and_at_the_stop(quick):
+    sink, worker = quick
+    sink.failures = [ValueError("a bug"), Retryable("busy", after=LONG)]
+    worker.spool.append(points([1]))
+    for _ in range(3):
+        worker.wake()
+    assert sink.asked == [[0], [1], [1]]
+    worker.stop()
+    assert worker.join(LONG)
+    assert sink.got == [0, 1]
+
+
+def test_a_sink_that_never_waits_and_has_closed_holds_nothing_up(quick):
+    sink, worker = quick
+    sink.failures = [SinkClosed("the reader has gone")]
+    for n in (1, 2):
+        worker.spool.append(points([n]))
+        worker.wake()
+        until(lambda: worker.spool.ledger.dropped == {"reader gone": n})  # noqa: B023  # called at once
+
+
+def test_a_sink_that_never_waits_gets_nothing_while_the_machine_is_not_known(start):
+    machine, sink = [Dimensions()], Quick()
+    worker = start(sink, owed=1, common=lambda: machine[0])
+    until(lambda: not any(thread.name == "sink-mem" for thread in threading.enumerate()))
+    machine[0] = None
+    worker.spool.append(points([1]))
+    worker.wake()
+    assert sink.got == [0]
+    machine[0] = HERE
+    worker.wake()
+    assert sink.got == [0, 1]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
-from chipwatch.recording.columns import NotARecording, load, runs_of, tail_of
+from chipwatch.recording.columns import GZIP, NotARecording, load, runs_of, tail_of
 from chipwatch.recording.event import Event
 from chipwatch.recording.file import RecordFile
 from chipwatch.recording.ring import MOST_INCIDENTS, Ring, incidents
@@ -93,6 +93,15 @@ def test_two_weeks_of_a_ring_never_exceed_its_bound(tmp_path):
             most = max(most, size(tmp_path))
     assert 5000 < most <= 20_000
     ring.close()
+
+
+def test_journals_are_compressed_once_they_are_full_and_an_incident_has_them_all(ring, tmp_path):
+    for n in range(30):
+        ring.add(*tick(n))
+    journals = sorted((tmp_path / "recorder").glob("*.chipwatch"))
+    assert [path.read_bytes()[:2] == GZIP for path in journals] == [True, True, False]
+    assert {path.stat().st_mode & 0o777 for path in journals} == {0o600}
+    assert seconds(ring.seal(Event(AT, "xid", "x"), AT)) == (0, 29)
 
 
 def test_a_clock_that_is_set_back_leaves_the_minutes_after_it(ring):

@@ -290,13 +290,19 @@ def test_things_a_second_and_units_that_the_name_has_are_not_said_twice():
 
 
 def test_a_page_is_written_once_a_tick_and_packed_once():
-    page = Page()
-    page.take([UTILIZATION.point(AT, 50)])
+    page, crowd = Page(), [gauge(f"cpu.n{n:03}.utilization", "%", "Share of time.") for n in range(99)]
+    page.take([metric.point(AT, 50) for metric in crowd])
     packed = page.body(Format.TEXT, zipped=True)
     assert gzip.decompress(packed) == page.body(Format.TEXT, zipped=False)
     assert page.body(Format.TEXT, zipped=True) is packed
-    page.take([UTILIZATION.point(AT + 1, 60)])
+    page.take([metric.point(AT + 1, 60) for metric in crowd])
     assert b"0.6" in gzip.decompress(page.body(Format.TEXT, zipped=True))
+
+
+def test_a_small_page_is_not_packed():
+    page = Page()
+    page.take([UTILIZATION.point(AT, 50)])
+    assert page.body(Format.TEXT, zipped=True) == page.body(Format.TEXT, zipped=False)
 
 
 def test_without_labels_each_series_has_a_different_name():

@@ -132,7 +132,8 @@ def test_gzip_is_sent_only_if_it_is_allowed(header, wanted):
     assert accepts_gzip(header) is wanted
 
 
-def test_openmetrics_and_gzip_are_sent_when_asked_for(sink):
+def test_openmetrics_and_gzip_are_sent_when_asked_for(sink, monkeypatch):
+    monkeypatch.setattr("chipwatch_sinks.prometheus.page.SMALL", 0)
     fill(sink)
     status, headers, body = get(sink, Accept=NEW, Accept_Encoding="gzip")
     assert status == 200
@@ -140,6 +141,13 @@ def test_openmetrics_and_gzip_are_sent_when_asked_for(sink):
     assert (headers["Content-Encoding"], headers["Vary"]) == ("gzip", "Accept, Accept-Encoding")
     families = [*openmetrics_parser.text_string_to_metric_families(gzip.decompress(body).decode())]
     assert [family.name for family in families] == ["gpu_power_watts", "network_sent_bytes"]
+
+
+def test_a_small_page_is_sent_as_it_is_and_says_so(sink):
+    fill(sink)
+    _, headers, body = get(sink, Accept_Encoding="gzip")
+    assert "Content-Encoding" not in headers
+    assert b"gpu_power_watts" in body
 
 
 def test_the_other_addresses_say_what_is_where(sink):
