@@ -139,7 +139,8 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
          {"type": pair, "action": "append"}),
     ),
     "top": (
-        ("--replay", "FILE", "show this recording, also JSON lines of the agent", {"type": Path}),
+        ("--replay", "FILE", "show this recording, also JSON lines of the agent",
+         {"nargs": "+", "type": Path, "action": "store"}),
         ("--colors", "NAME", "dark, light, color-blind, high-contrast, mono or none (the terminal's)",
          {"choices": ("dark", "light", "color-blind", "high-contrast", "mono", "none")}),
         ("--ascii", "", "draw with ASCII characters only"),
@@ -160,7 +161,8 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     ),
     "incidents": AGENT,
     "export": (
-        ("file", "FILE", "the recording", {"type": Path}),
+        ("files", "FILE", "the recording; files of one run are read together",
+         {"nargs": "+", "type": Path, "action": "store"}),
         ("--to", "FORM", "jsonl, csv, openmetrics or parquet (jsonl)",
          {"choices": ("jsonl", "csv", "openmetrics", "parquet"), "default": "jsonl"}),
         ("-o --output", "FILE", "write to this file; parquet needs one", {"type": Path}),

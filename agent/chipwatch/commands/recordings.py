@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 import os
 import re
@@ -23,9 +21,10 @@ from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
-from chipwatch.recording.columns import Recorded, RecordedSeries, load
+from chipwatch.recording.columns import Recorded, RecordedSeries, load_run
 from chipwatch.recording.event import Event
 from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
+from chipwatch.report.table import csv_line
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import ask
 
@@ -82,7 +81,7 @@ class _WithEvent(msgspec.Struct):
 
 def export(given: SimpleNamespace) -> Iterator[str]:
     """Yield the texts to print; with `output` write them there instead. Raise NotARecording or CannotExport."""
-    recorded, form, output = load(given.file), given.to, getattr(given, "output", None)
+    recorded, form, output = load_run(*given.files), given.to, getattr(given, "output", None)
     if form == "parquet":
         if output is None:
             raise ConfigError("export: --to parquet needs a file: -o run.parquet")
@@ -127,16 +126,10 @@ def _json_lines(recorded: Recorded) -> Iterator[str]:
 def _csv(recorded: Recorded) -> Iterator[str]:
     keys = sorted({key for column in recorded.columns for key in column.dims})
     names = ["time", "name", "kind", "unit", "value"]
-    yield _row_of([*names, *(f"dims.{key}" if key in names else key for key in keys)])
+    yield csv_line([*names, *(f"dims.{key}" if key in names else key for key in keys)])
     for at, column, value, _ in _samples(recorded):
         metric, dims = column.metric, column.dims
-        yield _row_of([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])
-
-
-def _row_of(cells: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
+        yield csv_line([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])
 
 
 def _openmetrics(recorded: Recorded) -> Iterator[str]:
