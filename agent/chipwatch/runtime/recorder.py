@@ -17,6 +17,7 @@ from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.self_metrics import SHOWN, Incident
 from chipwatch.recording.columns import NotARecording
 from chipwatch.recording.detector import Detector
 from chipwatch.recording.event import Event
@@ -32,6 +33,8 @@ TOGETHER: Final = 2.0
 """Seconds of ticks that are written together."""
 MOST_WAITING: Final = 30
 """Such parts that wait for a slow disk; later ones are left out."""
+SEALING: Final = 2.0
+"""Seconds that the last delivery waits for the last incident."""
 ENDING: Final = 5.0
 """Seconds to wait at the end for what is still to be written."""
 ASKED: Final = "asked"
@@ -101,12 +104,22 @@ class Recorder:
         self.happened(ASKED, "somebody asked for it")
         return {"sealed": True, "folder": str(self._ring.incidents), "seconds": AFTER / 1e9}
 
-    def close(self, failure: str | None = None) -> None:
-        """Write what is left, and seal an incident that is open; `failure`: the sentence of a last one."""
+    def end(self, failure: str | None = None) -> None:
+        """Seal what is open, for the last delivery to name its file; `failure`: the sentence of a last incident."""
+        named = len(self._pipeline.incidents)
         if self._thread.is_alive():
             self._queue.put(self._ticks)
             if failure:
                 self.happened(COMMAND, failure)
+            self._queue.put(None)
+            self._thread.join(SEALING)
+        at = time.time_ns()  # compared with the points' time
+        if new := self._pipeline.incidents[named:]:
+            self._pipeline.send([incident.point(at) for incident in new], at)
+
+    def close(self) -> None:
+        """Wait for what is still being written."""
+        if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join(ENDING)
 
@@ -161,7 +174,7 @@ class Recorder:
             self._survive(lambda: self._tell(event, ring.seal(event, at)), ring)
 
     def _tell(self, event: Event, path: Path) -> None:
-        self._pipeline.incidents[event.cause] += 1
+        self._pipeline.incidents.append(Incident(event.cause, path.name, time.monotonic() + SHOWN))
         self.incidents.append(path)
         level = logging.INFO if event.cause in (ASKED, COMMAND) else logging.WARNING
         log.log(level, "incident: %s; the minutes around it are in %s", event.text, path)
