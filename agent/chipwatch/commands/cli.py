@@ -237,7 +237,7 @@ def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
     if hasattr(given, "seal"):
         from chipwatch.commands.recordings import seal  # noqa: PLC0415
 
-        return _print(seal(config))
+        return _print(seal(config, getattr(given, "job", ""), getattr(given, "code", "")))
     if given.command in ("run", "record"):
         from chipwatch.commands import run  # noqa: PLC0415
 

@@ -157,6 +157,8 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("file", "FILE", "the file to make; one that is there gets a number", {"nargs": "?"}),
         ("--duration", "TIME", "end after this time", {"type": seconds}),
         ("--seal", "", "make the running agent keep its last minutes as an incident"),
+        ("--job", "NAME", "with --seal: this job failed"),
+        ("--code", "CODE", "with --job: its exit code, or Slurm's CODE:SIGNAL"),
         *BESIDE,
     ),
     "incidents": AGENT,

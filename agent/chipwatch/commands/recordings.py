@@ -30,6 +30,8 @@ from chipwatch.status.socket import ask
 
 INTERVAL: Final = 1.0
 """Seconds between two readings of `chipwatch record`, unless set."""
+JOB: Final = re.compile(r"[!-~]{1,40}")
+CODE: Final = re.compile(r"\d{1,5}(:\d{1,3})?")
 CHUNK: Final = 10_000
 """Samples that are printed at once."""
 
@@ -47,9 +49,11 @@ def to_record(config: Config, file: str | None) -> tuple[Config, Path]:
     return config, Path(file)
 
 
-def seal(config: Config) -> str:
-    """Make the running agent keep its last minutes; return a sentence. Raise NoAgent or CommandError."""
-    answer = ask(state_folder(config.spool, os.environ), "seal")
+def seal(config: Config, job: str = "", code: str = "") -> str:
+    """Make the running agent keep its last minutes; return a sentence. Raise NoAgent, ConfigError or CommandError."""
+    if job and not (JOB.fullmatch(job) and CODE.fullmatch(code)):
+        raise ConfigError(f"--job {job} --code {code}: expected a name without spaces, and a code such as 1 or 0:9")
+    answer = ask(state_folder(config.spool, os.environ), f"seal {job} {code}".strip())
     if not answer.get("sealed"):
         raise CommandError("record: the running agent keeps no recorder; see its log")
     return f"the incident will be in {answer['folder']} in {duration(answer['seconds'])}: chipwatch incidents"

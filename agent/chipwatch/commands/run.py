@@ -83,9 +83,9 @@ class _Run:
             except OSError as problem:
                 raise ConfigError(f"{self.record}: {os_text(problem)}") from problem
 
-    def seal(self) -> Mapping[str, Any]:
+    def seal(self, *words: str) -> Mapping[str, Any]:
         """Begin an incident because somebody asks for it; return the answer."""
-        return self.recorder.seal() if self.recorder else {}
+        return self.recorder.seal(*words) if self.recorder else {}
 
     def seal_last(self, watched: WrappedCommand | None) -> None:
         """Seal an incident that is open, or that a failed command is."""

@@ -39,6 +39,7 @@ ENDING: Final = 5.0
 """Seconds to wait at the end for what is still to be written."""
 ASKED: Final = "asked"
 COMMAND: Final = "command"
+JOB: Final = "job"
 
 
 class Recorder:
@@ -97,11 +98,16 @@ class Recorder:
         """Begin an incident; safe from any thread."""
         self._queue.put(Event(time.time_ns(), cause, text, dims))  # compared with the points' time
 
-    def seal(self) -> Mapping[str, Any]:
-        """Begin an incident because a person asked for it; the answer for the status socket."""
+    def seal(self, job: str = "", code: str = "") -> Mapping[str, Any]:
+        """Begin an incident because a person asked for it, or this job failed; the answer for the status socket."""
         if not self._ring:
             return {"sealed": False}
-        self.happened(ASKED, "somebody asked for it")
+        if job:
+            ended, _, number = code.partition(":")
+            how = f"was ended by signal {number}" if number.strip("0") else f"ended with {ended}"
+            self.happened(JOB, f"job {job} {how}", job=job)
+        else:
+            self.happened(ASKED, "somebody asked for it")
         return {"sealed": True, "folder": str(self._ring.incidents), "seconds": AFTER / 1e9}
 
     def end(self, failure: str | None = None) -> None:
@@ -176,7 +182,7 @@ class Recorder:
     def _tell(self, event: Event, path: Path) -> None:
         self._pipeline.incidents.append(Incident(event.cause, path.name, time.monotonic() + SHOWN))
         self.incidents.append(path)
-        level = logging.INFO if event.cause in (ASKED, COMMAND) else logging.WARNING
+        level = logging.INFO if event.cause in (ASKED, COMMAND, JOB) else logging.WARNING
         log.log(level, "incident: %s; the minutes around it are in %s", event.text, path)
 
     def _survive(self, call: Callable[[], object], target: object = None) -> None:

@@ -143,3 +143,9 @@ def test_incidents_are_listed_with_time_cause_job_and_file(said, tmp_path):
     path.write_bytes(b"not gzip")
     assert "it cannot be read" in said("incidents", "--spool", str(tmp_path))[1]
     assert said("incidents", "--spool", str(tmp_path / "none"))[1].startswith("no incident is recorded in")
+
+
+@pytest.mark.parametrize("words", [("--job", "a b"), ("--job", "1", "--code", "x"), ("--job", "x" * 41, "--code", "1")])
+def test_a_job_that_fits_into_no_question_is_refused(said, words):
+    code, _, error = said("record", "--seal", *words)
+    assert (code, "expected a name without spaces, and a code such as 1 or 0:9" in error) == (2, True)

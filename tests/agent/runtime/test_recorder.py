@@ -106,6 +106,20 @@ def test_a_run_without_an_incident_leaves_nothing(tmp_path, pipeline):
     assert [*made.files()] == []
 
 
+@pytest.mark.parametrize(
+    ("code", "text"), [("3:0", "ended with 3"), ("0:9", "was ended by signal 9"), ("7", "ended with 7")]
+)
+def test_a_job_that_failed_begins_an_incident_that_names_it(tmp_path, pipeline, code, text):
+    made = recorder(pipeline, tmp_path)
+    run(made, 30)
+    assert made.seal("41337", code)["sealed"]
+    made.end()
+    (path,) = incidents(tmp_path / "incidents")
+    (event,) = load(path).events
+    assert (event.cause, event.text, event.dims) == ("job", f"job 41337 {text}", {"job": "41337"})
+    assert path.stem.endswith("-job")
+
+
 def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_path, pipeline):
     made = recorder(pipeline, tmp_path)
     begun = run(made, 300, xid_at=100)
