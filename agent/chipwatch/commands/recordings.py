@@ -49,10 +49,11 @@ def to_record(config: Config, file: str | None) -> tuple[Config, Path]:
     return config, Path(file)
 
 
-def seal(config: Config, job: str = "", code: str = "") -> str:
+def seal(config: Config, given: SimpleNamespace) -> str:
     """Make the running agent keep its last minutes; return a sentence. Raise NoAgent, ConfigError or CommandError."""
-    if job and not (JOB.fullmatch(job) and CODE.fullmatch(code)):
-        raise ConfigError(f"--job {job} --code {code}: expected a name without spaces, and a code such as 1 or 0:9")
+    job, code = getattr(given, "job", ""), getattr(given, "code", "")
+    if (job or code) and not (hasattr(given, "seal") and JOB.fullmatch(job) and CODE.fullmatch(code)):
+        raise ConfigError(f"--job {job!r} --code {code!r}: expected --seal --job NAME --code CODE, such as 41337 and 0:9")
     answer = ask(state_folder(config.spool, os.environ), f"seal {job} {code}".strip())
     if not answer.get("sealed"):
         raise CommandError("record: the running agent keeps no recorder; see its log")

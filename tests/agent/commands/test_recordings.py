@@ -145,7 +145,16 @@ def test_incidents_are_listed_with_time_cause_job_and_file(said, tmp_path):
     assert said("incidents", "--spool", str(tmp_path / "none"))[1].startswith("no incident is recorded in")
 
 
-@pytest.mark.parametrize("words", [("--job", "a b"), ("--job", "1", "--code", "x"), ("--job", "x" * 41, "--code", "1")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--seal", "--job", "a b", "--code", "1"),
+        ("--seal", "--job", "1", "--code", "x"),
+        ("--seal", "--job", "x" * 41, "--code", "1"),
+        ("--seal", "--code", "1"),
+        ("run.chipwatch", "--job", "1", "--code", "1"),
+    ],
+)
 def test_a_job_that_fits_into_no_question_is_refused(said, words):
-    code, _, error = said("record", "--seal", *words)
-    assert (code, "expected a name without spaces, and a code such as 1 or 0:9" in error) == (2, True)
+    code, _, error = said("record", *words)
+    assert (code, "expected --seal --job NAME --code CODE, such as 41337 and 0:9" in error) == (2, True)
