@@ -1,10 +1,15 @@
 #!/bin/sh
-# Epilog of slurmd: removes a job that has ended from the files that prolog.sh has written.
+# Epilog of slurmd: removes a job that has ended from the files that prolog.sh has written, and makes the agent keep its last minutes
+# where the job did not end with 0. That runs in the background, for 5 s at most.
 # It looks at all files, so that a job is removed even where its GPUs are not known any more. It never fails: that would drain the node.
-PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export PATH="/opt/chipwatch/current/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:${CHIPWATCH_PATH:-}"
 folder=${DCGM_HPC_JOB_MAPPING_DIR:-/run/slurm/dcgm-job-mapping}
 
 case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
+case ${SLURM_JOB_EXIT_CODE2:-0:0} in
+  0:0 | *[!0-9:]*) ;;
+  *) timeout -k 1 5 chipwatch record --seal --job "$SLURM_JOB_ID" --code "$SLURM_JOB_EXIT_CODE2" > /dev/null 2>&1 < /dev/null & ;;
+esac
 [ -d "$folder" ] || exit 0
 
 umask 022

@@ -2,7 +2,7 @@
 # HealthCheckProgram of slurmd: drains this node, with the reason, where `chipwatch verdict` finds it not fit for work.
 # It drains for nothing else: not for a wrong option, an agent that is not there, or anything that could not be determined.
 # CHIPWATCH_EXPECT, also in /etc/chipwatch/healthcheck, is what this node should have: gpus=8,rdma=8x400.
-PATH=/opt/chipwatch/current/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:${CHIPWATCH_PATH:-}
+export PATH="/opt/chipwatch/current/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:${CHIPWATCH_PATH:-}"
 # shellcheck disable=SC1091
 [ -r /etc/chipwatch/healthcheck ] && . /etc/chipwatch/healthcheck
 

@@ -2,7 +2,7 @@
 # Epilog of slurmd: writes what the job did with this node's GPUs as its AdminComment, where sacct and seff-like tools find it.
 # A job on several nodes has the record of its first node. It never fails: that would drain the node. Slurm asks epilogs not to wait for
 # its controller, so that the update runs in the background, for 20 s at most.
-PATH=/opt/chipwatch/current/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:${CHIPWATCH_PATH:-}
+export PATH="/opt/chipwatch/current/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:${CHIPWATCH_PATH:-}"
 case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
 
 (

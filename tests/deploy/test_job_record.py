@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -26,9 +25,11 @@ def end(tmp_path):
             (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
             (tmp_path / name).chmod(0o755)
         # cat ends when the last process of the script has closed its output.
-        words = {"PATH": os.defpath, "CHIPWATCH_PATH": str(tmp_path), "SLURM_JOB_NODELIST": "node-[1-2]", **env}
+        words = {"CHIPWATCH_PATH": str(tmp_path), "SLURM_JOB_NODELIST": "node-[1-2]", **env}
         code = f"exec 9>&1; sh {SCRIPT} 9>&1; echo $?"
-        done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=False, env=words, timeout=60)
+        done = subprocess.run(
+            ["/bin/sh", "-c", code], capture_output=True, text=True, check=False, env=words, timeout=60
+        )
         asked = tmp_path / "asked"
         return done.stdout, asked.read_text().splitlines() if asked.exists() else None
 

@@ -71,6 +71,21 @@ def test_jobs_that_share_a_gpu_each_have_a_line(folder):
     assert mapped(folder) == {"2": ["41337", "1337"]}
 
 
+@pytest.mark.parametrize(
+    ("code", "asked"), [("3:0", True), ("0:9", True), ("0:0", False), (None, False), ("1;rm", False)]
+)
+def test_the_epilog_of_a_failed_job_makes_the_agent_keep_its_minutes(folder, tmp_path, code, asked):
+    program, words = tmp_path / "chipwatch", tmp_path / "words"
+    program.write_text(f'#!/bin/sh\nprintf "%s " "$@" > {words}.new && mv {words}.new {words}\n')
+    program.chmod(0o755)
+    more = {"SLURM_JOB_EXIT_CODE2": code} if code else {}
+    code_ = f"exec 9>&1; {KIT / 'epilog.sh'} 9>&1"  # the output ends with the last process of the script
+    env = {"SLURM_JOB_ID": "41337", "DCGM_HPC_JOB_MAPPING_DIR": str(folder), "CHIPWATCH_PATH": str(tmp_path)} | more
+    subprocess.run(["sh", "-c", code_], env=env, check=True, timeout=60, capture_output=True)
+    text = words.read_text() if words.exists() else ""
+    assert text == (f"record --seal --job 41337 --code {code} " if asked else "")
+
+
 def test_prologs_and_epilogs_at_the_same_time_lose_no_line(folder):
     run("prolog", folder, "999", "0")
     jobs = [str(number) for number in range(1, 13)]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+from tests.doubles.nvml.driver import machine_with
 
 pytestmark = [
     pytest.mark.proof,
@@ -76,22 +76,13 @@ def attach(pid, number):
 
 @pytest.fixture
 def machine(tmp_path):
-    root = tmp_path / "root"
-    (root / "dev").mkdir(parents=True)
-    (root / "dev/nvidiactl").touch()
-    (root / "etc").symlink_to("/etc")
-    try:
-        library = build(tmp_path)
-    except CannotBuild as reason:
-        pytest.skip(str(reason))
-    driver, children = Driver(tmp_path, "h100", len(JOBS)), {}
-    env = {**os.environ, "NCCL_RAS_ADDR": f"localhost:{PORT}"}
+    (driver, env), children = machine_with(tmp_path, len(JOBS)), {}
     try:
         for number, (name, (code, kernels, _)) in enumerate(JOBS.items()):
             arguments = {"writes": [str(tmp_path / "file")], "behind": [str(Path.cwd()), str(PORT)]}.get(name, [])
             children[name] = child = subprocess.Popen(
                 ["sh", "-c", 'read go; exec nice -n -10 "$0" "$@"', sys.executable, "-c", code, *arguments],
-                stdin=subprocess.PIPE, env=env, start_new_session=True,
+                stdin=subprocess.PIPE, env={**os.environ, "NCCL_RAS_ADDR": f"localhost:{PORT}"}, start_new_session=True,
             )  # fmt: skip
             attach(child.pid, number)
             driver.gpus[number] |= {"kernels": kernels, "processes": f"{child.pid}:1000000000"}
@@ -101,7 +92,6 @@ def machine(tmp_path):
             folder.write_text("60000")
         (HIERARCHIES[0] / f"slurm/uid_0/job_{[*JOBS].index('quota')}/cpu.cfs_quota_us").write_text("20000")
         driver.write()
-        env = {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(driver.path), "CHIPWATCH_ROOT": str(root)}
         yield env | {"CHIPWATCH_SINKS__STDOUT__PATH": str(tmp_path / "points")}, children
     finally:
         for child in children.values():

@@ -533,6 +533,22 @@ def test_the_table_shows_the_total_of_a_counter_until_its_rate_is_known(monkeypa
     assert text.splitlines()[-2] == "disk       read   3.4 GiB total"
 
 
+def test_the_table_shows_incidents_as_a_count_and_names_the_file_of_a_new_one(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    incidents = counter("agent.incidents", "{incident}", "I.", dims=("cause",))
+    points = [
+        Datapoint(incidents, 3.0, Dimensions(cause="xid"), AT, 0, AT - 5 * SECOND, None, 1.0),
+        gauge("incident.recorded", "1", "I.", dims=("cause", "file")).point(
+            AT, 1.0, Dimensions(cause="xid", file="20261123T104102Z-xid.chipwatch")
+        ),
+    ]
+    text, _ = written(points, format="table", agent_metrics=True)
+    assert [line.split() for line in text.splitlines()[1:3]] == [
+        ["incident", "xid", "20261123T104102Z-xid.chipwatch", "recorded", "1"],
+        ["agent", "xid", "incidents", "3", "total"],
+    ]
+
+
 def test_the_table_says_once_what_all_points_share(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     machine = {"instance_id": "i-0abc", "instance_type": "p5.48xlarge"}

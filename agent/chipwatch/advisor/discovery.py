@@ -22,7 +22,7 @@ from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import FIRST_READING, Pipeline
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
-from chipwatch.pipeline.self_metrics import AgentCollector
+from chipwatch.pipeline.self_metrics import INCIDENT, AgentCollector
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 
@@ -105,7 +105,7 @@ def assumed(config: Config, devices: int, names: Sequence[str] | None = None) ->
             metric for metric in processor.metrics if devices_of.issuperset({*metric.dims}.intersection(DEVICES))
         ]
         metrics[name] = [*metrics.get(name, ()), *fitting]
-    metrics["agent"] = list(AgentCollector.metrics)
+    metrics["agent"] = [metric for metric in AgentCollector.metrics if metric is not INCIDENT]  # a series for an hour
     return {name: [point for metric in ours for point in _stand_ins(metric, devices)] for name, ours in metrics.items()}
 
 

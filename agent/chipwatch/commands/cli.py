@@ -234,10 +234,10 @@ def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
     read = partial(load, getattr(given, "config", None), flags(given), wraps=bool(command) or given.command == "record")
     config = read()
     formats.to_stderr(config.log_level or "warning", config.log_format)
-    if hasattr(given, "seal"):
+    if any(hasattr(given, name) for name in ("seal", "job", "code")):
         from chipwatch.commands.recordings import seal  # noqa: PLC0415
 
-        return _print(seal(config))
+        return _print(seal(config, given))
     if given.command in ("run", "record"):
         from chipwatch.commands import run  # noqa: PLC0415
 

@@ -75,7 +75,8 @@ def _plain(given: Sequence[str]) -> SimpleNamespace | None:
                 return None
             continue
         value = in_case_of(value if has_value else next(words, ""), more.get("choices", ()))
-        if not value or (value.startswith("-") and not has_value) or value not in more.get("choices", (value,)):
+        is_odd = not value or "nargs" in more or (value.startswith("-") and not has_value)
+        if is_odd or value not in more.get("choices", (value,)):
             return None
         try:
             converted = more.get("type", str)(value)

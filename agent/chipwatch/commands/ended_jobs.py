@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
@@ -16,15 +13,13 @@ import msgspec
 from chipwatch.commands import answers, health
 from chipwatch.contract.redaction import one_line
 from chipwatch.report import amounts
-from chipwatch.report.table import TableColumn, table
+from chipwatch.report.table import TableColumn, csv_line, table
 from chipwatch.runtime.job_records import JobRecord, read, records_of
 from chipwatch.status.socket import NoAgent
 
 STATES: Final = (*answers.STATES, *answers.REST)
 CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")
 RIGHT: Final = ("ELAPSED", "GPU TIME", "GPU", "GPU MEMORY", "CPU", "MEMORY", "ENERGY", "COST")
-FORMULA: Final = re.compile(r"[=@\t\r]|[+-](?!\d+(\.\d+)?$)")
-"""The start of a text that spreadsheets evaluate, unless it is a number."""
 TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
 
 
@@ -45,25 +40,17 @@ def listing(given: SimpleNamespace) -> str:
     form = "json" if hasattr(given, "json") else getattr(given, "format", "text")
     if form == "json":
         return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
-    return _as_csv(chosen) if form == "csv" else "\n".join(_lines(chosen))
+    return "\n".join((_csv if form == "csv" else _lines)(chosen))
 
 
-def _as_csv(records: Iterable[JobRecord]) -> str:
-    """Return a line a job, with a head; numbers in seconds, bytes, joules and dollars."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
+def _csv(records: Iterable[JobRecord]) -> Iterator[str]:
+    """Yield a head, then a line a job; numbers in seconds, bytes, joules and dollars."""
     plain = [name for name in JobRecord.__struct_fields__ if name not in ("seconds", "idle")]
-    lines.writerow([*plain, *STATES, *(f"idle_{cause}" for cause in CAUSES)])
+    yield csv_line([*plain, *STATES, *(f"idle_{cause}" for cause in CAUSES)])
     for record in records:
         values = [getattr(record, name) for name in plain]
         spent = [record.seconds.get(state, 0) for state in STATES], [record.idle.get(cause, 0) for cause in CAUSES]
-        lines.writerow([_cell(value) for value in (*values, *spent[0], *spent[1])])
-    return text.getvalue().removesuffix("\n")
-
-
-def _cell(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula: a user names jobs."""
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else "" if value is None else value
+        yield csv_line([*values, *spent[0], *spent[1]])
 
 
 def _lines(records: Iterable[JobRecord]) -> Iterator[str]:

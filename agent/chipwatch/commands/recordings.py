@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 import os
 import re
@@ -23,14 +21,17 @@ from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
-from chipwatch.recording.columns import Recorded, RecordedSeries, load
+from chipwatch.recording.columns import Recorded, RecordedSeries, load_run
 from chipwatch.recording.event import Event
 from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
+from chipwatch.report.table import csv_line
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import ask
 
 INTERVAL: Final = 1.0
 """Seconds between two readings of `chipwatch record`, unless set."""
+JOB: Final = re.compile(r"[!-~]{1,40}")
+CODE: Final = re.compile(r"\d{1,5}(:\d{1,3})?")
 CHUNK: Final = 10_000
 """Samples that are printed at once."""
 
@@ -48,9 +49,12 @@ def to_record(config: Config, file: str | None) -> tuple[Config, Path]:
     return config, Path(file)
 
 
-def seal(config: Config) -> str:
-    """Make the running agent keep its last minutes; return a sentence. Raise NoAgent or CommandError."""
-    answer = ask(state_folder(config.spool, os.environ), "seal")
+def seal(config: Config, given: SimpleNamespace) -> str:
+    """Make the running agent keep its last minutes; return a sentence. Raise NoAgent, ConfigError or CommandError."""
+    job, code = getattr(given, "job", ""), getattr(given, "code", "")
+    if (job or code) and not (hasattr(given, "seal") and JOB.fullmatch(job) and CODE.fullmatch(code)):
+        raise ConfigError(f"--job {job!r} --code {code!r}: expected --seal --job NAME --code CODE, such as 41337 and 0:9")
+    answer = ask(state_folder(config.spool, os.environ), f"seal {job} {code}".strip())
     if not answer.get("sealed"):
         raise CommandError("record: the running agent keeps no recorder; see its log")
     return f"the incident will be in {answer['folder']} in {duration(answer['seconds'])}: chipwatch incidents"
@@ -82,7 +86,7 @@ class _WithEvent(msgspec.Struct):
 
 def export(given: SimpleNamespace) -> Iterator[str]:
     """Yield the texts to print; with `output` write them there instead. Raise NotARecording or CannotExport."""
-    recorded, form, output = load(given.file), given.to, getattr(given, "output", None)
+    recorded, form, output = load_run(*given.files), given.to, getattr(given, "output", None)
     if form == "parquet":
         if output is None:
             raise ConfigError("export: --to parquet needs a file: -o run.parquet")
@@ -127,16 +131,10 @@ def _json_lines(recorded: Recorded) -> Iterator[str]:
 def _csv(recorded: Recorded) -> Iterator[str]:
     keys = sorted({key for column in recorded.columns for key in column.dims})
     names = ["time", "name", "kind", "unit", "value"]
-    yield _row_of([*names, *(f"dims.{key}" if key in names else key for key in keys)])
+    yield csv_line([*names, *(f"dims.{key}" if key in names else key for key in keys)])
     for at, column, value, _ in _samples(recorded):
         metric, dims = column.metric, column.dims
-        yield _row_of([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])
-
-
-def _row_of(cells: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
+        yield csv_line([_utc(at), metric.name, metric.kind, metric.unit, value, *(dims.get(key, "") for key in keys)])
 
 
 def _openmetrics(recorded: Recorded) -> Iterator[str]:

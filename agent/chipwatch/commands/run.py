@@ -83,14 +83,19 @@ class _Run:
             except OSError as problem:
                 raise ConfigError(f"{self.record}: {os_text(problem)}") from problem
 
-    def seal(self) -> Mapping[str, Any]:
+    def seal(self, *words: str) -> Mapping[str, Any]:
         """Begin an incident because somebody asks for it; return the answer."""
-        return self.recorder.seal() if self.recorder else {}
+        return self.recorder.seal(*words) if self.recorder else {}
 
-    def close(self, failure: str | None = None) -> None:
-        """Stop recording, asking who this machine is, and serving its health; `failure`: how the command failed."""
+    def seal_last(self, watched: WrappedCommand | None) -> None:
+        """Seal an incident that is open, or that a failed command is."""
         if self.recorder:
-            self.recorder.close(failure)
+            self.recorder.end(watched.failure() if watched else None)
+
+    def close(self) -> None:
+        """Stop recording, asking who this machine is, and serving its health."""
+        if self.recorder:
+            self.recorder.close()
         self.common.close()
         if self.health:
             self.health.close()
@@ -343,8 +348,9 @@ def _collect(
         pipeline.run(duration)
     if watched and watched.has_ended:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
+    this.seal_last(watched)
     pipeline.close()
-    this.close(watched.failure() if watched else None)
+    this.close()
     alive.close()
     for route in pipeline.routes if brief else ():
         if not route.worker.join(0):

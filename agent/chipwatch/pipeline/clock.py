@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +17,7 @@ from chipwatch.pipeline.sampler import Derivation, Sampler
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.route import Route  # loads SQLite, which a verdict does without
+    from chipwatch.pipeline.self_metrics import Incident
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -80,8 +80,8 @@ class Pipeline:
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
-        self.incidents: Counter[str] = Counter()
-        """Incidents that were recorded, by cause."""
+        self.incidents: list[Incident] = []
+        """Incidents that were recorded."""
         self.after_tick: list[Callable[[], None]] = []
         """Called after each tick, on the clock's thread."""
         self.listeners: list[Callable[[Sequence[Datapoint], int], None]] = []
@@ -203,16 +203,19 @@ class Pipeline:
         """Pass one reading from the collectors to the spools; stop if a collector's input has ended for good."""
         at = self._clock()
         points = self._survive("readings", self.gather, at, grace) or []
-        points += [point._replace(at=at) for point in earlier]
-        for route in self.routes:
-            self._survive(f"sink {route.name}", route.take, points, at)
-            self._survive(f"sink {route.name}", route.worker.watch)
+        self.send(points + [point._replace(at=at) for point in earlier], at)
         if [True for sampler in self.samplers if sampler.ended]:  # a list, since a generator takes a call for each
             self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()
         for call in [*self.after_tick]:
             self._survive("after the tick", call)
+
+    def send(self, points: Sequence[Datapoint], at: int) -> None:
+        """Pass points to the routes; for the clock's thread, or after `run`."""
+        for route in self.routes:
+            self._survive(f"sink {route.name}", route.take, points, at)
+            self._survive(f"sink {route.name}", route.worker.watch)
 
     def run(self, duration: float | None = None) -> None:
         """Tick until `stop`, or for `duration` seconds; then once more, for the time since the last tick."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Level, Metric, counter, gauge
@@ -51,14 +52,32 @@ SPOOL_FAULTS = counter("agent.spool.faults", "{fault}", "Times that the spool's 
 MISSED = counter("agent.ticks.missed", "{tick}", "Ticks that came too late to be made.", LEVEL)
 TICKS_FAILED = counter("agent.ticks.failed", "{failure}", "Parts of ticks that ended in a bug of the agent.", LEVEL)
 INCIDENTS = counter("agent.incidents", "{incident}", "Incidents recorded, by cause.", dims=("cause",))
+INCIDENT = gauge("incident.recorded", "1", "1 for two minutes: an incident is in this file.", dims=("cause", "file"))
 RSS = gauge("agent.memory.rss", "By", "Resident memory of the agent.", LEVEL)
 CPU = counter("agent.cpu", "s", "CPU time of the agent, all threads.", LEVEL)
 # fmt: on
 
 
+SHOWN: Final = 120.0
+"""Seconds for which a file is named: longer than between two scrapes, as a rule."""
+
+
+class Incident(NamedTuple):
+    """An incident that is recorded."""
+
+    cause: str
+    file: str
+    until: float
+    """Monotonic seconds until which its file is named."""
+
+    def point(self, at: int) -> Datapoint:
+        """Return the point that names its file."""
+        return INCIDENT.point(at, 1.0, _named(cause=self.cause, file=self.file))
+
+
 class AgentCollector(Collector):
     """
-    Always collected, whatever was chosen; of level `detailed`, so that a paid sink gets it only on request.
+    Always collected, whatever was chosen; of level `detailed`, so that a paid sink gets only the files of incidents.
 
     It reads the counts of the other parts without a lock: each is one integer with one writer.
     """
@@ -66,7 +85,7 @@ class AgentCollector(Collector):
     metrics = (
         SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, DERIVED_SECONDS, DERIVED_FAILED,
         DERIVED_LEFT_OUT, SENT, REJECTED, DROPPED, RETRIED, REFUSED, SINK_SECONDS, SPOOL_BYTES,
-        SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, INCIDENTS, RSS, CPU,
+        SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, INCIDENTS, INCIDENT, RSS, CPU,
     )  # fmt: skip
     never_waits = True
     level: Level = Level.ALL
@@ -87,6 +106,7 @@ class AgentCollector(Collector):
         """Start times of the counters of events: the last reading without them, so that their increase is known."""
         self._pipeline: Pipeline | None = None
         self._before: dict[tuple[str, str], int] = {}
+        self._incidents, self._files_due = 0, 0.0
 
     def watch(self, pipeline: Pipeline) -> None:
         """Set whose counts to read. A spool's counts include earlier processes, whose share is subtracted."""
@@ -100,8 +120,7 @@ class AgentCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the current counts; below level `detailed` incidents only."""
         pipeline = self._pipeline
-        for cause, incidents in (pipeline.incidents.copy() if pipeline else {}).items():
-            yield from self._counted(at, _named(cause=cause), (INCIDENTS, incidents))
+        yield from self._of_incidents(pipeline.incidents[:] if pipeline else [], at)
         if self.level < LEVEL:
             self._read_at = at
             return
@@ -129,6 +148,14 @@ class AgentCollector(Collector):
             if count or self._with_zeros:
                 start_time = self._starts.setdefault((metric.name, dims), min(self._read_at, at - 1))
                 yield metric.point(at, count, dims, start_time=start_time)
+
+    def _of_incidents(self, incidents: Sequence[Incident], at: int) -> Iterator[Datapoint]:
+        """Yield the number by cause, and each 15 s the files of new ones."""
+        for cause, number in Counter(incident.cause for incident in incidents).items():
+            yield from self._counted(at, _named(cause=cause), (INCIDENTS, number))
+        if len(incidents) > self._incidents or (incidents and time.monotonic() >= self._files_due):
+            self._incidents, self._files_due = len(incidents), (now := time.monotonic()) + ZEROS
+            yield from (incident.point(at) for incident in incidents if now < incident.until)
 
     def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
         dims = _named(collector=sampler.name)

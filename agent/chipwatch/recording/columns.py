@@ -171,6 +171,14 @@ def load(path: Path, *more: Path, most_series: int = MOST_SERIES, most_points: i
     return reader.whole()
 
 
+def load_run(*paths: Path) -> Recorded:
+    """Return what the files of one run hold, with the numbered ones beside them; raise NotARecording."""
+    first, *others = runs_of(paths)
+    if others:
+        raise NotARecording(f"{first[0]}, {others[0][0]}: these are recordings of different runs; name one")
+    return load(*first)
+
+
 def header_of(path: Path) -> Line | None:
     """Return the first line of a recording, None of JSON lines; raise NotARecording."""
     first = next(_lines(path, Recorded(path)), None)
@@ -183,10 +191,17 @@ def runs_of(paths: Iterable[Path]) -> list[list[Path]]:
     for path in paths:
         run, files = _run_of(path), {path}
         if run != path:
-            beside = path.parent.glob(f"{escape(path.stem)}-*{path.suffix}")
-            files |= {other for other in beside if _run_of(other) == run}
+            beside = path.parent.glob(f"{escape(re.sub(r'-[0-9]+$', '', path.stem))}*{path.suffix}")
+            files |= {other for other in beside if other != path and _is_of(run, other)}
         runs.setdefault(run, set()).update(files)
-    return [sorted(files, key=_number) for files in runs.values()]
+    return [sorted(files, key=_first_time) if len(files) > 1 else [*files] for files in runs.values()]
+
+
+def _is_of(run: object, path: Path) -> bool:
+    try:
+        return _run_of(path) == run
+    except NotARecording:  # a file that nobody named
+        return False
 
 
 def _run_of(path: Path) -> object:
@@ -195,10 +210,10 @@ def _run_of(path: Path) -> object:
     return (header.started, *sorted(header.host.items())) if header and header.started else path
 
 
-def _number(path: Path) -> tuple[float, str]:
-    """Return the number that a file got when it was full; the newest file has none."""
-    number = re.search(r"-(\d+)$", path.stem)
-    return (int(number[1]) if number else math.inf), path.name
+def _first_time(path: Path) -> tuple[float, str]:
+    """Return the time of the first sample; of a file that has only a tail so far, infinity."""
+    times = (line.at or sum(line.times[:1]) for line in _lines(path, Recorded(path)))
+    return next(filter(None, times), math.inf), path.name
 
 
 def tail_of(path: Path) -> Path:

@@ -1,13 +1,18 @@
-"""The one renderer of tables: cells as wide as a terminal shows them, columns aligned, empty columns left out."""
+"""The one renderer of tables: aligned columns, as wide as a terminal shows them, and lines of CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len
 
 GAP: Final = "  "
+FORMULA: Final = re.compile(r"[=@\t\r]|[+-](?!\d+(\.\d+)?$)")
+"""The start of a text that spreadsheets evaluate, unless it is a number."""
 
 
 class TableColumn(NamedTuple):
@@ -39,3 +44,12 @@ def table(columns: Iterable[TableColumn], gap: str = GAP) -> Iterator[str]:
     for cells in zip(*(column.cells for column in shown), strict=True):
         placed = zip(cells, shown, widths, strict=True)
         yield gap.join(padded(cell, width, right=column.right) for cell, column, width in placed).rstrip()
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    """Return a line of CSV without its end; no spreadsheet takes a text of it for a formula."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(
+        f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for cell in cells
+    )
+    return text.getvalue()

@@ -39,7 +39,7 @@ MAX_STATE: Final = 4 << 20
 
 
 def show_life(
-    config: Config, folder: Path, pipeline: Pipeline, common: Identity, seal: Callable[[], Mapping[str, Any]]
+    config: Config, folder: Path, pipeline: Pipeline, common: Identity, seal: Callable[..., Mapping[str, Any]]
 ) -> contextlib.ExitStack:
     """Keep a heartbeat and a status socket in `folder`, unless another run does; the caller closes the result."""
     open_now, started, interval = contextlib.ExitStack(), time.monotonic(), config.interval

@@ -17,6 +17,7 @@ from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.self_metrics import SHOWN, Incident
 from chipwatch.recording.columns import NotARecording
 from chipwatch.recording.detector import Detector
 from chipwatch.recording.event import Event
@@ -32,10 +33,13 @@ TOGETHER: Final = 2.0
 """Seconds of ticks that are written together."""
 MOST_WAITING: Final = 30
 """Such parts that wait for a slow disk; later ones are left out."""
+SEALING: Final = 2.0
+"""Seconds that the last delivery waits for the last incident."""
 ENDING: Final = 5.0
 """Seconds to wait at the end for what is still to be written."""
 ASKED: Final = "asked"
 COMMAND: Final = "command"
+JOB: Final = "job"
 
 
 class Recorder:
@@ -94,19 +98,34 @@ class Recorder:
         """Begin an incident; safe from any thread."""
         self._queue.put(Event(time.time_ns(), cause, text, dims))  # compared with the points' time
 
-    def seal(self) -> Mapping[str, Any]:
-        """Begin an incident because a person asked for it; the answer for the status socket."""
+    def seal(self, job: str = "", code: str = "") -> Mapping[str, Any]:
+        """Begin an incident because a person asked for it, or this job failed; the answer for the status socket."""
         if not self._ring:
             return {"sealed": False}
-        self.happened(ASKED, "somebody asked for it")
+        if job:
+            ended, _, number = code.partition(":")
+            how = f"was ended by signal {number}" if number.strip("0") else f"ended with {ended}"
+            self.happened(JOB, f"job {job} {how}", job=job)
+        else:
+            self.happened(ASKED, "somebody asked for it")
         return {"sealed": True, "folder": str(self._ring.incidents), "seconds": AFTER / 1e9}
 
-    def close(self, failure: str | None = None) -> None:
-        """Write what is left, and seal an incident that is open; `failure`: the sentence of a last one."""
+    def end(self, failure: str | None = None) -> None:
+        """Seal what is open, for the last delivery to name its file; `failure`: the sentence of a last incident."""
+        named = len(self._pipeline.incidents)
         if self._thread.is_alive():
             self._queue.put(self._ticks)
             if failure:
                 self.happened(COMMAND, failure)
+            self._queue.put(None)
+            self._thread.join(SEALING)
+        at = time.time_ns()  # compared with the points' time
+        if new := self._pipeline.incidents[named:]:
+            self._pipeline.send([incident.point(at) for incident in new], at)
+
+    def close(self) -> None:
+        """Wait for what is still being written."""
+        if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join(ENDING)
 
@@ -161,9 +180,9 @@ class Recorder:
             self._survive(lambda: self._tell(event, ring.seal(event, at)), ring)
 
     def _tell(self, event: Event, path: Path) -> None:
-        self._pipeline.incidents[event.cause] += 1
+        self._pipeline.incidents.append(Incident(event.cause, path.name, time.monotonic() + SHOWN))
         self.incidents.append(path)
-        level = logging.INFO if event.cause in (ASKED, COMMAND) else logging.WARNING
+        level = logging.INFO if event.cause in (ASKED, COMMAND, JOB) else logging.WARNING
         log.log(level, "incident: %s; the minutes around it are in %s", event.text, path)
 
     def _survive(self, call: Callable[[], object], target: object = None) -> None:

@@ -27,8 +27,10 @@ MAX_ANSWER: Final = 8 << 20
 TIMEOUT: Final = 2.0
 """Seconds that client and server wait for each other."""
 
-Answers = Mapping[str, Callable[[], Mapping[str, Any]]]
+Answers = Mapping[str, Callable[..., Mapping[str, Any]]]
 """Question -> function that returns the answer, called on the server's thread."""
+WITH_WORDS: Final = "seal"
+"""Question whose function takes the words after it."""
 
 
 class NoAgent(CommandError):
@@ -77,8 +79,10 @@ class StatusServer:
             if not (part := connection.recv(MAX_QUESTION)):
                 break
             question += part
-        answer = self._answers.get(question.decode("ascii", "replace").strip())
-        body = {"error": f"no such question; choose from: {', '.join(self._answers)}"} if answer is None else answer()
+        word, *words = question.decode("ascii", "replace").split() or [""]
+        answer = self._answers.get(word) if not words or word == WITH_WORDS else None
+        wrong = {"error": f"no such question; choose from: {', '.join(self._answers)}"}
+        body = wrong if answer is None else answer(*words[:2])
         connection.settimeout(TIMEOUT)
         connection.sendall(json.dumps(redacted(body)).encode() + b"\n")
 

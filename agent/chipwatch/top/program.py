@@ -9,7 +9,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Final
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
-from chipwatch.recording.columns import load
+from chipwatch.recording.columns import load_run
 from chipwatch.recording.frames import ColumnFrames
 from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
@@ -51,7 +51,7 @@ class TopOptions:
     interval: float = 1.0
     colors: str | None = None
     ascii: bool = False
-    replay: Path | None = None
+    replay: Sequence[Path] = ()
 
 
 def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ) -> int:
@@ -61,8 +61,8 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
     terminal = Terminal("ascii" if options.ascii else "utf-8")
     if options.replay:
-        player = Player(ColumnFrames(load(options.replay)))
-        return show(player, terminal, Top(options.replay.name, options, env), env)
+        player = Player(ColumnFrames(load_run(*options.replay)))
+        return show(player, terminal, Top(options.replay[0].name, options, env), env)
     source = Live(config, options.interval, terminal.wake)
     delivery = Delivery(state_folder(config.spool, env), terminal.wake)
     delivery.start()

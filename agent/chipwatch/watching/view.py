@@ -21,7 +21,7 @@ MOST: Final = 32
 """Graphs of a view."""
 DOTS: Final = 120
 """Dots of a graph; each is the mean of as many readings as it stands for."""
-HEIGHT: Final = 24
+WIDTH, HEIGHT = 240, 24
 
 
 def html(summary: str, columns: Sequence[RecordedSeries]) -> str:
@@ -32,10 +32,12 @@ def html(summary: str, columns: Sequence[RecordedSeries]) -> str:
 
 
 def _row(column: RecordedSeries) -> str:
-    dots = " ".join(f"{x * 240 / DOTS:.0f},{HEIGHT - y * HEIGHT / 100:.1f}" for x, y in enumerate(_dots(column.values)))
+    means = [*_dots(column.values)]
+    step = WIDTH / max(1, len(means) - 1)
+    dots = " ".join(f"{x * step:.0f},{HEIGHT - 1 - y * (HEIGHT - 2) / 100:.1f}" for x, y in enumerate(means))
     name = escape(f"{column.metric.name} {label(key_of(column.dims))}".rstrip())
     return (
-        f'<tr><td style="text-align:left">{name}</td><td><svg width="240" height="{HEIGHT}" role="img">'
+        f'<tr><td style="text-align:left">{name}</td><td><svg width="{WIDTH}" height="{HEIGHT}" role="img">'
         f'<polyline points="{dots}" fill="none" stroke="currentColor"/></svg></td>'
         f"<td>{column.values[-1]:.0f} % now</td><td>mean {fmean(column.values):.0f} %</td>"
         f"<td>peak {max(column.values):.0f} %</td></tr>"

@@ -36,6 +36,8 @@ READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
 """UCUM unit of a gauge or of a counter's rate -> factor, displayed unit and prefixes."""
 
 
+RARE: Final = "{incident}"
+"""Unit of a counter whose total is shown, not its rate."""
 MIN_ELAPSED: Final = 1_000_000
 """Shortest window (ns) for a rate."""
 GAP: Final = "  "
@@ -273,7 +275,8 @@ def _figures(points: list[Datapoint]) -> list[Figure]:
     read, largest = [], dict[tuple[str, str], float]()
     for metric, value, _, at, _, start, total, increase in points:
         figure, unit, note = value, metric.unit, ""
-        if metric.kind is Kind.COUNTER and increase is not None and start is not None and start < at - MIN_ELAPSED:
+        moves = metric.kind is Kind.COUNTER and unit != RARE
+        if moves and increase is not None and start is not None and start < at - MIN_ELAPSED:
             figure, unit = increase / (at - start) * 1e9, f"{unit}/s"
         elif metric.kind is Kind.COUNTER:
             note = " total"

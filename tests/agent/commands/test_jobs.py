@@ -13,7 +13,7 @@ from datetime import datetime
 
 import psutil
 import pytest
-from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+from tests.doubles.nvml.driver import machine_with
 
 from chipwatch.runtime.job_records import append, records_of
 
@@ -23,20 +23,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver
 @pytest.fixture
 def machine(tmp_path):
     """Return the environment of a machine with two GPUs, one of which two child processes use."""
-    root = tmp_path / "root"
-    (root / "dev").mkdir(parents=True)
-    (root / "dev/nvidiactl").touch()
-    (root / "etc").symlink_to("/etc")
-    try:
-        library = build(tmp_path)
-    except CannotBuild as reason:
-        pytest.skip(str(reason))
+    driver, env = machine_with(tmp_path, 2)
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
-    driver = Driver(tmp_path, "h100", 2)
     driver.gpus[0] |= {"kernels": "1/1", "processes": ",".join(f"{child.pid}:1000000000" for child in children)}
     driver.gpus[1] |= {"kernels": "0/1", "processes": None}
     driver.write()
-    yield {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(driver.path), "CHIPWATCH_ROOT": str(root)}
+    yield env
     for child in children:
         child.kill()
         child.wait()

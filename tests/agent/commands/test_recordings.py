@@ -69,6 +69,41 @@ def test_an_incident_with_an_impossible_time_is_listed_as_one_that_cannot_be_rea
     assert (code, "it cannot be read" in out) == (0, True)
 
 
+def test_a_csv_has_no_formula_and_numbers_keep_their_sign(said, tmp_path):
+    dims = {"user": "=cmd()", "job": "+1+1", "note": "@x", "-host": "-a"}
+    line = {"time": "2026-11-20T10:00:05Z", "name": "a.b", "value": -1.5, "dims": dims}
+    (tmp_path / "run.jsonl").write_text(json.dumps(line))
+    (row,) = csv.DictReader(io.StringIO(said("export", str(tmp_path / "run.jsonl"), "--to", "csv")[1]))
+    assert (row["user"], row["job"], row["note"], row["'-host"]) == ("'=cmd()", "'+1+1", "'@x", "'-a")
+    assert row["value"] == "-1.5"
+
+
+@pytest.mark.parametrize("named", ["run.chipwatch", "run-1.chipwatch", "*"])
+def test_all_files_of_a_rotated_run_are_exported_together_in_the_order_of_time(said, tmp_path, named):
+    made = RecordFile(tmp_path / "run.chipwatch", header, most_bytes=1)
+    for number, (at, points) in enumerate(ticks(9)):
+        made.add(points, at)
+        if number % 3 == 2:
+            made._write_block()
+    made.close()
+    (tmp_path / "run-1.chipwatch").rename(tmp_path / "run-9.chipwatch")  # the number says nothing about the time
+    (tmp_path / "run-2.chipwatch").rename(tmp_path / "run-1.chipwatch")
+    (tmp_path / "run-x.chipwatch").write_bytes(b"no recording")
+    files = sorted(tmp_path.glob("run*[0-9n].chipwatch")) if named == "*" else [tmp_path / named]
+    code, out, error = said("export", *map(str, files))
+    times = [json.loads(line)["time"] for line in out.splitlines()]
+    assert (code, error, len({*times}), times) == (0, "", 9, sorted(times))
+
+
+def test_files_of_two_runs_are_not_exported_as_one(file, said, tmp_path):
+    other = RecordFile(tmp_path / "other.chipwatch", lambda: header() | {"started": 7})
+    for at, points in ticks(2):
+        other.add(points, at)
+    other.close()
+    code, _, error = said("export", str(file), str(other.path))
+    assert (code, "these are recordings of different runs; name one" in error) == (1, True)
+
+
 def test_openmetrics_is_taken_by_a_parser_of_prometheus(file, said):
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     families = {
@@ -108,3 +143,18 @@ def test_incidents_are_listed_with_time_cause_job_and_file(said, tmp_path):
     path.write_bytes(b"not gzip")
     assert "it cannot be read" in said("incidents", "--spool", str(tmp_path))[1]
     assert said("incidents", "--spool", str(tmp_path / "none"))[1].startswith("no incident is recorded in")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--seal", "--job", "a b", "--code", "1"),
+        ("--seal", "--job", "1", "--code", "x"),
+        ("--seal", "--job", "x" * 41, "--code", "1"),
+        ("--seal", "--code", "1"),
+        ("run.chipwatch", "--job", "1", "--code", "1"),
+    ],
+)
+def test_a_job_that_fits_into_no_question_is_refused(said, words):
+    code, _, error = said("record", *words)
+    assert (code, "expected --seal --job NAME --code CODE, such as 41337 and 0:9" in error) == (2, True)

@@ -299,7 +299,7 @@ def file(tmp_path):
 def test_the_commands_code_is_the_agents_and_its_end_ends_the_agent(agent, file):
     done = agent.run("--interval", "60", *FEW, *python("raise SystemExit(42)"), env=file.env)
     assert done.returncode == 42
-    assert {point["name"] for point in file.points()} >= {"memory.used"}
+    assert {point["name"] for point in file.points()} >= {"memory.used", "incident.recorded"}
 
 
 def test_a_command_that_a_signal_ended_gives_128_and_its_number(agent):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+from tests.doubles.nvml.driver import machine_with
 
 from chipwatch.commands.why import why_text
 
@@ -18,20 +18,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver
 @pytest.fixture
 def machine(tmp_path):
     """Return the environment of a machine with two GPUs, a process of a job on each, and these processes."""
-    root = tmp_path / "root"
-    (root / "dev").mkdir(parents=True)
-    (root / "dev/nvidiactl").touch()
-    (root / "etc").symlink_to("/etc")
-    try:
-        library = build(tmp_path)
-    except CannotBuild as reason:
-        pytest.skip(str(reason))
+    driver, env = machine_with(tmp_path, 2)
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
-    driver = Driver(tmp_path, "h100", 2)
     for gpu, child in zip(driver.gpus, children, strict=True):
         gpu |= {"kernels": "1/1", "processes": f"{child.pid}:1000000000"}
     driver.write()
-    yield {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(driver.path), "CHIPWATCH_ROOT": str(root)}, children
+    yield env, children
     for child in children:
         child.kill()
         child.wait()
@@ -48,7 +40,7 @@ def test_a_rank_that_is_stopped_is_named_until_it_goes_on(agent, machine, until,
         return done.stdout if done.returncode == 0 else ""
 
     said = f"process {second.pid} on gpu 1 is stopped"
-    assert "not known: it was read for" in until(lambda: "job " in asked() and asked())
+    assert "not known: it was read for" in until(lambda: asked().startswith("job ") and asked())
     second.send_signal(signal.SIGSTOP)
     text = until(lambda: said in asked() and asked())
     assert "About 48 GPU-hours ($120.00) a day." in text

@@ -32,7 +32,7 @@ from chipwatch.pipeline.build import (
     view,
     window_length,
 )
-from chipwatch.pipeline.self_metrics import SPOOL_BYTES
+from chipwatch.pipeline.self_metrics import INCIDENT, SPOOL_BYTES
 
 LONG = 30.0
 EVENTS = counter("x.events", "{event}", "Events.", dims=("kind",))
@@ -550,6 +550,7 @@ def test_a_sink_where_each_series_costs_gets_the_agents_own_only_on_request(limi
     chosen = build_filter(options, limits, Config())
 
     assert chosen.wants(SPOOL_BYTES) is wanted
+    assert chosen.wants(INCIDENT) is not bool(include)  # the file of an incident goes to all
 
 
 class Plain(Sink):

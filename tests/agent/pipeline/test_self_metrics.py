@@ -15,7 +15,7 @@ from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
-from chipwatch.pipeline.self_metrics import AgentCollector
+from chipwatch.pipeline.self_metrics import SHOWN, AgentCollector, Incident
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 
@@ -109,7 +109,26 @@ def test_it_keeps_the_contract():
 
 def test_all_of_it_is_detailed_so_that_a_paid_sink_gets_it_only_on_request():
     others = [metric.name for metric in AgentCollector.metrics if metric.level is not Level.DETAILED]
-    assert others == ["agent.incidents"]  # which exists only once there was one; a paid sink leaves out agent.*
+    assert others == ["agent.incidents", "incident.recorded"]  # only after an incident; a paid sink gets the second
+
+
+def test_the_file_of_an_incident_is_named_every_15_s_for_two_minutes_and_incidents_are_counted(parts, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(self_metrics.time, "monotonic", lambda: now)
+    parts.watch()
+    named = []
+    for n in range(60):
+        now = 1000.0 + 5 * n
+        if n in (2, 3):
+            incident = Incident("oom", f"{n}-oom.chipwatch", now + SHOWN)
+            parts.pipeline.incidents.append(incident)
+        read = parts.read(at=BORN + 5 * n * S)
+        assert read.get(("incidents", "oom")) == (None if n < 2 else min(n - 1, 2))
+        named.append([key[2] for key in read if key[0] == "incident.recorded"])
+    assert named[2] == ["2-oom.chipwatch"]
+    both = ["2-oom.chipwatch", "3-oom.chipwatch"]
+    assert [n for n, files in enumerate(named) if files == both] == [3, 6, 9, 12, 15, 18, 21, 24]
+    assert not any(named[27:])
 
 
 def test_memory_and_cpu_belong_to_this_process(parts):

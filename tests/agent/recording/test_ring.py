@@ -259,8 +259,8 @@ def test_the_files_of_a_run_are_one_recording_in_whatever_order_and_an_earlier_r
         file.close()
     files = {path.stem: path for path in tmp_path.iterdir()}
     old, new = [[files[f"run-{n}"] for n in range(start, start + 3)] for start in (1, 5)]
-    assert runs_of([path]) == [[*new, path]]
-    assert runs_of([*reversed(new), *old]) == [new, old]
+    assert runs_of([path]) == runs_of([new[0]]) == [[*new, path]]
+    assert runs_of([*reversed(new), *old]) == [[*new, path], [*old, files["run-4"]]]
     recorded = load(*new, path)
     assert [(*column.times,) for column in recorded.columns] == [tuple(AT + n * S for n in range(12))] * 4
 

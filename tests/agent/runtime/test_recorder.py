@@ -47,14 +47,14 @@ def run(made, seconds, *, xid_at=None, begun=None):
 def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, caplog):
     made = recorder(pipeline, tmp_path)
     begun = run(made, 300, xid_at=100)
-    made.close()
+    made.end()
     (path,) = incidents(tmp_path / "incidents")
     recorded = load(path)
     assert [event.cause for event in recorded.events] == ["xid"]
     assert (recorded.ended - begun) // S == 220
     assert recorded.host["instance_id"] == "i-1"
     assert "@x" not in recorded.host
-    assert pipeline.incidents == {"xid": 1}
+    assert [(incident.cause, incident.file) for incident in pipeline.incidents] == [("xid", path.name)]
     assert f"gpu 0 had Xid 79; the minutes around it are in {path}" in caplog.text
 
 
@@ -62,7 +62,7 @@ def test_a_clock_that_is_set_back_ends_an_open_incident_which_has_the_minutes_be
     made = recorder(pipeline, tmp_path)
     begun = run(made, 30, xid_at=20)
     run(made, 30, begun=begun - 7200 * S)
-    made.close()
+    made.end()
     (path,) = incidents(tmp_path / "incidents")
     recorded = load(path)
     assert ((recorded.started - begun) // S, (recorded.ended - begun) // S) == (0, 29)
@@ -77,28 +77,47 @@ def test_a_recording_whose_newest_ticks_are_gone_ends_with_one_warning(tmp_path,
     tail.unlink()
     run(made, 600, begun=begun + 10 * S)
     made.happened("asked", "somebody asked for it")
-    made.close()
+    made.end()
     assert [record.getMessage() for record in caplog.records if "it ends" in record.getMessage()] == [
         f"recorder: {tail}: No such file or directory; it ends, the agent goes on"
     ]
     assert incidents(tmp_path / "state/incidents")
 
 
-def test_an_incident_that_is_open_at_the_end_is_sealed_then(tmp_path, pipeline):
+def test_an_incident_that_is_open_at_the_end_is_sealed_then_and_its_file_is_sent(tmp_path, pipeline, monkeypatch):
+    sent = []
+    monkeypatch.setattr(pipeline, "send", lambda points, _: sent.extend(points))
     made = recorder(pipeline, tmp_path)
     run(made, 30)
-    made.close("train.py ended with 1")
+    made.end("train.py ended with 1")
     (path,) = incidents(tmp_path / "incidents")
     assert [(event.cause, event.text) for event in load(path).events] == [("command", "train.py ended with 1")]
     assert [*made.files()] == [path]
+    assert [(point.metric.name, dict(point.dims)) for point in sent] == [
+        ("incident.recorded", {"cause": "command", "file": path.name})
+    ]
 
 
 def test_a_run_without_an_incident_leaves_nothing(tmp_path, pipeline):
     made = recorder(pipeline, tmp_path)
     run(made, 30)
-    made.close()
+    made.end()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
     assert [*made.files()] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [("3:0", "ended with 3"), ("0:9", "was ended by signal 9"), ("7", "ended with 7")]
+)
+def test_a_job_that_failed_begins_an_incident_that_names_it(tmp_path, pipeline, code, text):
+    made = recorder(pipeline, tmp_path)
+    run(made, 30)
+    assert made.seal("41337", code)["sealed"]
+    made.end()
+    (path,) = incidents(tmp_path / "incidents")
+    (event,) = load(path).events
+    assert (event.cause, event.text, event.dims) == ("job", f"job 41337 {text}", {"job": "41337"})
+    assert path.stem.endswith("-job")
 
 
 def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_path, pipeline):
@@ -108,7 +127,7 @@ def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_
         dims = Dimensions(gpu="0", xid="79", action="restart_machine")
         made.take([XID.point(begun + n * S, float(n), dims, start_time=begun)], begun + n * S)
         time.sleep(0.001)
-    made.close()
+    made.end()
     assert len(incidents(tmp_path / "incidents")) == 1
 
 
@@ -118,7 +137,7 @@ def test_the_recorder_is_off_where_it_is_false(tmp_path, pipeline, option, expec
     run(made, 3)
     assert [path.name for path in tmp_path.iterdir()] == expected
     assert made.seal()["sealed"] is bool(expected)
-    made.close()
+    made.end()
 
 
 def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_path, pipeline, caplog, monkeypatch):
@@ -128,7 +147,7 @@ def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_pa
         "chipwatch.recording.journal.write_whole", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
     )
     run(made, 5)
-    made.close()
+    made.end()
     assert caplog.text.count("recorder: the disk is full") == 1
     assert made.seal() == {"sealed": False}
 

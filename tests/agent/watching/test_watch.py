@@ -485,7 +485,8 @@ def test_a_view_shows_graphs_and_escapes_what_it_reads(tmp_path, until):
     assert page.count("&lt;script&gt;") == 2
     dots = re.search('points="(.*?)"', page)[1].split()
     assert len(dots) == 112
-    assert all(0 <= float(dot.split(",")[1]) <= 24 for dot in dots)
+    assert all(0 < float(dot.split(",")[1]) < 24 for dot in dots)
+    assert [dots[n].split(",")[0] for n in (0, -1)] == ["0", "240"]  # from edge to edge, however few readings
 
 
 def test_without_a_library_of_tables_the_error_names_one():

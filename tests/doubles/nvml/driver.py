@@ -108,6 +108,23 @@ class Driver:
         self.path.write_text("".join(f"{line}\n" for line in lines))
 
 
+def machine_with(folder: Path, many: int) -> tuple[Driver, dict[str, str]]:
+    """Return a driver with so many H100, and the environment of a machine that has it; skip the test without cc."""
+    import pytest
+
+    root = folder / "root"
+    (root / "dev").mkdir(parents=True)
+    (root / "dev/nvidiactl").touch()
+    (root / "etc").symlink_to("/etc")
+    try:
+        library = build(folder)
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+    driver = Driver(folder, "h100", many)
+    env = {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(driver.path), "CHIPWATCH_ROOT": str(root)}
+    return driver, env
+
+
 class Loaded(Driver):
     """
     A driver in this process, whose answers can change while it is in use.

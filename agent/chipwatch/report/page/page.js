@@ -417,7 +417,7 @@
     if (!filled.length) return [];
     return [{
       metric: "time", title: data.runs.length > 1 ? `${title}: ${data.runs[run]}` : title, unit: "GPUs", section: "Time",
-      groups: filled.map(([name]) => name), drawn: filled.map(([name], group) => ({name, group, run})), layers: filled.map(([, series]) => series),
+      groups: filled.map(([name]) => name), drawn: filled.map(([name], group) => ({name: name.replaceAll("_", " "), group, run})), layers: filled.map(([, series]) => series),
     }];
   }
 

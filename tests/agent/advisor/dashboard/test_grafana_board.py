@@ -18,8 +18,8 @@ XID = 'gpu_xid_total{action!="ignore",action!="none",action!="restart_app",actio
 ALL = {"level": "all", "common_dims": ["instance_id"]}
 NAMES = ["native", "wandb", "mlflow", "cwagent", "neuron-prometheus", "dcgm", "dcgm4.6", "node"]
 METRICS = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
-UNTOLD = {"job.cost"}
-"""Sent only where a price is given."""
+UNTOLD = {"incident.recorded", "job.cost"}
+"""Sent only after an incident, and where a price is given."""
 SERIES = re.compile(r"([a-zA-Z_:][\w:]*)\{")
 
 
