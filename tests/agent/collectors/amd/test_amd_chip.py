@@ -10,9 +10,13 @@ from __future__ import annotations
 import ctypes as c
 import os
 import struct
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chipwatch.collectors.amd.table import decode
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected
 
@@ -229,7 +233,7 @@ def test_the_file_that_blocks_for_a_second_and_the_one_that_clears_its_errors_ar
 @pytest.mark.parametrize("whole", [attributes(a9=[1], a40=[1] * 8), fixed(Table18, 8, counter=1, partitions=1)])
 def test_a_table_that_ends_anywhere_costs_only_its_own_values(machine, whole):
     machine.card(0, {"current_compute_partition": "CPX"})
-    for length in range(0, len(whole), 7):
+    for length in range(0, len(whole), 61):
         machine.put(f"{CARD}/gpu_metrics", whole[:length])
         collector = machine.collector()
         collector.open()
@@ -238,6 +242,13 @@ def test_a_table_that_ends_anywhere_costs_only_its_own_values(machine, whole):
         except PartlyCollected as partly:
             pytest.fail(str(partly))
         collector.close()
+
+
+@given(data=st.binary(max_size=400), revision=st.integers(0, 10), whole=st.sampled_from([attributes(), b""]))
+def test_any_bytes_are_a_table_or_end_early(data, revision, whole):
+    with suppress(struct.error):
+        table = decode(struct.pack("<HBB", len(data), 1, revision) + data + whole)
+        assert {type(value) for values in table.values() for value in values} <= {int, type(None)}
 
 
 def test_the_processes_of_a_partition_have_its_number_and_pods_find_it_by_its_device(machine):
