@@ -8,16 +8,18 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from chipwatch.collectors.amd.chip import METRICS as CHIP_METRICS
-from chipwatch.collectors.amd.chip import RAS_ERRORS, Chip, modes
-from chipwatch.collectors.amd.table import Values, decode
+from chipwatch.collectors.amd.metrics import METRICS as CHIP_METRICS
+from chipwatch.collectors.amd.metrics import RAS_ERRORS
 from chipwatch.contract.datapoint import Datapoint, Level, Metric, gauge
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import CardFiles, cards
 from chipwatch.host.gpu_metrics import COUNTERS, Readings
 from chipwatch.host.procfs import KeptFile, text
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.amd.table import Values
 
 HOTSPOT: Final = gauge(
     "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", Level.DETAILED, gpu_metrics.KEYS
@@ -98,6 +100,8 @@ class AmdCard(CardFiles):
             self.close()
             raise LookupError(device)
         self._ras = self.kept(device / "ras/umc_err_count")
+        from chipwatch.collectors.amd.chip import Chip  # noqa: PLC0415  only where there is a card
+
         self._table, self.chip = self.kept(device / "gpu_metrics"), Chip(device)
         self._values: Values = {}
         self._slow, self._now, self._level = False, 0, level
@@ -140,7 +144,7 @@ class AmdCard(CardFiles):
 
     def _rare(self) -> Readings:
         """Return the readings of the slow path."""
-        self.chip.modes = modes(self.device)
+        self.chip.read_modes()
         errors = ERRORS.findall((self._ras and self.data(self._ras)) or b"")
         kinds = {b"ue": gpu_metrics.ECC_UNCORRECTED, b"ce": gpu_metrics.ECC_CORRECTED}
         readings: Readings = {kinds[kind]: int(count) for kind, count in errors}
@@ -152,7 +156,7 @@ class AmdCard(CardFiles):
         """Read the table of metrics where it is wanted: on the slow path, or in each tick for the partitions."""
         if self._table and (self.chip.is_divided or (slow and self._level >= gpu_metrics.ENERGY.level)):
             with suppress(struct.error):  # it ends early
-                self._values = decode(self.data(self._table) or b"")
+                self._values = self.chip.decode(self.data(self._table) or b"")
 
     def further(self, at: int) -> Iterator[Datapoint]:
         yield from self.chip.busy(at, self.dims, self._values)

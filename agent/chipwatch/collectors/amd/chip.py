@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from chipwatch.collectors.amd.table import Values
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.collectors.amd import metrics as m
+from chipwatch.collectors.amd.table import Values, decode
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.host import gpu_metrics
 from chipwatch.host.counters import Counters
 from chipwatch.host.procfs import text
 
-# fmt: off
-PARTITIONS: Final = gauge(
-    "gpu.partitions", "{partition}", "Partitions of the card, in its modes of compute (XCP) and memory (NPS).",
-    Level.ALL, ("gpu", "compute", "memory"))
-XGMI_SENT: Final = counter(
-    "gpu.xgmi.sent", "By", "Sent by the GPU over all its XGMI links.", Level.ALL, ("gpu",))
-XGMI_RECEIVED: Final = counter(
-    "gpu.xgmi.received", "By", "Received by the GPU over all its XGMI links.", Level.ALL, ("gpu",))
-RAS_ERRORS: Final = counter(
-    "gpu.ras.errors", "{error}", "Errors that a block of the chip reported.", Level.ALL, ("gpu", "block", "kind"))
-BELOW: Final = counter(
-    "gpu.clock.below_limit", "s", "Time in which the chiplets ran below the clock that the host allows, by reason.",
-    Level.ALL, ("gpu", "reason"))
-# fmt: on
-PART_UTILIZATION: Final = replace(gpu_metrics.UTILIZATION, dims=("gpu", "mig"))
-PART_BELOW: Final = replace(BELOW, dims=("gpu", "mig", "reason"))
-METRICS: Final[tuple[Metric, ...]] = (
-    PARTITIONS, XGMI_SENT, XGMI_RECEIVED, RAS_ERRORS, BELOW, PART_UTILIZATION, PART_BELOW,
-)  # fmt: skip
 MODES: Final = {"DPX": 2, "TPX": 3, "QPX": 4}
 """Partitions by mode; CPX has one for each chiplet."""
 REASONS: Final = {
@@ -56,20 +37,21 @@ KILOBYTE: Final = 1024
 Series = tuple[Metric, Dimensions]
 
 
-def modes(device: Path) -> tuple[str, str]:
-    """Return the modes of compute and memory: https://docs.kernel.org/gpu/amdgpu/driver-misc.html ."""
-    return text(device / "current_compute_partition"), text(device / "current_memory_partition")
-
-
 class Chip:
     """The state of one card over its readings."""
 
     def __init__(self, device: Path) -> None:
-        self.modes = modes(device)
+        self._device, self.decode = device, decode
+        self.read_modes()
         self._counters = Counters()
         self._last: tuple[int, int, Mapping[Series, float]] = 0, 0, {}
         """Monotonic ns, the count of all cycles, and of the cycles of each reason, of the last reading."""
         self._seconds: dict[Series, float] = {}
+
+    def read_modes(self) -> None:
+        """Read the modes of compute and memory: https://docs.kernel.org/gpu/amdgpu/driver-misc.html ."""
+        compute, memory = (text(self._device / f"current_{part}_partition") for part in ("compute", "memory"))
+        self.modes = compute, memory
 
     @property
     def is_divided(self) -> bool:
@@ -87,14 +69,14 @@ class Chip:
             for part, busy in enumerate(_split(values.get("busy", ()), number)):
                 if busy:
                     share = min(100.0, sum(busy) / len(busy))
-                    yield PART_UTILIZATION.point(at, share, dims | {"mig": str(part)})
+                    yield m.PART_UTILIZATION.point(at, share, dims | {"mig": str(part)})
 
     def points(self, at: int, now: int, dims: Dimensions, values: Values) -> Iterator[Datapoint]:
         """Yield what changes slowly, from a table that was read at `now` (monotonic ns)."""
         number = self.partitions(values)
         if self.modes[0]:
             compute, memory = self.modes
-            yield PARTITIONS.point(at, number, dims | {"compute": compute, "memory": memory or "unknown"})
+            yield m.PARTITIONS.point(at, number, dims | {"compute": compute, "memory": memory or "unknown"})
         yield from self._throttled(at, now, dims, values, number)
         for name, kind in ERRORS.items():
             if (count := values.get(name, [None])[0]) is not None:
@@ -104,7 +86,7 @@ class Chip:
         up = sum(state == 1 for state in values.get("up", ()))
         if up:  # slots without a link are down too, so only these are counted
             yield gpu_metrics.LINKS.point(at, up, dims | {"kind": "xgmi", "state": "up"})
-        for name, metric in (("read", XGMI_RECEIVED), ("write", XGMI_SENT)):
+        for name, metric in (("read", m.XGMI_RECEIVED), ("write", m.XGMI_SENT)):
             moved = [size for size in values.get(name, ()) if size is not None]
             if up or any(moved):
                 yield self._counters.point(metric, at, KILOBYTE * sum(moved), dims)
@@ -112,7 +94,7 @@ class Chip:
     def errors(self, at: int, dims: Dimensions, block: str, content: bytes) -> Iterator[Datapoint]:
         """Yield the errors of a block, from its file ras/*_err_count."""
         for kind, count in COUNTS.findall(content):
-            yield self._counters.point(RAS_ERRORS, at, int(count), dims | {"block": block, "kind": KINDS[kind]})
+            yield self._counters.point(m.RAS_ERRORS, at, int(count), dims | {"block": block, "kind": KINDS[kind]})
 
     def _throttled(self, at: int, now: int, dims: Dimensions, values: Values, number: int) -> Iterator[Datapoint]:
         """Yield the seconds of each reason: the share of the cycles that it had, of the time between two readings."""
@@ -128,7 +110,7 @@ class Chip:
             for part, held in enumerate(_split(values.get(name, ()), number)):
                 place = dims | ({"mig": str(part)} if number > 1 else {}) | {"reason": reason}
                 if held:
-                    counts[PART_BELOW if number > 1 else BELOW, place] = sum(held) / len(held)
+                    counts[m.PART_BELOW if number > 1 else m.BELOW, place] = sum(held) / len(held)
         (then, before, earlier), self._last = self._last, (now, cycles, counts)
         passed = cycles - before
         for (metric, named), held_for in counts.items():
