@@ -33,10 +33,13 @@ COLUMNS: Final = {
     "temperature.aip": ("C", gpu_metrics.TEMPERATURE),
     "utilization.aip": ("%", gpu_metrics.UTILIZATION),
     "power.max": ("W", gpu_metrics.POWER_LIMIT),
+    "ecc.errors.uncorrected.volatile.total": (None, gpu_metrics.ECC_UNCORRECTED),
+    "ecc.errors.corrected.volatile.total": (None, gpu_metrics.ECC_CORRECTED),
 }
 """Column -> its unit in the output, and the metric."""
-QUERIES: Final = ["index", *COLUMNS], ["index", *list(COLUMNS)[:-1]]
-"""The second omits power.max, which its documentation does not list and a captured output has."""
+OLDER: Final = ["index", *list(COLUMNS)[:5]]
+QUERIES: Final = ["index", *COLUMNS], [*OLDER, *list(COLUMNS)[6:]], OLDER
+"""The second omits power.max, which its documentation does not list and a captured output has; the third ECC too."""
 PLACE: Final = Path("/usr/bin/hl-smi")
 CELL: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|W|C|%)?")
 HEADER: Final = re.compile(r"([\w.]+)\s*(?:\[(.*)\])?")
@@ -60,8 +63,8 @@ class HlSmi(RecordSource[str, Row]):
         self.description = f"{path} every {self._seconds} s"
 
     def _command(self, failures: int) -> list[str | Path]:
-        """Return the command; the two queries alternate until one is answered."""
-        return [self._path, "-Q", ",".join(QUERIES[failures % 2]), "-f", "csv", "-l", str(self._seconds)]
+        """Return the command; the queries take turns until one is answered."""
+        return [self._path, "-Q", ",".join(QUERIES[failures % len(QUERIES)]), "-f", "csv", "-l", str(self._seconds)]
 
     def _listen(self, problems: list[str]) -> bool:
         """Return True once there are rows and no further ones."""
@@ -76,9 +79,10 @@ class HlSmi(RecordSource[str, Row]):
         if columns := header(cells):
             self._columns = columns
             return self._values
-        columns = self._columns or [(name, None) for name in QUERIES[0][: len(cells)]]
+        asked = next((query for query in QUERIES if len(query) == len(cells)), QUERIES[0])
+        columns = self._columns or [(name, None) for name in asked[: len(cells)]]
         index = dict(zip((name for name, _ in columns), cells, strict=False)).get("index", "")
-        known = len(cells) == len(columns) >= len(QUERIES[1]) or self._columns == columns
+        known = len(cells) == len(columns) >= len(QUERIES[-1]) or self._columns == columns
         if len(cells) != len(columns) or not (known and index.isascii() and index.isdigit() and len(index) < 5):
             raise ValueError(f"hl-smi printed a line that is not a row: {quoted(line)}")
         row: dict[Metric, float] = {}
@@ -109,12 +113,14 @@ class GaudiCollector(Collector):
     metrics = (
         gpu_metrics.UTILIZATION, gpu_metrics.MEMORY_UTILIZATION, gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL,
         gpu_metrics.TEMPERATURE, gpu_metrics.POWER, gpu_metrics.POWER_UTILIZATION, gpu_metrics.POWER_LIMIT,
+        gpu_metrics.ECC_CORRECTED, gpu_metrics.ECC_UNCORRECTED,
     )  # fmt: skip
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock = config, clock
         self._source: HlSmi | None = None
         self._devices = 0
+        self._points: dict[Dimensions, gpu_metrics.GpuPoints] = {}
 
     def open(self) -> None:
         self.close()
@@ -132,8 +138,8 @@ class GaudiCollector(Collector):
         self._devices = len(rows)
         for read_at, dims, row in rows.values():
             if now - read_at < MAX_AGE * self._source.period:
-                for metric, value in gpu_metrics.plausible(row).items():
-                    yield metric.point(at, value, dims)
+                points = self._points.get(dims) or self._points.setdefault(dims, gpu_metrics.GpuPoints(dims))
+                yield from points.make(at, row)
         if problems:
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
@@ -152,7 +158,7 @@ def header(cells: Sequence[str]) -> Columns:
     return columns if len(columns) == len(cells) and ("index", None) in columns else []
 
 
-def number(cell: str, unit: str | None, expected: str) -> float:
+def number(cell: str, unit: str | None, expected: str | None) -> float:
     """Return the number in a cell; raise ValueError unless its unit, or that of its column, is `expected`."""
     match = CELL.fullmatch(cell)
     if not match or (match[2] or unit) != expected:

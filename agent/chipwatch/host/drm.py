@@ -96,6 +96,11 @@ class CardFiles:
         """Return the readings at `now` (monotonic ns), expensive ones if `slow`; None while the card sleeps."""
         raise NotImplementedError
 
+    def further(self, at: int) -> Iterable[Datapoint]:
+        """Return the points of the last reading that have further dimensions."""
+        del at
+        return ()
+
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
         """Return the readings, with a tool's for what sysfs lacks."""
         raise NotImplementedError
@@ -265,7 +270,7 @@ class CardCollector(Collector, Generic[C]):
         from_tools = self._ask_tools(now / SECOND, problems)
         for card, readings in awake:
             points = card.points.make(at, card.complete(readings, from_tools.get(card.slot, {})))
-            yield from (point for point in points if point.metric.level <= self.level)
+            yield from (point for point in (*points, *card.further(at)) if point.metric.level <= self.level)
         if slow and self._share:
             yield from self._share.points(at, cards)
         if problems:

@@ -34,6 +34,18 @@ CLOCK_GRAPHICS: Final = _gauge("gpu.clock.graphics", "MHz", "Clock of the graphi
 ECC_CORRECTED: Final = _counter("gpu.ecc.corrected", "{error}", "Memory errors that ECC corrected.", DETAILED)
 ECC_UNCORRECTED: Final = _counter("gpu.ecc.uncorrected", "{error}", "Memory errors that ECC could not correct.")
 FAN: Final = _gauge("gpu.fan.utilization", "%", "Speed of the fan, of its maximum.", DETAILED)
+PCIE_REPLAYS: Final = _counter(
+    "gpu.pcie.replays", "{packet}", "Packets that were sent again over PCIe.", DETAILED)
+THROTTLED: Final = counter(
+    "gpu.throttled", "s", "Time in which the clocks were reduced, by reason.", DETAILED, (*KEYS, "reason"))
+CLOCK_REDUCED: Final = gauge(
+    "gpu.clock.reduced", "1", "1: the clocks are reduced now for this reason; 0: no longer.", Level.ALL,
+    (*KEYS, "reason"))
+LINKS: Final = gauge(
+    "gpu.links", "{link}", "Links of the GPU to other GPUs (nvlink, xgmi) or to the CPU (c2c), by state.", DETAILED,
+    (*KEYS, "kind", "state"))
+LINK_ERRORS: Final = counter(
+    "gpu.link.errors", "{error}", "Errors of the GPU's links: NVLink, PCIe, C2C.", Level.ALL, (*KEYS, "kind"))
 STATE: Final = _gauge("gpu.state", "1", "1: works; 0: is lost, fails most queries or needs a reset.")
 PROCESS_MEMORY_USED: Final = _gauge(
     "gpu.process.memory.used", "By", "Memory of the device that the watched process tree uses.")

@@ -24,7 +24,8 @@ RECOVERY: Final = "gpu.recovery_action"
 THROTTLED: Final = "gpu.throttled"
 LETTERS: Final = {
     "power": "P", "thermal": "T", "hardware": "H", "hw_thermal": "T", "power_brake": "H", "sw_thermal": "T",
-    "sync_boost": "S", "board_limit": "B", "reliability": "R",
+    "sync_boost": "S", "board_limit": "B", "reliability": "R", "prochot": "H", "thermal_regulator": "T",
+    "thermal_memory": "T",
 }  # fmt: skip
 """Reason of a throttle -> letter; an idle device's low clock is not one."""
 FRESH: Final = 30.0

@@ -20,6 +20,7 @@ NAMES = ["index", "uuid", "name", "driver_version", "memory.total", "memory.used
 NAMES += ["power.max", "temperature.aip", "utilization.aip"]
 HEADER = ", ".join(NAMES)
 ASKED = ["index", "memory.total", "memory.used", "power.draw", "temperature.aip", "utilization.aip", "power.max"]
+ECC = ["ecc.errors.uncorrected.volatile.total", "ecc.errors.corrected.volatile.total"]
 AT = 1_800_000_000_000_000_000
 MIB = 2**20
 
@@ -265,8 +266,19 @@ def test_the_program_is_started_once(bench, until):
     assert bench.collector.describe() == f"{bench.path} every 7 s, 0 devices"
     assert until(lambda: bench.tick()[0]) == EXPECTED
     assert bench.tick() == (EXPECTED, [])
-    assert Path(f"{bench.path}.args").read_text() == f"-Q {','.join(ASKED)} -f csv -l 7\n"
+    assert Path(f"{bench.path}.args").read_text() == f"-Q {','.join(ASKED + ECC)} -f csv -l 7\n"
     assert bench.collector.describe() == f"{bench.path} every 7 s, 2 devices"
+
+
+@pytest.mark.parametrize("cells", [["0", "12"], ["N/A", "12"], ["0", "N/A"]])
+def test_memory_errors_are_counted_where_the_program_tells_them(bench, until, cells):
+    """Columns of hl-smi's documentation of 1.22; no capture has them."""
+    row = f"{reordered(ROWS[0])}, {', '.join(cells)}"
+    bench.prints(", ".join(ASKED + ECC), row)
+    (values,) = until(lambda: bench.tick()[0]).values()
+    counts = dict(zip(("gpu.ecc.uncorrected", "gpu.ecc.corrected"), cells, strict=True))
+    assert dict(values) == dict(EXPECTED["0"]) | {name: int(cell) for name, cell in counts.items() if cell != "N/A"}
+    assert bench.tick()[1] == []
 
 
 def test_a_row_is_yielded_until_it_is_three_periods_old(bench, until):

@@ -37,4 +37,5 @@ def test_the_family_names_no_maker():
     for metric in gpu_metrics.FAMILY:
         words = metric.help.lower()
         assert not [maker for maker in ("nvidia", "amd", "intel", "apple", "gaudi", "kernel") if maker in words]
-        assert metric.dims == ("gpu",)
+        assert metric.dims[0] == "gpu"
+        assert not {*metric.dims} & {*PARTS}

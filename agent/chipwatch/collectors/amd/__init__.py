@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from chipwatch.collectors.amd.card import METRICS, AmdCard, find
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.drm import SECOND, CardCollector, CardReadings, Cards, CardTool
 from chipwatch.host.gpu_metrics import GpuPoints, Readings
 from chipwatch.host.supervised_process import QueryFailed
 
 if TYPE_CHECKING:
+    from chipwatch.collectors.amd.share import KfdNode
     from chipwatch.collectors.amd.tools import Gaps
+
+PARTITION: Final = "amdgpu_xcp"
+"""Begins the names of the devices that the kernel makes for partitions: amdgpu_xcp_drv.c."""
 
 
 class AmdCollector(CardCollector[AmdCard]):
@@ -63,7 +68,8 @@ class AmdCollector(CardCollector[AmdCard]):
         self._tool: CardTool | None = None
         self._gaps: Gaps | None = None
         self._points: dict[str, GpuPoints] = {}
-        self._slots: dict[str, str] = {}
+        self._nodes: dict[str, KfdNode] = {}
+        self._modes: list[tuple[str, str]] = []
         self._answer: CardReadings | None = None
 
     def open(self) -> None:
@@ -85,16 +91,39 @@ class AmdCollector(CardCollector[AmdCard]):
         sys = self._config.sys
         if not self._cards or not (sys / "class/kfd/kfd/proc").is_dir():
             return None
-        from chipwatch.collectors.amd.share import computing, find_slots, occupied  # noqa: PLC0415  only where it is needed
+        from chipwatch.collectors.amd.share import computing, occupied  # noqa: PLC0415  only where it is needed
 
-        self._slots = self._slots or find_slots(sys)
-        sizes_on = computing(sys, self._slots)
+        self._find_nodes()
+        sizes_at = computing(sys, self._nodes)
         listed = []
-        for card in self._cards.values():
-            sizes = {pid: size for pid, size in sizes_on.get(card.slot, {}).items() if size}
-            units = occupied(sys, self._slots, card.slot, sizes) if len(sizes) > 1 else {}
-            listed += [DeviceProcess(card.dims, pid, size, None, units.get(pid)) for pid, size in sizes.items()]
+        for node, dims in self._parts():
+            sizes = {pid: size for pid, size in sizes_at.get(node, {}).items() if size}
+            units = occupied(sys, self._nodes, node, sizes) if len(sizes) > 1 else {}
+            listed += [DeviceProcess(dims, pid, size, None, units.get(pid)) for pid, size in sizes.items()]
         return listed
+
+    def devices(self) -> Iterable[Device]:
+        """Return the cards, and the partitions that the kernel has made devices of."""
+        if any(card.chip.is_divided for card in self._cards.values()):
+            self._find_nodes()
+        parts = [Device(dims, ids=(node.name,)) for node, dims in self._parts() if node.name.startswith(PARTITION)]
+        return [*super().devices(), *parts]
+
+    def _find_nodes(self) -> None:
+        """Find KFD's devices once, and again when a card has another mode."""
+        modes = [card.chip.modes for card in self._cards.values()]
+        if not self._nodes or modes != self._modes:
+            from chipwatch.collectors.amd.share import find_nodes  # noqa: PLC0415  only where it is needed
+
+            self._nodes, self._modes = find_nodes(self._config.sys), modes
+
+    def _parts(self) -> Iterator[tuple[KfdNode, Dimensions]]:
+        """Yield KFD's devices, and the dimensions of their points: of a card, or of a partition of one with several."""
+        cards = {card.slot: card for card in self._cards.values()}
+        number = Counter(node.slot for node in self._nodes.values())
+        for node in self._nodes.values():
+            if card := cards.get(node.slot):
+                yield node, card.dims | ({"mig": str(node.partition)} if number[node.slot] > 1 else {})
 
     def describe(self) -> str:
         if self._tool:
@@ -109,7 +138,7 @@ class AmdCollector(CardCollector[AmdCard]):
             if tool:
                 tool.close()
         self._tool = self._gaps = self._answer = None
-        self._points, self._slots = {}, {}
+        self._points, self._nodes = {}, {}
 
     def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, Readings]:
         cards = self._cards.values()

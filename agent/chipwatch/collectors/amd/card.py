@@ -6,26 +6,30 @@ import errno
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from chipwatch.contract.datapoint import Level, Metric, gauge
+from chipwatch.collectors.amd.metrics import METRICS as CHIP_METRICS
+from chipwatch.collectors.amd.metrics import RAS_ERRORS
+from chipwatch.contract.datapoint import Datapoint, Level, Metric, gauge
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import CardFiles, cards
 from chipwatch.host.gpu_metrics import COUNTERS, Readings
 from chipwatch.host.procfs import KeptFile, text
 
+if TYPE_CHECKING:
+    from chipwatch.collectors.amd.table import Values
+
 HOTSPOT: Final = gauge(
     "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", Level.DETAILED, gpu_metrics.KEYS
 )
-METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT)
+METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT, *CHIP_METRICS)
 AMD: Final = "0x1002"
 EXPECTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})
 """Errors of amdgpu where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
 ENERGY_STEP: Final = 15.259e-6
 """Joules: https://rocm.docs.amd.com/projects/rocm_smi_lib rsmi_dev_energy_count_get."""
-ENERGY_OFFSETS: Final = {(1, 1): 24, (1, 2): 24, (1, 3): 24, (1, 4): 24, (1, 5): 88, (1, 6): 16, (1, 7): 24}
-"""Where energy_accumulator is, by format and content revision: gpu_metrics_v1_* of Linux's kgd_pp_interface.h."""
 CURRENT: Final = re.compile(rb"^\w+:\s*(\d+)\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 """`1: 700Mhz *`."""
 ERRORS: Final = re.compile(rb"^(ue|ce):\s*(\d{1,19})\s*$", re.MULTILINE)
@@ -96,10 +100,16 @@ class AmdCard(CardFiles):
             self.close()
             raise LookupError(device)
         self._ras = self.kept(device / "ras/umc_err_count")
-        table = self.kept(device / "gpu_metrics")
-        self._table = table if level >= gpu_metrics.ENERGY.level else None
+        from chipwatch.collectors.amd.chip import Chip  # noqa: PLC0415  only where there is a card
+
+        self._table, self.chip = self.kept(device / "gpu_metrics"), Chip(device)
+        self._values: Values = {}
+        self._slow, self._now, self._level = False, 0, level
+        folder = device / "ras"
+        blocks = sorted(folder.glob("*_err_count")) if level >= RAS_ERRORS.level else []
+        self._blocks = {path.name[: -len("_err_count")]: file for path in blocks if (file := self.kept(path))}
         self.begin()
-        form = self.data(table) if table and not self.suspended else None
+        form = self.data(self._table) if self._table and not self.suspended else None
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
         """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
         self._gtt: list[tuple[KeptFile, Metric]] = []
@@ -109,7 +119,7 @@ class AmdCard(CardFiles):
             self._gtt = [(file, metric) for name, metric in GTT if (file := self.kept(device / name))]
 
     def read(self, now: int, *, slow: bool) -> Readings | None:
-        del now
+        self._values, self._slow, self._now = {}, slow, now
         if not self.begin():
             return None
         readings: Readings = {}
@@ -123,13 +133,37 @@ class AmdCard(CardFiles):
         answered = bool(readings)
         if answered or self.lost:
             readings |= {gpu_metrics.STATE: 1, **self._marks} if answered else {gpu_metrics.STATE: 0}
+        if answered:
+            self._decode(slow=slow)
         if answered and slow:
-            for kind, count in ERRORS.findall((self._ras and self.data(self._ras)) or b""):
-                readings[gpu_metrics.ECC_UNCORRECTED if kind == b"ue" else gpu_metrics.ECC_CORRECTED] = int(count)
-            if (steps := self.number(self._table, _energy)) is not None:
-                readings[gpu_metrics.ENERGY] = steps * ENERGY_STEP
+            readings |= self._rare()
         self._compare(readings if answered else None, slow=slow)
+        if self.chip.partitions(self._values) > 1 and "busy" in self._values:
+            readings.pop(gpu_metrics.UTILIZATION, None)  # its parts have it
         return readings
+
+    def _rare(self) -> Readings:
+        """Return the readings of the slow path."""
+        self.chip.read_modes()
+        errors = ERRORS.findall((self._ras and self.data(self._ras)) or b"")
+        kinds = {b"ue": gpu_metrics.ECC_UNCORRECTED, b"ce": gpu_metrics.ECC_CORRECTED}
+        readings: Readings = {kinds[kind]: int(count) for kind, count in errors}
+        if steps := self._values.get("energy", [None])[0]:
+            readings[gpu_metrics.ENERGY] = steps * ENERGY_STEP
+        return readings
+
+    def _decode(self, *, slow: bool) -> None:
+        """Read the table of metrics where it is wanted: on the slow path, or in each tick for the partitions."""
+        if self._table and (self.chip.is_divided or (slow and self._level >= gpu_metrics.ENERGY.level)):
+            with suppress(struct.error):  # it ends early
+                self._values = self.chip.decode(self.data(self._table) or b"")
+
+    def further(self, at: int) -> Iterator[Datapoint]:
+        yield from self.chip.busy(at, self.dims, self._values)
+        if self._slow and self._values:
+            yield from self.chip.points(at, self._now, self.dims, self._values)
+            for block, file in self._blocks.items():
+                yield from self.chip.errors(at, self.dims, block, self.data(file) or b"")
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
         """Fill gaps with the readings of a tool; keep the total memory once it is known."""
@@ -176,13 +210,3 @@ def _number(data: bytes) -> float | None:
         return float(int(data))
     found = CURRENT.search(data)
     return float(found[1]) if found else None
-
-
-def _energy(data: bytes) -> int | None:
-    """Return the count of energy steps in a gpu_metrics table, or None if it has none; raise struct.error."""
-    _, form, content = struct.unpack_from("<HBB", data)
-    offset = ENERGY_OFFSETS.get((form, content))
-    if offset is None:
-        return None
-    (value,) = struct.unpack_from("<Q", data, offset)
-    return None if value in {0, 0xFFFFFFFFFFFFFFFF} else value

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from chipwatch.collectors.amd.card import AmdCard
 from chipwatch.contract.datapoint import Datapoint
@@ -20,6 +20,7 @@ GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
 """The newer name first: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 MAX_PROCESSES: Final = 4096
 """Processes of KFD that are read."""
+Place = TypeVar("Place", str, "KfdNode")
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
 
@@ -59,45 +60,67 @@ class AmdShare(TreeClients):
                 yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)
 
 
-def computing(sys: Path, slots: Mapping[str, str], pids: Iterable[int] | None = None) -> dict[str, dict[int, int]]:
-    """Return the bytes that KFD counts for each process, by PCI address and the host's pid; None: of all processes."""
-    sizes: dict[str, dict[int, int]] = {}
+def computing(sys: Path, places: Mapping[str, Place], pids: Iterable[int] | None = None) -> dict[Place, dict[int, int]]:
+    """
+    Return the bytes that KFD counts for each process, by place and the host's pid; None: of all processes.
+
+    `places`: of KFD's devices by number: a PCI address, or that and the partition.
+    """
+    sizes: dict[Place, dict[int, int]] = {}
     processes = sys / "class/kfd/kfd/proc"
     if pids is None:
         pids = [int(path.name) for path in islice(processes.glob("[0-9]*"), MAX_PROCESSES) if path.name.isdecimal()]
     for pid in pids:
         folder = processes / str(pid)
-        for number, slot in slots.items() if folder.is_dir() else ():
+        for number, place in places.items() if folder.is_dir() else ():
             value = text(folder / f"vram_{number}")
             if value.isdecimal():
-                sizes.setdefault(slot, {})[pid] = sizes.get(slot, {}).get(pid, 0) + int(value)
-    return {slot: used for slot, used in sizes.items() if any(used.values())}
+                sizes.setdefault(place, {})[pid] = sizes.get(place, {}).get(pid, 0) + int(value)
+    return {place: used for place, used in sizes.items() if any(used.values())}
 
 
-def occupied(sys: Path, slots: Mapping[str, str], slot: str, pids: Iterable[int]) -> dict[int, int]:
+def occupied(sys: Path, places: Mapping[str, Place], place: Place, pids: Iterable[int]) -> dict[int, int]:
     """
-    Return the compute units of a card that each process uses now, by KFD; {} on older kernels and some cards.
+    Return the compute units at a place that each process uses now, by KFD; {} on older kernels and some cards.
 
-    Parts of a card that has several are added. The kernel reads the registers of the card for each answer.
+    The kernel reads the registers of the card for each answer.
     https://git.kernel.org/torvalds/c/f2fa07b39fafb2a5f49c71a504862c5efa57d03e
     """
     units: dict[int, int] = {}
     for pid in pids:
-        for number in (number for number, place in slots.items() if place == slot):
+        for number in (number for number, other in places.items() if other == place):
             value = text(sys / f"class/kfd/kfd/proc/{pid}/stats_{number}/cu_occupancy")
             if value.isdecimal():
                 units[pid] = units.get(pid, 0) + int(value)
     return units
 
 
-def find_slots(sys: Path) -> dict[str, str]:
-    """Return the PCI address of each of KFD's devices, by its number."""
-    slots = {}
-    for node in (sys / "class/kfd/kfd/topology/nodes").glob("*"):
+class KfdNode(NamedTuple):
+    """A device of KFD: a card, or a partition of one."""
+
+    slot: str
+    """PCI address."""
+    partition: int
+    """Bits 28 to 31 of location_id: kfd_topology_add_device of Linux 6.6 and later."""
+    name: str
+    """Of the device that the kernel made for the partition, such as amdgpu_xcp_1."""
+
+
+def find_nodes(sys: Path) -> dict[str, KfdNode]:
+    """Return KFD's devices by number."""
+    nodes = {}
+    for node in sorted((sys / "class/kfd/kfd/topology/nodes").glob("*"), key=lambda path: (len(path.name), path)):
         number = text(node / "gpu_id")
         facts = dict(re.findall(r"^(\w+) (\d+)$", text(node / "properties"), re.MULTILINE))
         if number not in ("", "0") and "location_id" in facts:
             location = int(facts["location_id"])
             bus, device, function = location >> 8 & 255, location >> 3 & 31, location & 7
-            slots[number] = f"{int(facts.get('domain', 0)):04x}:{bus:02x}:{device:02x}.{function}"
-    return slots
+            slot = f"{int(facts.get('domain', 0)):04x}:{bus:02x}:{device:02x}.{function}"
+            render = sys / f"class/drm/renderD{facts.get('drm_render_minor', '')}/device"
+            nodes[number] = KfdNode(slot, location >> 28, render.resolve().name)
+    return nodes
+
+
+def find_slots(sys: Path) -> dict[str, str]:
+    """Return the PCI address of each of KFD's devices, by its number."""
+    return {number: node.slot for number, node in find_nodes(sys).items()}

@@ -48,11 +48,14 @@ class IntelCollector(CardCollector[IntelCard]):
         gpu_metrics.UTILIZATION, gpu_metrics.MEMORY_UTILIZATION, gpu_metrics.MEMORY_USED, gpu_metrics.TEMPERATURE,
         gpu_metrics.MEMORY_TEMPERATURE, gpu_metrics.POWER, gpu_metrics.POWER_UTILIZATION, gpu_metrics.POWER_LIMIT,
         gpu_metrics.ENERGY, gpu_metrics.CLOCK_GRAPHICS, gpu_metrics.PROCESS_MEMORY_USED,
-        gpu_metrics.PROCESS_UTILIZATION,
+        gpu_metrics.PROCESS_UTILIZATION, gpu_metrics.CLOCK_REDUCED,
     )  # fmt: skip
 
     def __init__(self, config: Config) -> None:
-        super().__init__(Cards(lambda: cards(config.sys, INTEL), IntelCard), config.dimensions)
+        super().__init__(
+            Cards(lambda: cards(config.sys, INTEL), lambda index, folder: IntelCard(index, folder, self.level)),
+            config.dimensions,
+        )
         self._config = config
         self._xpu: CardTool | None = None
         self._open: OpenDevices | None = None

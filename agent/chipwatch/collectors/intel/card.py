@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, TreeClients, size
 from chipwatch.host.gpu_metrics import Readings
@@ -18,6 +18,13 @@ MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing a rate from counters, which increase in steps."""
 CLOCKS: Final = ("gt/gt0/rps_act_freq_mhz", "gt_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
 """i915, an older i915, xe: the actual frequency of the chip; 0 while it sleeps."""
+LIMITS: Final = ("power1_max", "power1_cap", "power2_max", "power2_cap")
+"""Of the card, else of its package: sysfs-driver-intel-xe-hwmon in Documentation/ABI/testing of Linux."""
+REASONS: Final = {
+    "pl1": "power", "pl2": "power", "pl4": "power", "ratl": "thermal", "vr_thermalert": "thermal_regulator",
+    "vr_tdc": "current",
+}  # fmt: skip
+"""Reasons of xe for a lower clock that have another name here: xe_gt_throttle.c."""
 ROUNDING: Final = 5
 """Percent below 0 that count as 0: the idle time increases in steps, and is not read exactly at `now`."""
 ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
@@ -27,16 +34,20 @@ RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
 class IntelCard(CardFiles):
     """One card."""
 
-    def __init__(self, index: str, folder: Path) -> None:
-        """Open the files; raise LookupError if there is none."""
+    def __init__(self, index: str, folder: Path, level: Level = Level.ALL) -> None:
+        """Open the files of `level`; raise LookupError if there is none."""
         super().__init__(index, device := folder / "device")
         chip = self.temperatures.get("pkg") or ("temp1_input" if not self.temperatures else "none")
         engines = sorted(path for path in device.glob("tile*/gt*/gtidle/name") if text(path).endswith("-rc"))
-        self._energy = self._first(self.hwmon, "energy1_input")
+        self._energy = self._first(self.hwmon, "energy1_input", "energy2_input")  # of the card, or of its package
+        wanted = level >= gpu_metrics.CLOCK_REDUCED.level
+        reasons = sorted(device.glob("tile*/gt*/freq0/throttle/reason_*")) if wanted else []
+        self._reasons = [(_reason(path.name), file) for path in reasons if (file := self.kept(path))]
+        self._reduced: set[str] = set()
         self._files = (
             (gpu_metrics.CLOCK_GRAPHICS, self._first(folder, *CLOCKS), 1.0),
             (gpu_metrics.ENERGY, self._energy, 1e-6),
-            (gpu_metrics.POWER_LIMIT, self._first(self.hwmon, "power1_max", "power1_cap"), 1e-6),
+            (gpu_metrics.POWER_LIMIT, self._first(self.hwmon, *LIMITS), 1e-6),
             (gpu_metrics.TEMPERATURE, self._first(self.hwmon, chip), 1e-3),
             (gpu_metrics.MEMORY_TEMPERATURE, self._first(self.hwmon, self.temperatures.get("vram", "none")), 1e-3),
         )
@@ -63,6 +74,12 @@ class IntelCard(CardFiles):
             readings[gpu_metrics.UTILIZATION] = max(0.0, *shares)
         return readings
 
+    def further(self, at: int) -> Iterator[Datapoint]:
+        now = {reason for reason, file in self._reasons if self.number(file)}
+        self._reduced |= now
+        for reason in sorted(self._reduced):
+            yield gpu_metrics.CLOCK_REDUCED.point(at, int(reason in now), self.dims | {"reason": reason})
+
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
         # A counter comes from one source only: another one may have begun at another moment.
         own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._energy else set()
@@ -80,6 +97,12 @@ class IntelCard(CardFiles):
             return None
         self._last[file] = now, value
         return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
+
+
+def _reason(name: str) -> str:
+    """Return the reason that a file such as reason_pl1 is about."""
+    word = name.removeprefix("reason_")
+    return REASONS.get(word, word)
 
 
 def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:

@@ -90,7 +90,7 @@ class NeuronCollector(Collector):
         else:
             self._source = NeuronMonitor(path, max(1, int(config.interval)))
             self._source.open(clock())
-        self._devices = Devices(config.sys, kept, report) if self.level >= Level.DETAILED else None
+        self._devices = Devices(config.sys, kept, report, self.level) if self.level >= Level.DETAILED else None
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the values as of the last record; raise InputEnded once standard input has ended."""
@@ -117,7 +117,12 @@ class NeuronCollector(Collector):
             raise PartlyCollected(problems)
 
     def identity(self) -> Mapping[str, str]:
-        return self._records.machine.identity if self._records else {}
+        if not self._records:
+            return {}
+        from chipwatch.collectors.neuron.sysfs import ultraserver  # noqa: PLC0415  only where there is Neuron
+
+        server, _ = ultraserver(self._config.sys)
+        return ({"ultraserver_id": server} if server else {}) | {**self._records.machine.identity}
 
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the runtimes on each core, as of the last record; None without a recent one."""

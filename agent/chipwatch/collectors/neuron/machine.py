@@ -64,6 +64,8 @@ class NeuronMachine:
         self._reader.failed("neuron_hardware_info", info.get("error"))
         if cores := number(info.get("neuroncore_per_device_count"), "neuroncore_per_device_count"):
             self._series.set_cores_per_device(int(cores))
+        if logical := number(info.get("logical_neuroncore_config"), "logical_neuroncore_config"):
+            yield from self._series.rows(metrics.LOGICAL, {("",): logical})
         devices = number(info.get("neuron_device_count"), "neuron_device_count")
         size = number(info.get("neuron_device_memory_size"), "neuron_device_memory_size")
         if devices is not None:

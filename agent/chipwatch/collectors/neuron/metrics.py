@@ -46,13 +46,23 @@ ECC_UNCORRECTED = replace(ECC, level=BASIC)
 ECC_REPAIRABLE = counter(
     "neuron.ecc.repairable", "{event}", "Uncorrected but repairable ECC events in the memory of a device.", DETAILED,
     ("neuron_device",))
+ERRORS_OF_DEVICE = counter(
+    "neuron.device.errors", "{error}", "Hardware errors on the cores of a device, by the driver and the runtime.", ALL,
+    ("neuron_device", "error"))
+LINKS = gauge(
+    "neuron.device.links", "{link}", "Devices that a device is connected to by NeuronLink.", ALL, ("neuron_device",))
+NODE = gauge("neuron.ultraserver.node", "1", "Number of this instance in its UltraServer, from 0.", ALL)
+LOGICAL = gauge(
+    "neuron.core.logical.size", "{core}", "Physical cores of which a logical core consists (LNC).", ALL)
 POWER = gauge(
     "neuron.device.power.utilization", "%", "Mean power of a device in the last full minute, of its maximum.",
     DETAILED, ("neuron_device",))
 # fmt: on
 
 METRICS: Final = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
-OF_MACHINE: Final = frozenset({RUNTIMES, DEVICE_MEMORY_TOTAL, ECC, ECC_UNCORRECTED, ECC_REPAIRABLE, POWER})
+OF_MACHINE: Final = frozenset(
+    {RUNTIMES, DEVICE_MEMORY_TOTAL, ECC, ECC_UNCORRECTED, ECC_REPAIRABLE, POWER, ERRORS_OF_DEVICE, LINKS, NODE, LOGICAL}
+)
 """Metrics of the whole machine; all others have the runtime's tag as a dimension if neuron_runtime_tag is set."""
 
 

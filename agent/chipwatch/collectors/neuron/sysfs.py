@@ -10,16 +10,18 @@ not tried with that driver.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from chipwatch.collectors.neuron import metrics
 from chipwatch.collectors.neuron.schema import INDEX, LARGEST
-from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
-from chipwatch.host.procfs import open_kept, text
+from chipwatch.host.pace import Pace
+from chipwatch.host.procfs import number, open_kept, text
 from chipwatch.host.supervised_process import quoted
 
 DEVICES: Final = "devices/virtual/neuron_device"
@@ -29,6 +31,16 @@ MOVED: Final = (2, 31)
 """The driver that moved them; older ones may lack them."""
 DEPTH: Final = 5
 """Folders below a device in which a file is looked for."""
+ERRORS: Final = {
+    "hw_error": "hardware", "hw_collectives_error": "collectives", "hw_hbm_ue_error": "hbm",
+    "hw_repairable_hbm_ue_error": "hbm_repairable", "hw_nc_ue_error": "core", "hw_dma_abort_error": "dma",
+}  # fmt: skip
+"""Kinds by folder of stats/status of a core: status_counter_nodes_info_tbl of neuron_sysfs_metrics.c."""
+CLASS: Final = "class/neuron_device"
+SIZES: Final = (4, 2)
+"""Instances of an UltraServer; server_id_4 and node_id_4 are of one with four: npe_class_*_show_data of the driver."""
+RARE: Final = 60.0
+"""Seconds between two readings of the cores, of which a machine may have 128, with hundreds of files."""
 VALID: Final = b"POWER_STATUS_VALID"
 NO_DATA: Final = b"POWER_STATUS_NO_DATA"
 STALE: Final = 180
@@ -37,7 +49,7 @@ STALE: Final = 180
 
 class _Device:
     def __init__(self, folder: Path, index: str, kept: LastValues) -> None:
-        self._dims = Dimensions(neuron_device=index)
+        self._folder, self._dims = folder, Dimensions(neuron_device=index)
         self._power, self._repairable = (open_kept(find(folder, path)) for path in (POWER, REPAIRABLE))
         self.lacks = [path for path, file in ((POWER, self._power), (REPAIRABLE, self._repairable)) if not file]
         self._counters = Counters(kept=kept, device=folder)
@@ -53,6 +65,16 @@ class _Device:
             else:
                 report(f"{REPAIRABLE}: not a count")
 
+    def rare(self, at: int) -> Iterator[Datapoint]:
+        """Yield what hardly changes; a file that is not there gives nothing."""
+        if (linked := self._folder / "connected_devices").is_file():
+            yield metrics.LINKS.point(at, len(re.findall(r"\d+", text(linked))), self._dims)
+        for name, kind in ERRORS.items():
+            files = self._folder.glob(f"neuron_core*/stats/status/{name}/total")
+            counts = {file.parts[-5]: count for file in files if (count := number(file)) is not None}
+            if counts:
+                yield self._counters.total(metrics.ERRORS_OF_DEVICE, at, counts, self._dims | {"error": kind})
+
     def close(self) -> None:
         for file in (self._power, self._repairable):
             if file:
@@ -62,9 +84,12 @@ class _Device:
 class Devices:
     """The devices in sysfs; there may be none."""
 
-    def __init__(self, sys: Path, kept: LastValues, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, sys: Path, kept: LastValues, report: Callable[[str], None], level: Level = Level.DETAILED
+    ) -> None:
         """Look under `sys`; an earlier run `kept` the counters."""
-        self._folder, self._kept, self._report = sys / DEVICES, kept, report
+        self._sys, self._folder, self._kept, self._report = sys, sys / DEVICES, kept, report
+        self._rare = Pace(RARE) if level >= Level.ALL else None
         self._version = sys / "module/neuron/version"
         self._devices: list[_Device] = []
 
@@ -76,6 +101,12 @@ class Devices:
                 _Device(path, index, self._kept) for path, index in indices.items() if INDEX.fullmatch(index)
             ]
             self._note_lacks()
+        if self._rare and self._rare.is_due(at / 1e9):
+            _, node = ultraserver(self._sys)
+            if node is not None:
+                yield metrics.NODE.point(at, node)
+            for device in self._devices:
+                yield from device.rare(at)
         lost = False
         for device in self._devices:
             try:
@@ -118,6 +149,15 @@ def find(device: Path, path: str) -> Path:
         if name in folders and (here / name / "total").is_file():
             return here / name / "total"
     return usual
+
+
+def ultraserver(sys: Path) -> tuple[str, int | None]:
+    """Return the id of the UltraServer and this instance's number in it; "" and None without one, or not yet."""
+    for size in SIZES:
+        server, node = (text(sys / CLASS / f"{name}_{size}") for name in ("server_id", "node_id"))
+        if server.strip("0") and node.isdecimal():
+            return server, int(node)
+    return "", None
 
 
 def _power(line: bytes, at: int, report: Callable[[str], None]) -> float | None:

@@ -74,13 +74,11 @@ class GpuMetrics(PartMetrics):
         self.fan = replace(gpu_metrics.FAN, dims=keys)
         self.pcie_sent = counter("gpu.pcie.sent", "By", "Sent by the GPU over PCIe.", DETAILED, keys)
         self.pcie_received = counter("gpu.pcie.received", "By", "Received by the GPU over PCIe.", DETAILED, keys)
-        self.pcie_replays = counter(
-            "gpu.pcie.replays", "{packet}", "Packets that were sent again over PCIe.", DETAILED, keys)
+        self.pcie_replays = replace(gpu_metrics.PCIE_REPLAYS, dims=keys)
         self.nvlink_sent = counter("gpu.nvlink.sent", "By", "Sent by the GPU over all its NVLinks.", DETAILED, keys)
         self.nvlink_received = counter(
             "gpu.nvlink.received", "By", "Received by the GPU over all its NVLinks.", DETAILED, keys)
-        self.throttled = counter(
-            "gpu.throttled", "s", "Time in which the clocks were reduced, by reason.", DETAILED, (*keys, "reason"))
+        self.throttled = replace(gpu_metrics.THROTTLED, dims=(*keys, "reason"))
         self.xid = counter(
             "gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC,
             (*keys, "xid", "action"))
@@ -94,11 +92,8 @@ class GpuMetrics(PartMetrics):
         self.fault = gauge(
             "gpu.fault", "1", "1: the driver reports this fault; 0: it reports none.", Level.ALL,
             (*keys, "fault"))
-        self.link_errors = counter(
-            "gpu.link.errors", "{error}", "Errors of the GPU's links: NVLink, PCIe, C2C.", Level.ALL, (*keys, "kind"))
-        self.links = gauge(
-            "gpu.links", "{link}", "Links of the GPU to other GPUs (nvlink) or to the CPU (c2c), by state.", DETAILED,
-            (*keys, "kind", "state"))
+        self.link_errors = replace(gpu_metrics.LINK_ERRORS, dims=(*keys, "kind"))
+        self.links = replace(gpu_metrics.LINKS, dims=(*keys, "kind", "state"))
         self.fabric = gauge(
             "gpu.fabric", "1", "1: registered with the NVLink fabric as a member of this cluster and clique; 0: not.",
             DETAILED, (*keys, "cluster", "clique"))
@@ -120,9 +115,7 @@ class GpuMetrics(PartMetrics):
         self.temperature_limit = gauge(
             "gpu.temperature.limit", "Cel", "Margin at which the GPU acts; below 0 it is past the maximum.", Level.ALL,
             (*keys, "limit"))
-        self.clock_reduced = gauge(
-            "gpu.clock.reduced", "1", "1: the clocks are reduced now for this reason; 0: no longer.", Level.ALL,
-            (*keys, "reason"))
+        self.clock_reduced = replace(gpu_metrics.CLOCK_REDUCED, dims=(*keys, "reason"))
         self.state = replace(gpu_metrics.STATE, dims=keys)
         self.recovery = gauge(
             "gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.",

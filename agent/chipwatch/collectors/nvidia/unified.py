@@ -51,6 +51,12 @@ class Kernel:
             self._load = None
         return tenths / 10 if tenths is not None and tenths <= MOST_TENTHS else None
 
+    def clock(self) -> float | None:
+        """Return the frequency in MHz, None if not known."""
+        folders = self._sys.glob("class/devfreq/*")
+        hertz = next((number(folder / "cur_freq") for folder in folders if NAME.search(folder.name)), None)
+        return hertz / 1e6 if hertz else None
+
     def temperature(self) -> float | None:
         """Return the temperature in Cel, None if not known."""
         if self._zone is None:
@@ -90,6 +96,7 @@ class Jetson:
         m, kernel = self._metrics, self._kernel
         values = {
             m.utilization: kernel.utilization(), m.temperature: kernel.temperature(), m.memory_total: kernel.memory(),
+            m.clocks[0]: kernel.clock(),
         }  # fmt: skip
         for metric, value in values.items():
             if value is not None:

@@ -63,8 +63,16 @@ RTT: Final = gauge(
 RATE: Final = gauge(
     "tpu.multislice.rate", "Gbit/s", "Rate of delivery to other slices, mean since the start of the job.",
     Level.DETAILED)
+PACKETS: Final = counter(
+    "tpu.multislice.packets", "{packet}", "TCP packets that were sent to other slices.", Level.ALL)
+RETRANSMITS: Final = counter(
+    "tpu.multislice.retransmits", "{packet}", "TCP packets that were sent again to other slices.", Level.ALL)
+ERRORS: Final = counter(
+    "tpu.multislice.errors", "{error}", "Errors of the runtime between slices.", Level.ALL)
+UPTIME: Final = gauge("tpu.runtime.uptime", "s", "Time since the workload's runtime started.", Level.ALL)
 # fmt: on
 
+TOTALS: Final = {runtime.PACKETS: PACKETS, runtime.RETRANSMITTED: RETRANSMITS, runtime.ERRORS: ERRORS}
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
 MICROSECOND: Final = 1e-6
 MEGABIT: Final = 1e-3
@@ -117,7 +125,8 @@ class TpuCollector(Collector):
 
     metrics = (
         DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE,
-        THROTTLED, QUEUED, LINK_FAULT, PROGRAM_TIME, OPERATIONS, OPERATION_TIME, RTT, RATE,
+        THROTTLED, QUEUED, LINK_FAULT, PROGRAM_TIME, OPERATIONS, OPERATION_TIME, RTT, RATE, PACKETS,
+        RETRANSMITS, ERRORS, UPTIME,
     )  # fmt: skip
     level: Level = Level.ALL
 
@@ -167,6 +176,10 @@ class TpuCollector(Collector):
         if not self._service.is_connected:
             self._counters = Counters()  # the next workload counts from zero
         yield from workload_points(at, self._service.distributions, self._counters)
+        for key, value in self._service.totals.items():
+            if 0 <= value < MAX_MEAN:
+                counted = TOTALS.get(key)
+                yield UPTIME.point(at, value) if counted is None else self._counters.point(counted, at, value)
         if problems:
             raise PartlyCollected(problems)
 

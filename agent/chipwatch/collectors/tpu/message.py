@@ -71,9 +71,9 @@ def _index(metric: bytes) -> int | None:
     return None
 
 
-def _gauge(metric: bytes) -> float | None:
-    """Return Metric.gauge, a double or an int."""
-    for content in messages(metric, 3):
+def _gauge(metric: bytes, kind: int = 3) -> float | None:
+    """Return Metric.gauge, or what has another `kind`, such as Metric.counter: a double or an int."""
+    for content in messages(metric, kind):
         for number, wire, value in wired(content):
             if number == 1 and wire == FIXED64 and isinstance(value, bytes):
                 return float(*DOUBLE.unpack(value))
@@ -91,6 +91,13 @@ def queued(data: bytes) -> Values:
             raise ValueError("the answer does not have a size for each queue")
         sizes[int(device)] = sizes.get(int(device), 0) + size
     return sizes
+
+
+def total(data: bytes) -> float | None:
+    """Return the sum of the numbers in a MetricResponse, over all labels; None without one."""
+    metrics = [metric for _, metric in _labelled(data)]
+    numbers = [value for metric in metrics for kind in (3, 4) if (value := _gauge(metric, kind)) is not None]
+    return sum(numbers) if numbers else None
 
 
 def distributions(data: bytes, label: str) -> dict[str, Distribution]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from chipwatch.collectors.tpu.message import ORDINAL, Distribution, decode, distributions, encode, queued
+from chipwatch.collectors.tpu.message import ORDINAL, Distribution, decode, distributions, encode, queued, total
 from chipwatch.contract.datapoint import Level
 
 USED, TOTAL, DUTY = "usage", "total", "duty"
@@ -37,6 +37,14 @@ MULTISLICE: Final = {
     "host_compute": "megascale.mxla_compute_latencies.microsecond.cumulative.distribution",
 }
 """Traffic between slices: names in tpu-info 0.14.2, where only jobs of several slices have them."""
+PACKETS, RETRANSMITTED, ERRORS, UPTIME = "packets", "retransmitted", "errors", "uptime"
+TOTALS: Final = {
+    PACKETS: "megascale.grpc_tcp_packets_sent.cumulative.count",
+    RETRANSMITTED: "megascale.grpc_tcp_packets_retransmitted.cumulative.count",
+    ERRORS: "megascale.error_count",
+    UPTIME: "tpu.runtime.uptime.seconds.gauge",
+}
+"""Names in libtpu 0.0.52 itself, which tpu-info does not know."""
 RuntimeValues = dict[str, Mapping[Any, float]]
 """Values of each metric by the number of the device or chip, or by the name of the link."""
 METHOD: Final = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric"
@@ -52,14 +60,16 @@ class RuntimeService:
         """Read metrics up to `level`; only newer runtimes have metrics above basic."""
         self._port = port
         self._names = NAMES | (NEWER | MULTISLICE if level >= Level.DETAILED else {})
-        self._names |= PROGRAMS_NAME if level >= Level.ALL else {}
+        self._names |= PROGRAMS_NAME | TOTALS if level >= Level.ALL else {}
         self._channel: Any = None
         self.distributions: dict[str, Mapping[str, Distribution]] = {}
         """The distributions of the last reading, by key and label."""
+        self.totals: dict[str, float] = {}
+        """Numbers of the workload, by key."""
 
     def read(self, problems: list[str]) -> RuntimeValues:
         """Return the values, none without a workload; add errors to `problems`."""
-        self.distributions = {}
+        self.distributions, self.totals = {}, {}
         if self._channel is None and not self._listens():
             return {}
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else it writes to standard error when a workload ends
@@ -71,14 +81,11 @@ class RuntimeService:
         for key, name in self._names.items():
             try:
                 answer: bytes = call(encode(name), timeout=CALL_TIMEOUT)
-                if key in NAMES or key in NEWER:
-                    by_key[key] = (queued if key == QUEUE else decode)(answer)
-                else:
-                    self.distributions[key] = distributions(answer, ORDINAL if key == PROGRAMS else "buffer-size")
+                self._take(key, answer, by_key)
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.UNAVAILABLE:  # the workload has ended
                     self.close()
-                    self.distributions = {}
+                    self.distributions, self.totals = {}, {}
                     return {}
                 if key not in NAMES and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     continue  # this runtime lacks it
@@ -88,6 +95,16 @@ class RuntimeService:
             except ValueError as problem:
                 problems.append(f"{name}: {problem}")
         return by_key
+
+    def _take(self, key: str, answer: bytes, by_key: RuntimeValues) -> None:
+        """Take an answer; raise ValueError if it is malformed."""
+        if key in NAMES or key in NEWER:
+            by_key[key] = (queued if key == QUEUE else decode)(answer)
+        elif key in TOTALS:
+            if (number := total(answer)) is not None:
+                self.totals[key] = number
+        else:
+            self.distributions[key] = distributions(answer, ORDINAL if key == PROGRAMS else "buffer-size")
 
     def close(self) -> None:
         """Close the channel."""

@@ -51,6 +51,7 @@ def test_every_reading_of_a_card_has_the_unit_of_the_catalogue(machine, read):
             ("gpu.energy", "1"): 6122129286992 * 15.259e-6,
             ("gpu.ecc.corrected", "1"): 3,
             ("gpu.ecc.uncorrected", "1"): 0,
+            ("gpu.ras.errors", "1"): 3,
             ("gpu.state", "1"): 1,
         }
     )
@@ -196,11 +197,15 @@ def test_a_second_die_has_neither_power_nor_limit(machine, read):
 
 
 @pytest.mark.parametrize(
-    ("content", "offset"), [(1, 24), (2, 24), (3, 24), (4, 24), (5, 88), (6, 16), (7, 24), (0, None), (9, None)]
-)
-def test_the_energy_is_read_at_the_offset_of_its_revision(machine, read, content, offset):
-    table = bytearray(b"\xff" * 128)
-    struct.pack_into("<HBB", table, 0, 128, 1, content)
+    ("content", "size", "offset"),
+    [
+        (1, 96, 24), (2, 104, 24), (3, 120, 24), (4, 288, 24), (5, 360, 88), (6, 312, 16), (6, 1664, 16),
+        (7, 2208, 24), (8, 3872, 24), (0, 88, None), (6, 384, None), (10, 4000, None),
+    ],
+)  # fmt: skip
+def test_the_energy_is_read_at_the_offset_of_its_revision(machine, read, content, size, offset):
+    table = bytearray(b"\xff" * size)
+    struct.pack_into("<HBB", table, 0, size, 1, content)
     if offset:
         struct.pack_into("<Q", table, offset, 65536)
     machine.card(0, {"gpu_metrics": bytes(table)})

@@ -368,3 +368,36 @@ def test_each_process_has_its_share_of_a_card_since_the_last_list(machine):
 def test_without_the_right_to_see_the_files_of_others_no_process_is_known(machine):
     machine.xe(3)
     assert machine.collector().processes() is None
+
+
+def test_the_reasons_of_a_low_clock_are_listed_from_the_first_time_on(machine):
+    """Files and names of xe_gt_throttle.c; of two tiles, one is enough."""
+    machine.xe(0)
+    for tile in (0, 1):
+        for name in ("status", "reason_pl1", "reason_pl2", "reason_thermal", "reason_vr_tdc"):
+            machine.put(f"card0/device/tile{tile}/gt0/freq0/throttle/{name}", 0)
+    collector = machine.collector()
+
+    def reasons():
+        points = list(collector.collect(7))
+        return {p.dims["reason"]: p.value for p in points if p.metric.name == "gpu.clock.reduced"}
+
+    assert reasons() == {}
+    machine.put("card0/device/tile1/gt0/freq0/throttle/reason_pl2", 1)
+    machine.put("card0/device/tile0/gt0/freq0/throttle/reason_vr_tdc", 1)
+    assert reasons() == {"power": 1, "current": 1}
+    machine.put("card0/device/tile1/gt0/freq0/throttle/reason_pl2", 0)
+    assert reasons() == {"power": 0, "current": 1}
+    collector.close()
+    assert "gpu.clock.reduced" not in {p.metric.name for p in machine.collector(Level.DETAILED).collect(8)}
+
+
+def test_a_battlemage_that_counts_the_energy_of_its_package_only_has_power(machine):
+    machine.card(0, energy2_input=5_000_000, power2_max=120_000_000)
+    collector = machine.collector()
+    list(collector.collect(7))
+    machine.now += 2 * SECOND
+    machine.put("card0/device/hwmon/hwmon1/energy2_input", 105_000_000)
+    values = {p.metric.name: p.value for p in collector.collect(8)}
+    assert (values["gpu.power"], values["gpu.power.limit"]) == (50, 120)
+    collector.close()

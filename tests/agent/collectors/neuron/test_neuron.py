@@ -77,7 +77,7 @@ def test_the_collector_keeps_the_contract(tmp_path):
     made = Fed(tmp_path)
     made.write((NEURON / "synthetic_edge_cases.jsonl").read_bytes() + line(runtimes=2, cores=4))
     points = check_collector(made.collector)
-    assert len({p.metric.name for p in points}) == 13
+    assert len({p.metric.name for p in points}) == 14
     made.close()
 
 

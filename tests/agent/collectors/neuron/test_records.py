@@ -173,6 +173,7 @@ def test_a_first_record_without_runtimes_has_the_memory_of_the_devices():
     assert feed.tick(*lines("trn1_zero_runtimes_first_record")) == {
         "neuron.runtimes": {"": 0},
         "neuron.device.memory.total": {"": 32 << 30},
+        "neuron.core.logical.size": {"": 1},
     }
     assert feed.problems() == []
 
@@ -689,7 +690,8 @@ def test_a_single_failed_runtime_has_no_values():
     feed.tick(record())
     made = record()
     made["neuron_runtime_data"][0] |= {"error": "cannot attach", "report": None}
-    assert set(feed.tick(made)) == {"neuron.runtimes", "neuron.ecc.events", "neuron.device.memory.total"}
+    of_machine = {"neuron.runtimes", "neuron.ecc.events", "neuron.device.memory.total", "neuron.core.logical.size"}
+    assert set(feed.tick(made)) == of_machine
 
 
 @pytest.mark.parametrize(
@@ -775,6 +777,20 @@ def test_the_device_of_a_core_follows_a_new_number_of_cores_per_device():
         made = record(cores=4)
         made["neuron_hardware_info"]["neuroncore_per_device_count"] = per_device
         assert set(feed.tick(made)["neuron.core.utilization"]) == places
+
+
+def test_the_size_of_a_logical_core_is_known_from_newer_monitors():
+    """Keys of neuron_hardware_info on an inf2.xlarge, where it is 1; a Trn2 has 2 unless it is set otherwise."""
+    feed = Feed()
+    made = record()
+    del made["neuron_hardware_info"]["logical_neuroncore_config"]
+    assert "neuron.core.logical.size" not in feed.tick(made)
+    made["neuron_hardware_info"] |= {
+        "logical_neuroncore_config": 2, "neuron_device_type": "inferentia2", "neuron_device_version": "v3",
+        "neuroncore_version": "v2",
+    }  # fmt: skip
+    assert feed.tick(made)["neuron.core.logical.size"] == {"": 2}
+    assert feed.problems() == []
 
 
 @pytest.mark.parametrize("v3d", [7, [], {"x": 1}, {"nc_v3.x": {}}, {"nc_v3.0": {"neuroncore_utilization": "y"}}])

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from chipwatch.collectors.neuron.metrics import ECC_REPAIRABLE, POWER
-from chipwatch.collectors.neuron.sysfs import Devices
-from chipwatch.contract.datapoint import Dimensions
+from chipwatch.collectors.neuron.sysfs import Devices, ultraserver
+from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.host.last_values import LastValues
 
 EPOCH = 1781370720
@@ -168,3 +168,54 @@ def test_errors_of_a_driver_that_was_loaded_again_have_a_newer_start(tree):
     tree.devices.close()
     tree.write(0, repairable="2\n")
     assert [(p.value, p.start_time) for p in tree.read(AT + 10**9)] == [(2, AT + 10**9)]
+
+
+# Files of driver 2.27, neuron_sysfs_metrics.c and v3/neuron_pelect.c: tests/fixtures/SOURCES.neuron.txt
+
+
+def put(tree, path, text):
+    (tree.sys / path).parent.mkdir(parents=True, exist_ok=True)
+    (tree.sys / path).write_text(text)
+
+
+def everything(tree):
+    return Devices(tree.sys, tree.kept, tree.problems.append, Level.ALL)
+
+
+def test_the_hardware_errors_of_a_devices_cores_are_added_up_by_kind_and_its_links_counted(tree):
+    folder = "devices/virtual/neuron_device/neuron3"
+    put(tree, f"{folder}/connected_devices", "0, 2, 7, 15\n")
+    for core, count in enumerate((4, 0)):
+        put(tree, f"{folder}/neuron_core{core}/stats/status/hw_hbm_ue_error/total", f"{count}\n")
+    devices = everything(tree)
+    assert [(p.metric.name, p.value, p.dims.get("error")) for p in devices.points(AT)] == [
+        ("neuron.device.links", 4, None), ("neuron.device.errors", 0, "hbm"),
+    ]  # fmt: skip
+    put(tree, f"{folder}/neuron_core1/stats/status/hw_hbm_ue_error/total", "2\n")
+    (_, errors) = devices.points(AT + 10 * 10**9)
+    assert errors.value == 2
+    assert list(devices.points(AT + 60 * 10**9)) == []
+    assert len(list(devices.points(AT + 71 * 10**9))) == 2
+    assert tree.problems == []
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, ("", None)),
+        ({"server_id_4": "1a2b3c4d5e6f7788", "node_id_4": "2"}, ("1a2b3c4d5e6f7788", 2)),
+        ({"server_id_4": "0000000000000000", "node_id_4": "-1"}, ("", None)),
+        ({"server_id_4": "0000000000000000", "node_id_4": "busy"}, ("", None)),
+        (
+            {"server_id_4": "0000000000000000", "node_id_4": "-1", "server_id_2": "00000000000000ab", "node_id_2": "0"},
+            ("00000000000000ab", 0),
+        ),
+    ],
+)
+def test_the_ultraserver_is_the_one_that_the_driver_has_joined(tree, files, expected):
+    for name, text in files.items():
+        put(tree, f"class/neuron_device/{name}", f"{text}\n")
+    assert ultraserver(tree.sys) == expected
+    put(tree, "devices/virtual/neuron_device/neuron0/connected_devices", "\n")
+    nodes = [p.value for p in everything(tree).points(AT) if p.metric.name == "neuron.ultraserver.node"]
+    assert nodes == ([expected[1]] if expected[0] else [])

@@ -128,12 +128,15 @@ def test_a_jetson_without_nvml_has_load_temperature_and_memory(machine, sys, tmp
     with pytest.raises(Unavailable, match="no NVIDIA driver"):
         collector.open()
     machine("class/devfreq/57000000.gpu/device/load", "250\n")
+    machine("class/devfreq/17000000.emc/cur_freq", "204000000\n")
+    machine("class/devfreq/57000000.gpu/cur_freq", "921600000\n")
     machine("class/thermal/thermal_zone0/type", "GPU-therm\n")
     machine("class/thermal/thermal_zone0/temp", "41000\n")
     machine("firmware/devicetree/base/model", "NVIDIA Jetson Xavier NX Developer Kit\0")
     collector.open()
     assert {point.metric.name: point.value for point in collector.collect(7)} == {
         "gpu.utilization": 25, "gpu.temperature": 41, "gpu.memory.total": TOTAL, "gpu.unified_memory": 1,
+        "gpu.clock.graphics": 921.6,
     }  # fmt: skip
     assert [device.model for device in collector.devices()] == ["NVIDIA Jetson Xavier NX Developer Kit"]
     assert [(part.active, part.lost) for part in collector.activity()] == [(0.25, False)]

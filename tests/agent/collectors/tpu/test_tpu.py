@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
-from chipwatch.collectors.tpu.message import decode, distributions, encode, queued
+from chipwatch.collectors.tpu.message import decode, distributions, encode, queued, total
 from chipwatch.collectors.tpu.sdk import KEYS, LIMIT
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
@@ -458,7 +458,12 @@ def test_what_a_workload_does_is_read_over_grpc_by_level(v6e, service):
         SENT: answer(labelled(distribution(4, 250.0, 0, 4), buffer_size="8MB+")),
         RTT: answer(labelled(distribution(10, 150.0), target="a"), labelled(distribution(30, 100.0), target="b")),
         DELIVERED: answer(labelled(distribution(10, 800.0), target="a")),
-    }
+        "megascale.grpc_tcp_packets_sent.cumulative.count": answer(labelled(field(4, field(2, 900)), target="a"),
+                                                                   labelled(field(4, field(2, 100)), target="b")),
+        "megascale.grpc_tcp_packets_retransmitted.cumulative.count": answer(labelled(field(4, field(2, 7)))),
+        "megascale.error_count": answer(labelled(field(3, field(2, 2)), error_type="x")),
+        "tpu.runtime.uptime.seconds.gauge": answer(labelled(field(3, field(1, 61.5)))),
+    }  # fmt: skip
     service.start()
     read = {}
     for level in Level:
@@ -479,7 +484,16 @@ def test_what_a_workload_does_is_read_over_grpc_by_level(v6e, service):
     }
     times = {"mean": 30e-6, "p50": 16e-6, "p90": 32e-6, "p95": 48e-6, "p99.9": 63.68e-6}
     more = {("tpu.program.time", name, "1"): value for name, value in times.items()}
+    more |= {
+        ("tpu.multislice.packets",): 1000, ("tpu.multislice.retransmits",): 7, ("tpu.multislice.errors",): 2,
+        ("tpu.runtime.uptime",): 61.5,
+    }  # fmt: skip
     assert read[Level.ALL] == read[Level.DETAILED] | more
+
+
+@pytest.mark.parametrize("content", [b"", field(5, field(1, 3)), field(3, field(3, b"text")), field(4, b"")])
+def test_an_answer_without_a_number_has_no_total(content):
+    assert total(answer(labelled(content))) is None
 
 
 @needs_grpc
