@@ -121,6 +121,8 @@ class JobFacts(NamedTuple):
     """Work of processes on devices that had time without work, by pid."""
     stopped: frozenset[int] = frozenset()
     """Followed processes that a signal or a debugger has stopped."""
+    delays: Mapping[int, float] = MappingProxyType({})
+    """Seconds for which the main thread of each followed process was ready to run and had no CPU, by pid."""
 
 
 class Rank(NamedTuple):

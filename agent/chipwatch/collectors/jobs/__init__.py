@@ -129,7 +129,7 @@ class JobsCollector(Collector):
             if (key := grant.owner.key) in named else grant
             for grant in granted
         ]  # fmt: skip
-        cpu, blocked, waiting, stopped = self._states(owners_of)
+        cpu, blocked, waiting, stopped, delays = self._states(owners_of)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         if self._left_out:
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
@@ -137,7 +137,7 @@ class JobsCollector(Collector):
         moment = self._clock()
         self.never_waits = not (self._groups or self._pids or allocations.source or allocations.missing)
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
-        self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped)
+        self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped, delays)
         if self.needs_devices:
             return
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
@@ -196,14 +196,16 @@ class JobsCollector(Collector):
         """Return whether a GPU is cut into instances: Slurm numbers the instances of all GPUs together."""
         return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
-    def _states(self, owners: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str], frozenset[int]]:
+    def _states(
+        self, owners: Mapping[int, Owner]
+    ) -> tuple[dict[int, float], frozenset[int], set[str], frozenset[int], dict[int, float]]:
         """
-        Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits.
+        Return the CPU seconds of processes without a cgroup, the processes that wait, and the cgroups of these.
 
-        The last item are the processes that a signal or a debugger has stopped.
+        Then the processes that a signal or a debugger has stopped, and the seconds for which each waited for a CPU.
         """
         proc, cpu, stopped = str(self._config.proc), dict[int, float](), set[int]()
-        blocked, waiting, count = set[int](), set[str](), Counter[str]()
+        blocked, waiting, count, delays = set[int](), set[str](), Counter[str](), dict[int, float]()
         for pid, owner in owners.items():
             own = owner.cgroup if owner.cgroup in self._groups else ""
             count[own] += 1
@@ -219,8 +221,10 @@ class JobsCollector(Collector):
             stopped |= {pid} if state in STOPPED else set()
             if state == BLOCKED:
                 waiting.add(own)
-                blocked |= set() if own else {pid}
-        return cpu, frozenset(blocked), waiting, frozenset(stopped)
+                blocked.add(pid)
+            if len(words := read(f"{proc}/{pid}/schedstat").split()) > 1:
+                delays[pid] = int(words[1]) / 1e9
+        return cpu, frozenset(blocked), waiting, frozenset(stopped), delays
 
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
         """Return the usage of a cgroup; forget it once it is gone."""
