@@ -14,7 +14,7 @@ MOST: Final = 3
 """Causes that are named."""
 LATE: Final = "rank.late"
 WIDE: Final = ("all", "slow", "last", LATE)
-"""Losses of one rank for which all others wait, where it is known that there are others."""
+"""Losses of one rank for which all others wait, where others are known."""
 LEAST: Final = 0.05
 """Share of GPU time below which nothing counts as slowing a job."""
 LEAST_SECONDS: Final = 55.0

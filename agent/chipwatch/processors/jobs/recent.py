@@ -225,7 +225,7 @@ def _gauges(readings: Sequence[Values], mine: set[Place], *names: str) -> dict[P
 
 
 def _worst(name: str, rises: Values, mine: set[Place]) -> Place | None:
-    """Return the only device of a job whose counter rose far more than those of its peers."""
+    """Return the only device of a job whose counter rose far more than that of any peer."""
     by_place = dict.fromkeys(mine, 0.0)
     for (metric, dims), rise in rises.items():
         if metric == name and (place := place_of(dims)[:1]) in mine:
@@ -253,7 +253,7 @@ def _find_late(
     for name, shares in (("rank.files", blocked), ("rank.cpu", delays)):
         if _highest(shares, 0.1) == latest:
             numbers[name] = shares[latest] - median(shares.values())
-    for name in ("idle.data", "idle.host"):  # what this device alone waits for is no second cause
+    for name in ("idle.data", "idle.host"):  # waits of this device alone are not a second cause
         if numbers.get(name, 0.0) <= 2 * late[latest] / len(spent):
             numbers.pop(name, None)
 
