@@ -56,7 +56,7 @@ def play(told, minutes=MINUTES):
                   for n, value in enumerate(each(told[key]))]  # fmt: skip
         if "ranks" in told:
             totals["job.collectives"] += told.get("collectives", 5) * TICK
-        host = [(name, {"job": "41337"} if name == "job.collectives" else {"device": "mlx5_3", "port": "1"} if name.startswith("rdma") else {}, total)
+        host = [(name, {"job": "41337"} if name.startswith("job.") else {"device": "mlx5_3", "port": "1"} if name.startswith("rdma") else {}, total)
                 for name, total in totals.items() if isinstance(name, str)]  # fmt: skip
         host += [(name, {"gpu": gpu}, rate * (machine.at - START) / SECOND)
                  for name, rates in told.get("by_gpu", {}).items() for gpu, rate in rates.items()]  # fmt: skip

@@ -1,0 +1,137 @@
+"""Metrics that the programs of jobs report: pages of frameworks, and OTLP metrics that they push; see docs/why.md."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import Datapoint
+from chipwatch.contract.errors import PartlyCollected, Unavailable, os_text
+from chipwatch.host.job_times import TIMES, JobTimes, Reports, table
+from chipwatch.host.owners import Owners
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.programs.pages import Pages
+    from chipwatch.collectors.programs.receiver import OtlpReceiver
+
+FIND: Final = 60.0
+"""Seconds between two looks for pages."""
+
+
+class ProgramsCollector(Collector):
+    """Reads the pages of frameworks that are named, and receives OTLP metrics if a port is set; off otherwise."""
+
+    metrics = TIMES
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """The pages that are read, and the port on which metrics are received; nothing unless set."""
+
+        pages: tuple[str, ...] = ()
+        """Frameworks whose pages are read where a job serves them: grain, orbax, ray, sglang, vllm, also vllm:8001."""
+        every: float = 15.0
+        """Seconds between two readings of a page."""
+        port: int = 0
+        """Port of loopback on which programs may push OTLP metrics over HTTP, usually 4318; 0: none."""
+        max_series: int = 500
+        """Series that a process may push."""
+        attributes: tuple[str, ...] = ("service.name", "rank")
+        """Attributes of the resource that become dimensions of what is pushed."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted; filled from --proc."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted; filled from --sys."""
+        root: Path = Path("/")
+        """Where the host's / is mounted; filled from --root."""
+
+        def __post_init__(self) -> None:
+            """Raise ValueError for an unknown framework, or a wrong port."""
+            for word in self.pages:
+                name, colon, port = word.partition(":")
+                if name not in table()["pages"] or (colon and not (port.isdecimal() and 0 < int(port) <= 65535)):
+                    raise ValueError(
+                        f"pages: expected NAME or NAME:PORT of {', '.join(table()['pages'])}, got {word!r}"
+                    )
+            if not 0 <= self.port <= 65535:
+                raise ValueError(f"port: expected 0 to 65535, got {self.port}")
+
+    def __init__(self, config: Config) -> None:
+        self._config, self._clock = config, time.monotonic
+        self.dynamic = bool(config.port)
+        """Programs push metrics of any name."""
+        self._pids: frozenset[int] = frozenset()
+        self._pages: Pages | None = None
+        self._receiver: OtlpReceiver | None = None
+        self._times = JobTimes()
+        self._asked = self._found = float("-inf")
+
+    def open(self) -> None:
+        self.close()
+        config = self._config
+        if not (config.pages or config.port):
+            raise Unavailable("neither `pages` nor `port` is set in [collectors.programs]")
+        if not (config.proc / "self/net/tcp").exists():
+            raise Unavailable(f"{config.proc}/self/net/tcp is absent: processes of jobs are found on Linux only")
+
+        def owners() -> Owners:
+            return Owners(config.proc, config.root, config.root / "var/log", config.sys)
+
+        if config.port:
+            from chipwatch.collectors.programs.receiver import OtlpReceiver  # noqa: PLC0415  # loads socket
+
+            try:
+                self._receiver = OtlpReceiver(config.port, config.max_series, config.attributes, config.proc, owners())
+            except OSError as problem:
+                raise Unavailable(f"127.0.0.1:{config.port}: {os_text(problem)}") from problem
+        if config.pages:
+            from chipwatch.collectors.programs.pages import Pages  # noqa: PLC0415  # loads http.client
+
+            parts = (word.partition(":") for word in config.pages)
+            self._pages = Pages(config.proc, owners(), {int(port or table()["pages"][name]) for name, _, port in parts})
+
+    def follow(self, pids: Collection[int]) -> None:
+        self._pids = frozenset(pids)
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        now, problems, is_new = self._clock(), list[str](), False
+        reports: Reports = {}
+        if pages := self._pages:
+            if now - self._found >= FIND:
+                pages.find(self._pids)
+                self._found = now if pages.by_address or not self._pids else now - FIND + self._config.every
+            if now - self._asked >= self._config.every:
+                self._asked = now
+                pages.ask()
+            is_new, problems = pages.take(at)
+            reports = pages.reports()
+        if receiver := self._receiver:
+            yield from receiver.take(at)
+            reports = {**reports, **receiver.reports()}
+            is_new |= receiver.has_times
+            problems += receiver.problems
+        if is_new:
+            yield from self._times.take(reports, at)
+        if problems:
+            raise PartlyCollected(problems)
+
+    def describe(self) -> str:
+        parts = []
+        if pages := self._pages:
+            names = [f"{page.owner.job} at port {port}" for (_, port), page in pages.by_address.items()]
+            parts.append(f"pages: {', '.join(names) or 'none'}")
+            parts += [f"the page of {job} is in another network namespace" for job in sorted(pages.elsewhere)]
+        if self._receiver:
+            parts.append(f"OTLP metrics at 127.0.0.1:{self._receiver.port}, {len(self._receiver.reports())} senders")
+        return "; ".join(parts)
+
+    def close(self) -> None:
+        if self._pages:
+            self._pages.close()
+        if self._receiver:
+            self._receiver.close()
+        self._pages = self._receiver = None
+        self._asked = self._found = float("-inf")
