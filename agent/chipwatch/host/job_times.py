@@ -44,8 +44,9 @@ def names() -> frozenset[str]:
     return frozenset(name + end for _, _, each in table()["times"] for name in each for end in ("", "_sum", "_count"))
 
 
-Reports = Mapping[Hashable, tuple[Dimensions, Sequence[Datapoint]]]
-"""The dimensions of a program's job, and the last points of the program, by program."""
+Report = tuple[Dimensions, Sequence[Datapoint]]
+"""The dimensions of a program's job, and the last points of the program."""
+Reports = Mapping[Hashable, Report]
 COUNT: Final = "_count"
 
 
@@ -83,7 +84,7 @@ def _times(reports: Reports) -> Iterator[tuple[str, Dimensions, Hashable, float]
         for point in points:
             values[point.metric.name][point.dims] = point.value
         for word, scale, each in table()["times"]:
-            name = max(each, key=lambda name: sum((values.get(f"{name}_sum") or values.get(name, {})).values()))
+            name = next((name for name in each if name in values or f"{name}_sum" in values), "")
             counts = values.get(name + COUNT, {}) if word == STEP.name else {}
             is_mean = word == STEP.name and not counts
             for dims, value in (values.get(f"{name}_sum") or values.get(name, {})).items():

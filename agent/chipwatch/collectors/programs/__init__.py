@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import PartlyCollected, Unavailable, os_text
-from chipwatch.host.job_times import TIMES, JobTimes, Reports, table
+from chipwatch.host.job_times import TIMES, JobTimes, Report, table
 from chipwatch.host.owners import Owners
 
 if TYPE_CHECKING:
@@ -60,14 +60,13 @@ class ProgramsCollector(Collector):
                 raise ValueError(f"port: expected 0 to 65535, got {self.port}")
 
     def __init__(self, config: Config) -> None:
-        self._config, self._clock = config, time.monotonic
+        self._config, self._clock, self._times = config, time.monotonic, JobTimes()
         self.dynamic = bool(config.port)
         """Programs push metrics of any name."""
         self._pids: frozenset[int] = frozenset()
         self._pages: Pages | None = None
         self._receiver: OtlpReceiver | None = None
-        self._times = JobTimes()
-        self._asked = self._found = float("-inf")
+        self._due = 0.0
 
     def open(self) -> None:
         self.close()
@@ -76,43 +75,38 @@ class ProgramsCollector(Collector):
             raise Unavailable("neither `pages` nor `port` is set in [collectors.programs]")
         if not (config.proc / "self/net/tcp").exists():
             raise Unavailable(f"{config.proc}/self/net/tcp is absent: processes of jobs are found on Linux only")
-
-        def owners() -> Owners:
-            return Owners(config.proc, config.root, config.root / "var/log", config.sys)
-
+        of_pages, of_pushes = (Owners(config.proc, config.root, config.root / "var/log", config.sys) for _ in range(2))
         if config.port:
             from chipwatch.collectors.programs.receiver import OtlpReceiver  # noqa: PLC0415  # loads socket
 
+            most, attributes = config.max_series, config.attributes
             try:
-                self._receiver = OtlpReceiver(config.port, config.max_series, config.attributes, config.proc, owners())
+                self._receiver = OtlpReceiver(config.port, most, attributes, config.proc, of_pushes)
             except OSError as problem:
                 raise Unavailable(f"127.0.0.1:{config.port}: {os_text(problem)}") from problem
         if config.pages:
             from chipwatch.collectors.programs.pages import Pages  # noqa: PLC0415  # loads http.client
 
             parts = (word.partition(":") for word in config.pages)
-            self._pages = Pages(config.proc, owners(), {int(port or table()["pages"][name]) for name, _, port in parts})
+            self._pages = Pages(config.proc, of_pages, {int(port or table()["pages"][name]) for name, _, port in parts})
 
     def follow(self, pids: Collection[int]) -> None:
         self._pids = frozenset(pids)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        now, problems, is_new = self._clock(), list[str](), False
-        reports: Reports = {}
-        if pages := self._pages:
-            if now - self._found >= FIND:
-                pages.find(self._pids)
-                self._found = now if pages.by_address or not self._pids else now - FIND + self._config.every
-            if now - self._asked >= self._config.every:
-                self._asked = now
-                pages.ask()
-            is_new, problems = pages.take(at)
-            reports = pages.reports()
+        now, problems, reports, is_new = self._clock(), list[str](), dict[Hashable, Report](), False
         if receiver := self._receiver:
             yield from receiver.take(at)
-            reports = {**reports, **receiver.reports()}
-            is_new |= receiver.has_times
-            problems += receiver.problems
+            is_new, problems = receiver.has_times, receiver.problems
+            reports |= receiver.reports()
+        if pages := self._pages:
+            if now >= self._due:
+                pages.find(self._pids)
+                self._due = now + (FIND if pages.by_address else self._config.every)
+            problem = pages.read(now, self._config.every, at)
+            is_new |= problem == ""
+            problems += [problem] if problem else []
+            reports |= pages.reports()
         if is_new:
             yield from self._times.take(reports, at)
         if problems:
@@ -129,9 +123,6 @@ class ProgramsCollector(Collector):
         return "; ".join(parts)
 
     def close(self) -> None:
-        if self._pages:
-            self._pages.close()
         if self._receiver:
             self._receiver.close()
-        self._pages = self._receiver = None
-        self._asked = self._found = float("-inf")
+        self._pages, self._receiver, self._due = None, None, 0.0

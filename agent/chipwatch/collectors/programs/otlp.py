@@ -1,183 +1,87 @@
-"""Reads requests of OTLP metrics in protobuf and JSON: opentelemetry/proto/metrics/v1/metrics.proto, version 1.9."""
+"""
+Makes a page of metrics of a request of OTLP, in protobuf or JSON.
+
+otlp.json has the fields of opentelemetry/proto/metrics/v1/metrics.proto, version 1.9, that are read, with the names
+that they have in JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import struct
-from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
 
-import msgspec
+from chipwatch.net.protobuf import fields
 
-from chipwatch.net.protobuf import fields, messages, text_of
-
-NO_VALUE: Final = 1
-"""DataPointFlags.NO_RECORDED_VALUE_MASK."""
+SCHEMA: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+REPEATED: Final = ("resourceMetrics", "scopeMetrics", "metrics", "dataPoints", "attributes")
+FORMS: Final = {"gauge": "gauge", "sum": "counter", "histogram": "histogram", "exponentialHistogram": "histogram",
+                "summary": "histogram"}  # fmt: skip
+"""Form of a metric -> type of its family; of a histogram only sum and count are kept."""
 DELTA: Final = (1, "1", "AGGREGATION_TEMPORALITY_DELTA")
-FORMS: Final = {
-    5: ("gauge", 7, 8), 7: ("sum", 7, 8), 9: ("histogram", 9, 10), 10: ("histogram", 1, 10), 11: ("histogram", 7, 8),
-}  # fmt: skip
-"""Field of a metric -> its form, and the fields of attributes and flags in its points."""
+UNITS: Final = {"s": ("seconds", 1.0), "ms": ("seconds", 1e-3), "us": ("seconds", 1e-6), "ns": ("seconds", 1e-9),
+                "By": ("bytes", 1.0), "J": ("joules", 1.0), "W": ("watts", 1.0), "Cel": ("celsius", 1.0)}  # fmt: skip
+BAD: Final = re.compile("[^a-zA-Z0-9_:]")
+MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error)
+"""What `decoded` and `page_of` raise for a request that is not one."""
 
 
-class PushedPoint(NamedTuple):
-    """A point of a request."""
-
-    name: str
-    unit: str
-    is_sum: bool
-    """A sum, or both values of a histogram."""
-    is_monotonic: bool
-    is_delta: bool
-    attributes: dict[str, str]
-    start: int
-    """When the sum was zero (ns since the epoch), 0 if unknown."""
-    value: float
-
-
-class _Value(msgspec.Struct, rename="camel"):
-    string_value: str | None = None
-    bool_value: bool | None = None
-    int_value: int | None = None
-    double_value: float | None = None
+def decoded(data: bytes, kind: str = "request") -> dict[str, Any]:
+    """Return a message of protobuf with the names of JSON."""
+    node: dict[str, Any] = {}
+    for number, content in fields(data):
+        name, form = SCHEMA[kind].get(str(number), ("", ""))
+        value: Any = content
+        if form in SCHEMA:
+            value = decoded(value, form)
+        elif form == "text":
+            value = value.decode()
+        elif form[:1] == "<":
+            (value,) = struct.unpack(form, value)
+        if name in REPEATED:
+            node.setdefault(name, []).append(value)
+        elif name:
+            node[name] = value
+    return node
 
 
-class _Attribute(msgspec.Struct):
-    key: str
-    value: _Value | None = None
+def page_of(request: Mapping[str, Any], wanted: Collection[str]) -> Iterator[str]:
+    """Yield the lines of a page; the attributes of resources are left out, except those that are wanted."""
+    for sent in request.get("resourceMetrics", ()):
+        resource = [each for each in sent.get("resource", {}).get("attributes", ()) if each.get("key") in wanted]
+        for scope in sent.get("scopeMetrics", ()):
+            for metric in scope.get("metrics", ()):
+                yield from _lines(metric, resource)
 
 
-class _Point(msgspec.Struct, rename="camel"):
-    attributes: list[_Attribute] = []
-    start_time_unix_nano: int = 0
-    as_double: float | None = None
-    as_int: int | None = None
-    count: int | None = None
-    sum: float | None = None
-    flags: int = 0
+def _lines(metric: Mapping[str, Any], resource: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    name, (unit, scale) = BAD.sub("_", metric.get("name", "")), UNITS.get(metric.get("unit", ""), ("", 1.0))
+    for form, kind in FORMS.items():
+        if not (data := metric.get(form)) or data.get("aggregationTemporality") in DELTA:
+            continue
+        yield f"# TYPE {name} {'gauge' if form == 'sum' and not data.get('isMonotonic') else kind}"
+        yield f"# UNIT {name} {unit}"
+        for point in data.get("dataPoints", ()):
+            labels = ",".join(_labels([*resource, *point.get("attributes", ())]))
+            start = int(point.get("startTimeUnixNano", 0)) / 1e9 or None
+            values = {"": point.get("asDouble", point.get("asInt")), "_sum": point.get("sum")}
+            scaled = {end: None if value is None else scale * float(value) for end, value in values.items()}
+            scaled |= {"_count": point.get("count"), "_created": None if form == "gauge" else start}
+            for end, value in scaled.items() if not int(point.get("flags", 0)) & 1 else ():
+                if value is not None:
+                    yield f"{name}{end}{{{labels}}} {float(value)!r}"
 
 
-class _Data(msgspec.Struct, rename="camel"):
-    data_points: list[_Point] = []
-    aggregation_temporality: int | str = 2
-    is_monotonic: bool = False
+def _labels(attributes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    values = {each.get("key"): next(iter(each.get("value", {}).values()), None) for each in attributes}
+    for key, value in values.items():
+        if isinstance(value, str | int | float) and key:
+            yield f"{_quoted(key)}={_quoted(str(value))}"
 
 
-class _Metric(msgspec.Struct, rename="camel"):
-    name: str = ""
-    unit: str = ""
-    gauge: _Data | None = None
-    sum: _Data | None = None
-    histogram: _Data | None = None
-    exponential_histogram: _Data | None = None
-    summary: _Data | None = None
-
-
-class _Scope(msgspec.Struct):
-    metrics: list[_Metric] = []
-
-
-class _Resource(msgspec.Struct):
-    attributes: list[_Attribute] = []
-
-
-class _ResourceMetrics(msgspec.Struct, rename="camel"):
-    resource: _Resource = msgspec.field(default_factory=_Resource)
-    scope_metrics: list[_Scope] = []
-
-
-class _Request(msgspec.Struct, rename="camel"):
-    resource_metrics: list[_ResourceMetrics] = []
-
-
-def from_json(body: bytes, wanted: Collection[str]) -> Iterator[PushedPoint]:
-    """Yield the points, with the wanted attributes of their resource; raise ValueError or RecursionError."""
-    for sent in msgspec.json.decode(body, type=_Request, strict=False).resource_metrics:
-        resource = _texts([each for each in sent.resource.attributes if each.key in wanted])
-        for metric in (metric for scope in sent.scope_metrics for metric in scope.metrics):
-            histograms = (metric.histogram, metric.exponential_histogram, metric.summary)
-            kinds = [("gauge", metric.gauge), ("sum", metric.sum), *(("histogram", each) for each in histograms)]
-            for form, data in kinds:
-                is_delta = data is not None and data.aggregation_temporality in DELTA
-                for point in data.data_points if data else ():
-                    value = point.as_double if point.as_int is None else float(point.as_int)
-                    yield from _points(
-                        (metric.name, metric.unit, form, bool(data and data.is_monotonic), is_delta),
-                        resource | _texts(point.attributes), point.start_time_unix_nano, point.flags,
-                        (value, point.count, point.sum),
-                    )  # fmt: skip
-
-
-def _texts(attributes: list[_Attribute]) -> dict[str, str]:
-    values = {each.key: msgspec.structs.astuple(each.value) if each.value else () for each in attributes}
-    chosen = {key: next((one for one in value if one is not None), None) for key, value in values.items()}
-    return {key: _text(one) for key, one in chosen.items() if one is not None}
-
-
-def _text(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def from_protobuf(body: bytes, wanted: Collection[str]) -> Iterator[PushedPoint]:
-    """Yield the points, with the wanted attributes of their resource; raise ValueError."""
-    for sent in messages(body, 1):
-        resource = {key: text for each in messages(sent, 1) for key, text in _attributes(each, 1) if key in wanted}
-        for metric in (metric for scope in messages(sent, 2) for metric in messages(scope, 2)):
-            parts = dict(fields(metric))
-            for number, (form, attributes, flags) in FORMS.items():
-                if not isinstance(data := parts.get(number, b""), bytes):
-                    continue
-                about = {key: value for key, value in fields(data) if key != 1}
-                shape = text_of(metric, 1), text_of(metric, 3), form, bool(about.get(3)), about.get(2) in DELTA
-                for point in messages(data, 1):
-                    dims = resource | dict(_attributes(point, attributes))
-                    read = dict(fields(point))
-                    numbers = (
-                        (_double(read, 4) if 4 in read else _fixed(read, 6), None, None)
-                        if form != "histogram"
-                        else (None, _fixed(read, 4), _double(read, 5))
-                    )
-                    yield from _points(shape, dims, _fixed(read, 2) or 0, int(read.get(flags) or 0), numbers)
-
-
-def _attributes(message: bytes, wanted: int) -> Iterator[tuple[str, str]]:
-    """Yield key and value of attributes that are a text, a number or a bool."""
-    for pair in messages(message, wanted):
-        for value in messages(pair, 2):
-            for kind, content in fields(value):
-                if kind == 1 and isinstance(content, bytes):
-                    yield text_of(pair, 1), content.decode()
-                elif kind == 2:
-                    yield text_of(pair, 1), _text(bool(content))
-                elif kind == 3 and isinstance(content, int):
-                    yield text_of(pair, 1), str(content - (1 << 64) if content >> 63 else content)
-                elif kind == 4:
-                    yield text_of(pair, 1), str(_double({4: content}, 4))
-
-
-def _double(read: dict[int, int | bytes], number: int) -> float | None:
-    content = read.get(number)
-    return struct.unpack("<d", content)[0] if isinstance(content, bytes) and len(content) == 8 else None
-
-
-def _fixed(read: dict[int, int | bytes], number: int) -> int | None:
-    content = read.get(number)
-    return struct.unpack("<q", content)[0] if isinstance(content, bytes) and len(content) == 8 else None
-
-
-def _points(
-    shape: tuple[str, str, str, bool, bool], dims: dict[str, str], start: int, flags: int,
-    numbers: tuple[float | None, float | None, float | None],
-) -> Iterator[PushedPoint]:  # fmt: skip
-    """Yield a point, or the count and the sum of a histogram."""
-    name, unit, form, is_monotonic, is_delta = shape
-    value, count, total = numbers
-    if flags & NO_VALUE:
-        return
-    if form in ("gauge", "sum"):
-        if value is not None:
-            is_sum = form == "sum"
-            yield PushedPoint(name, unit, is_sum, is_sum and is_monotonic, is_sum and is_delta, dims, start, value)
-        return
-    for end, ending_unit, number in (("_count", "1", count), ("_sum", unit, total)):
-        if number is not None:
-            yield PushedPoint(name + end, ending_unit, True, number >= 0, is_delta, dims, start, float(number))
+def _quoted(text: str) -> str:
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'
