@@ -26,7 +26,7 @@ UNITS: Final = {"s": ("seconds", 1.0), "ms": ("seconds", 1e-3), "us": ("seconds"
                 "By": ("bytes", 1.0), "J": ("joules", 1.0), "W": ("watts", 1.0), "Cel": ("celsius", 1.0)}  # fmt: skip
 BAD: Final = re.compile("[^a-zA-Z0-9_:]")
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error)
-"""What `decoded` and `page_of` raise for a request that is not one."""
+"""Errors of `decoded` and `page_of` for a body that is not a request."""
 
 
 def decoded(data: bytes, kind: str = "request") -> dict[str, Any]:

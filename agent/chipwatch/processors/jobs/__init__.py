@@ -63,6 +63,7 @@ class JobsProcessor(Processor):
     facts: Sequence[object] = ()
     needs_devices = True
     append: Callable[[Sequence[Mapping[str, object]]], None] | None = None
+    note: Callable[[str, str, bool], None] | None = None
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -170,6 +171,8 @@ class JobsProcessor(Processor):
             if cause == before[0] != before[1] and (cause or why.nothing):
                 self._causes[key] = cause, cause
                 log.info("job %s: %s", key[-1], why.sentence, extra={"who": "jobs"})
+                if self.note:
+                    self.note(key[-1], why.sentence, bool(cause))
         self._causes = {key: self._causes[key] for key in moments}
 
     def _device_moments(self, key: Key) -> dict[Place, DeviceMoment]:
