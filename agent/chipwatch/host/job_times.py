@@ -10,14 +10,14 @@ metric, the seconds of its unit, and names of which a page has the first, the se
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.host.counters import Counters, MemberSum
+from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 
 INPUT: Final = counter(
     "job.input.wait", "s", "Time for which programs of the job waited for input, as they report it.", dims=("job",)
@@ -44,10 +44,26 @@ def names() -> frozenset[str]:
     return frozenset(name + end for _, _, each in table()["times"] for name in each for end in ("", "_sum", "_count"))
 
 
-Report = tuple[Dimensions, Sequence[Datapoint]]
-"""The dimensions of a program's job, and the last points of the program."""
-Reports = Mapping[Hashable, Report]
 COUNT: Final = "_count"
+SeriesKey = tuple[str, Dimensions]
+
+
+class JobProgram:
+    """A program of a job that reports metrics as pages, and the last values of its times."""
+
+    def __init__(self, job: Dimensions, max_series: int, *, all_series: bool) -> None:
+        """`job`: the dimensions of its job. `all_series`: read other series than times, too."""
+        self.job, self.times = job, dict[SeriesKey, Datapoint]()
+        self._reader = ExpositionReader(
+            max_series, lambda labels: {**labels, **job}, lambda name, _: all_series or name in names()
+        )
+
+    def read(self, page: bytes, at: int) -> tuple[dict[SeriesKey, Datapoint], list[str]]:
+        """Return the points of a page, and its problems."""
+        points, problems = self._reader.read(ScrapeResponse(page, openmetrics=False, whole=True), at)
+        by_series = {(point.metric.name, point.dims): point for point in points}
+        self.times |= {key: point for key, point in by_series.items() if key[0] in names()}
+        return by_series, problems
 
 
 class JobTimes:
@@ -57,37 +73,34 @@ class JobTimes:
         self._counters = Counters()
         self._steps: dict[Dimensions, tuple[MemberSum, MemberSum]] = {}
 
-    def take(self, reports: Reports, at: int) -> Iterator[Datapoint]:
+    def take(self, programs: Iterable[JobProgram], at: int) -> Iterator[Datapoint]:
         """Yield the times of jobs."""
         members: dict[tuple[str, Dimensions], dict[Hashable, float]] = {}
-        for word, job, series, value in _times(reports):
-            members.setdefault((word, job), {})[series] = value
+        for program in programs:
+            for word, series, value in _times(program.times):
+                members.setdefault((word, program.job), {})[program, series] = value
         for job in {job: None for _, job in members}:
             for metric in (INPUT, CHECKPOINT):
                 if values := members.get((metric.name, job)):
                     yield self._counters.total(metric, at, values, job)
             means = [*members.get(("", job), {}).values()]
             steps = self._steps.setdefault(job, (MemberSum(), MemberSum()))
-            last = [added.value for added in steps]
+            seconds, count = (-added.value for added in steps)
             for added, word in zip(steps, (STEP.name, COUNT), strict=True):
                 added.take(members.get((word, job), {}), at)
-            seconds, count = (added.value - before for added, before in zip(steps, last, strict=True))
-            means += [seconds / count] if count > 0 else []
-            if means:
+            seconds, count = seconds + steps[0].value, count + steps[1].value
+            if means := [*means, seconds / count] if count > 0 else means:
                 yield STEP.point(at, sum(means) / len(means), job)
 
 
-def _times(reports: Reports) -> Iterator[tuple[str, Dimensions, Hashable, float]]:
-    """Yield a metric's name, the job, the series and its value; COUNT for the steps of a sum, "" for a mean."""
-    for program, (job, points) in reports.items():
-        values: defaultdict[str, dict[Dimensions, float]] = defaultdict(dict)
-        for point in points:
-            values[point.metric.name][point.dims] = point.value
-        for word, scale, each in table()["times"]:
-            name = next((name for name in each if name in values or f"{name}_sum" in values), "")
-            counts = values.get(name + COUNT, {}) if word == STEP.name else {}
-            is_mean = word == STEP.name and not counts
-            for dims, value in (values.get(f"{name}_sum") or values.get(name, {})).items():
-                yield "" if is_mean else word, job, (program, name, dims), scale * value
-            for dims, value in counts.items():
-                yield COUNT, job, (program, name, dims), value
+def _times(points: Mapping[SeriesKey, Datapoint]) -> Iterator[tuple[str, SeriesKey, float]]:
+    """Yield a metric's name, a series and its value; COUNT for the steps of a sum, "" for a mean."""
+    read = {name for name, _ in points}
+    for word, scale, each in table()["times"]:
+        base = next((name for name in each if {name, f"{name}_sum"} & read), "")
+        is_mean = word == STEP.name and base + COUNT not in read
+        for (name, dims), point in points.items():
+            if name == base + COUNT and word == STEP.name:
+                yield COUNT, (name, dims), point.value
+            elif name in (base, f"{base}_sum"):
+                yield "" if is_mean else word, (name, dims), scale * point.value

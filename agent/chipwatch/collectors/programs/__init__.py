@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import PartlyCollected, Unavailable, os_text
-from chipwatch.host.job_times import TIMES, JobTimes, Report, table
+from chipwatch.host.job_times import TIMES, JobProgram, JobTimes, names, table
 from chipwatch.host.owners import Owners
 
 if TYPE_CHECKING:
@@ -94,11 +94,12 @@ class ProgramsCollector(Collector):
         self._pids = frozenset(pids)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        now, problems, reports, is_new = self._clock(), list[str](), dict[Hashable, Report](), False
+        now, programs, problems, is_new = self._clock(), list[JobProgram](), list[str](), False
         if receiver := self._receiver:
-            yield from receiver.take(at)
-            is_new, problems = receiver.has_times, receiver.problems
-            reports |= receiver.reports()
+            points = receiver.take(at)
+            yield from (point for point in points if point.metric.name not in names())
+            is_new, problems = any(point.metric.name in names() for point in points), receiver.problems
+            programs += receiver.senders.values()
         if pages := self._pages:
             if now >= self._due:
                 pages.find(self._pids)
@@ -106,21 +107,16 @@ class ProgramsCollector(Collector):
             problem = pages.read(now, self._config.every, at)
             is_new |= problem == ""
             problems += [problem] if problem else []
-            reports |= pages.reports()
+            programs += pages.by_address.values()
         if is_new:
-            yield from self._times.take(reports, at)
+            yield from self._times.take(programs, at)
         if problems:
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        parts = []
-        if pages := self._pages:
-            names = [f"{page.owner.job} at port {port}" for (_, port), page in pages.by_address.items()]
-            parts.append(f"pages: {', '.join(names) or 'none'}")
-            parts += [f"the page of {job} is in another network namespace" for job in sorted(pages.elsewhere)]
-        if self._receiver:
-            parts.append(f"OTLP metrics at 127.0.0.1:{self._receiver.port}, {len(self._receiver.reports())} senders")
-        return "; ".join(parts)
+        pages = [page.url for page in self._pages.by_address.values()] if self._pages else []
+        pushes = [f"OTLP metrics at 127.0.0.1:{self._receiver.port}"] if self._receiver else []
+        return "; ".join([*pages, *pushes])
 
     def close(self) -> None:
         if self._receiver:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.collectors.programs.otlp import MALFORMED, decoded, page_of
-from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint
 from chipwatch.contract.owner import Owner
-from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
-from chipwatch.host.job_times import Reports, names
+from chipwatch.host.job_times import JobProgram, SeriesKey
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import PERMISSION, Owners
 from chipwatch.host.procfs import tcp_sockets
@@ -40,17 +39,12 @@ ESTABLISHED: Final = b"01"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
 
-class Sender:
-    """A process that pushes."""
+class Sender(JobProgram):
+    """A program that pushes, and its requests that are not read yet, as pages."""
 
     def __init__(self, owner: Owner | None, max_series: int, now: float) -> None:
-        self.job = job = owner.dims() if owner else NO_DIMENSIONS
-        self.seen, self.due = now, 0.0
-        self.reader = ExpositionReader(max_series, lambda labels: {**labels, **job})
-        self.pages: deque[ScrapeResponse] = deque(maxlen=MOST_REQUESTS)
-        """Requests that are not read yet."""
-        self.times: dict[tuple[str, Dimensions], Datapoint] = {}
-        """The last values of the times of its job."""
+        super().__init__(owner.dims() if owner else NO_DIMENSIONS, max_series, all_series=True)
+        self.seen, self.due, self.pages = now, 0.0, deque[bytes](maxlen=MOST_REQUESTS)
 
 
 class OtlpReceiver:
@@ -60,17 +54,15 @@ class OtlpReceiver:
         """Listen on loopback; raise OSError. `attributes`: attributes of the resource that become dimensions."""
         self._most, self._attributes, self._proc, self._owners = max_series, attributes, proc, owners
         self._lock = threading.Lock()
-        self._senders: dict[int, Sender] = {}
+        self.senders: dict[int, Sender] = {}
         """By pid; 0: not known."""
         self._pids: dict[int, tuple[float, int]] = {}
         """When the process of a port was found (monotonic s), and its pid."""
-        self._pushers: dict[tuple[str, Dimensions], Sender] = {}
+        self._pushers: dict[SeriesKey, Sender] = {}
         self._due = 0.0
         """When the next process may be searched for (monotonic s)."""
         self.problems: list[str] = []
         """Of the last call of `take`."""
-        self.has_times = False
-        """The last call of `take` brought times of jobs."""
         self._server = PageServer(("127.0.0.1", port), self._answer, max_body=MAX_BYTES)
         self.port: int = self._server.port
 
@@ -80,35 +72,27 @@ class OtlpReceiver:
 
     def take(self, at: int) -> list[Datapoint]:
         """Return what came since the last call."""
-        now, self.problems, self.has_times = time.monotonic(), [], False
+        now, self.problems = time.monotonic(), list[str]()
         with self._lock:
-            self._senders = {pid: each for pid, each in self._senders.items() if now - each.seen < STALE}
-            senders = [*self._senders.values()]
+            self.senders = {pid: each for pid, each in self.senders.items() if now - each.seen < STALE}
+            senders = [*self.senders.values()]
             self._pushers = {key: sender for key, sender in self._pushers.items() if sender in senders}
-            if 0 in self._senders:
+            if 0 in self.senders:
                 self.problems.append(f"the process that pushes is not known: {PERMISSION}")
         return [point for sender in senders for point in self._points(sender, at)]
 
     def _points(self, sender: Sender, at: int) -> list[Datapoint]:
-        points: dict[tuple[str, Dimensions], Datapoint] = {}
-        problems = set[str]()
+        points, problems = dict[SeriesKey, Datapoint](), set[str]()
         while sender.pages:
-            new, more = sender.reader.read(sender.pages.popleft(), at)
-            points |= {(point.metric.name, point.dims): point for point in new}
+            new, more = sender.read(sender.pages.popleft(), at)
+            points |= new
             problems |= {f"what {sender.job.get('job', 'a program')} pushes: {text}" for text in more}
         for key in [*points]:
             if self._pushers.setdefault(key, sender) is not sender:
                 del points[key]
                 problems.add(f"two processes push {key[0]}: tell them apart by an attribute, such as rank")
         self.problems = [*self.problems, *problems][:MOST_PROBLEMS]
-        times = {key: point for key, point in points.items() if key[0] in names()}
-        sender.times |= times
-        self.has_times |= bool(times)
-        return [point for key, point in points.items() if key not in times]
-
-    def reports(self) -> Reports:
-        """Return the times of jobs that each process pushed last; a job's dimensions, by pid."""
-        return {pid: (sender.job, [*sender.times.values()]) for pid, sender in self._senders.items() if sender.times}
+        return [*points.values()]
 
     def _answer(self, request: Request) -> Response:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -128,7 +112,7 @@ class OtlpReceiver:
             if len(body) > MAX_BYTES:
                 return Response(413, f"A request may have {MAX_BYTES} bytes, also uncompressed.\n".encode())
             page = "\n".join(page_of(json.loads(body) if kind == JSON else decoded(body), self._attributes))
-            sender.pages.append(ScrapeResponse(f"{page}\n".encode(), openmetrics=False, whole=True))
+            sender.pages.append(f"{page}\n".encode())
         except (*MALFORMED, zlib.error) as problem:
             return Response(400, f"This is not a request of OTLP: {type(problem).__name__}.\n".encode())
         finally:
@@ -146,14 +130,14 @@ class OtlpReceiver:
                 return None
             self._pids[port] = now, (pid := self._holder(port))
             self._due = _pause(time.monotonic() - now, SEARCHES)
-        sender = self._senders.get(pid)
+        sender = self.senders.get(pid)
         process = self._owners.process(pid) if pid else None
         owner = process.owner if process else None
         if sender is None or (owner and sender.job != owner.dims()):
-            if len(self._senders) >= MOST_SENDERS:
+            if len(self.senders) >= MOST_SENDERS:
                 return None
             with self._lock:
-                sender = self._senders[pid] = Sender(owner, self._most, now)
+                sender = self.senders[pid] = Sender(owner, self._most, now)
         return sender
 
     def _holder(self, port: int) -> int:
