@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,6 +32,7 @@ PROCESSES: Final = 16
 """Processes of a job whose state is read in each tick."""
 MAX_OTHERS: Final = 256
 """Processes without a job's cgroup whose CPU time is read in each tick."""
+TRANSFERS: Final = re.compile(rb"^(?:read|write)_bytes: (\d+)", re.MULTILINE)
 BLOCKED: Final = b"D"
 """State of a process in an uninterruptible wait."""
 STOPPED: Final = (b"T", b"t")
@@ -137,7 +139,9 @@ class JobsCollector(Collector):
         moment = self._clock()
         self.never_waits = not (self._groups or self._pids or allocations.source or allocations.missing)
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
-        self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped, delays)
+        self._facts = JobFacts(
+            moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped, delays, self._transfers()
+        )
         if self.needs_devices:
             return
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
@@ -225,6 +229,11 @@ class JobsCollector(Collector):
             if len(words := read(f"{proc}/{pid}/schedstat").split()) > 1:
                 delays[pid] = int(words[1]) / 1e9
         return cpu, frozenset(blocked), waiting, frozenset(stopped), delays
+
+    def _transfers(self) -> dict[int, tuple[int, int]]:
+        """Return the bytes that processes on devices without work read and wrote; of other users for root only."""
+        found = {pid: TRANSFERS.findall(read(f"{self._config.proc}/{pid}/io")) for pid in self._idle}
+        return {pid: (int(each[0]), int(each[1])) for pid, each in found.items() if len(each) == 2}
 
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
         """Return the usage of a cgroup; forget it once it is gone."""

@@ -162,7 +162,11 @@ class JobsProcessor(Processor):
             for device in self._devices.values():
                 busy.update(device.busy if key in device.held else {})
             evidence = self._evidences.of([key], self._pids.get(key, {}))
-            moments[key] = JobMoment({**account.times}, {**account.idle}, busy, evidence, self._device_moments(key))
+            transfers = self._jobs.transfers if self._jobs else {}
+            moments[key] = JobMoment(
+                {**account.times}, {**account.idle}, busy, evidence, self._device_moments(key),
+                {pid: transfers[pid] for pid in self._pids.get(key, {}) if pid in transfers},
+            )  # fmt: skip
         self._recent.take(at, tick, [item for facts in about for item in facts.activity], moments)
         for key in moments:
             why = self._why(key)

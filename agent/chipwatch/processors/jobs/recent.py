@@ -72,6 +72,8 @@ class JobMoment(NamedTuple):
     """Time of its devices with a kernel by kind of work."""
     evidence: Evidence
     devices: Mapping[Place, DeviceMoment] = {}
+    transfers: Mapping[int, tuple[int, int]] = {}
+    """Bytes that its processes read and wrote, by pid."""
 
 
 class Moment(NamedTuple):
@@ -121,7 +123,13 @@ class RecentMoments:
         ended = dict(chain.from_iterable(moment.values.items() for moment in moments))
         rises = {series: max(0.0, value - begun[series]) for series, value in ended.items()}
         read, written = (sum(rises[series] for series in rises if series[0] in names) for names in (READ, WRITTEN))
-        if read + written:
+        own, mine_before = (
+            dict(chain.from_iterable(moment.jobs[key].transfers.items() for moment in order))
+            for order in (moments, moments[::-1])
+        )
+        if own:
+            read, written = (sum(own[pid][n] - mine_before[pid][n] for pid in own) for n in (0, 1))
+        if read + written and (own or len(last.jobs) == 1):  # else it may be another job that writes
             numbers |= {"written": written / seconds / 1e6, "written.share": written / (read + written)}
         worst = {name: _worst(name, rises, mine) for name in OF_DEVICES} if len(mine) >= LEAST_PEERS else {}
         for (name, dims), rise in rises.items():

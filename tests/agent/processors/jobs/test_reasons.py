@@ -51,13 +51,14 @@ def play(told, minutes=MINUTES):
 
     def tick(active, told=told):
         totals.update({name: rate * TICK for name, rate in told.get("rates", {}).items()})
+        totals.update({name: told.get(name, 0) * TICK for name in ("own_read", "own_written")})
         totals.update({("delay", n): 0.6 * TICK for n in told.get("waits_for_cpu", ())})
         points = [(str(n), name, value) for key, name in names.items() if key in told
                   for n, value in enumerate(each(told[key]))]  # fmt: skip
         if "ranks" in told:
             totals["job.collectives"] += told.get("collectives", 5) * TICK
         host = [(name, {"job": "41337"} if name.startswith("job.") else {"device": "mlx5_3", "port": "1"} if name.startswith("rdma") else {}, total)
-                for name, total in totals.items() if isinstance(name, str)]  # fmt: skip
+                for name, total in totals.items() if isinstance(name, str) and "." in name]  # fmt: skip
         host += [(name, {"gpu": gpu}, rate * (machine.at - START) / SECOND)
                  for name, rates in told.get("by_gpu", {}).items() for gpu, rate in rates.items()]  # fmt: skip
         host += [(name, {"source": "10.0.0.9:/data"}, value) for name, value in told.get("gauges", {}).items()]
@@ -71,6 +72,7 @@ def play(told, minutes=MINUTES):
             used={pid: machine.process(pid, **{"own": 1.0, **told}) for pid in pids},
             stopped=[100 + n for n in told.get("stopped", ())],
             blocked=[100 + n for n in told.get("waits_for_file", ())],
+            transfers={100: (totals["own_read"], totals["own_written"])} if "own_written" in told else {},
             delays={100 + n: totals["delay", n] for n in range(GPUS)},
         )  # fmt: skip
 
