@@ -187,4 +187,4 @@ def test_real_jobs_have_their_causes_within_ninety_seconds_and_a_healthy_one_has
     page = tmp_path / "report.html"
     assert agent.run("report", str(record), "-o", str(page)).returncode == 0
     for name in ("stopped", "behind", "disk"):
-        assert f"job {[*JOBS].index(name)}: {last[name][1]}" in html.unescape(page.read_text())
+        assert f"job {[*JOBS].index(name)}: {last[name][1]}"[:80] in html.unescape(page.read_text())

@@ -29,7 +29,7 @@ MOST_REQUESTS: Final = 8
 """Requests of a process that are kept until the next reading; sums are cumulative, so nothing is lost of others."""
 MOST_PROBLEMS: Final = 5
 SHARE, SEARCHES = 50, 5
-"""After a request that takes longer than SHORT its process waits so many times as long, after a search the next one."""
+"""After a request with more CPU time than SHORT its process waits so many times as long; after a search the next."""
 SHORT: Final = 0.02
 STALE: Final = 300.0
 """Seconds without a request after which a process is forgotten."""
@@ -104,8 +104,8 @@ class OtlpReceiver:
         return self._receive(request, kind, is_gzip=coding == "gzip")
 
     def _receive(self, request: Request, kind: str, *, is_gzip: bool) -> Response:
-        begun, sender = time.monotonic(), self._sender(request.port)
-        if sender is None or begun < sender.due:
+        now, sender, begun = time.monotonic(), self._sender(request.port), time.thread_time()
+        if sender is None or now < sender.due:
             return Response(503, b"Too much is pushed; try again later.\n", (("Retry-After", "5"),))
         try:
             body = _unpacked(request.body) if is_gzip else request.body
@@ -116,8 +116,7 @@ class OtlpReceiver:
         except (*MALFORMED, zlib.error) as problem:
             return Response(400, f"This is not a request of OTLP: {type(problem).__name__}.\n".encode())
         finally:
-            sender.seen = time.monotonic()
-            sender.due = _pause(sender.seen - begun, SHARE)
+            sender.seen, sender.due = now, _pause(begun, SHARE)
         return Response(200, b"{}" if kind == JSON else b"", (("Content-Type", kind),))
 
     def _sender(self, port: int) -> Sender | None:
@@ -128,8 +127,9 @@ class OtlpReceiver:
             self._pids = {each: item for each, item in self._pids.items() if now - item[0] <= LOOK}
             if now < self._due:
                 return None
+            begun = time.thread_time()
             self._pids[port] = now, (pid := self._holder(port))
-            self._due = _pause(time.monotonic() - now, SEARCHES)
+            self._due = _pause(begun, SEARCHES)
         sender = self.senders.get(pid)
         process = self._owners.process(pid) if pid else None
         owner = process.owner if process else None
@@ -155,8 +155,9 @@ class OtlpReceiver:
         return 0
 
 
-def _pause(took: float, times: int) -> float:
-    """Return when more may be done (monotonic s), after something that took so many seconds."""
+def _pause(begun: float, times: int) -> float:
+    """Return when more may be done (monotonic s), after something that began at this CPU time of the thread."""
+    took = time.thread_time() - begun
     return time.monotonic() + times * took if took > SHORT else 0.0
 
 
