@@ -292,7 +292,7 @@ def test_odd_words_stay_what_they_are_and_times_are_seconds(listening):
         (400, b"[" * 500_000, {"kind": JSON}),
         (400, b'{"resourceMetrics": {"a": 1}}', {"kind": JSON}),
         (400, b'{"resourceMetrics": [{"x": ' + b"[" * 100_000, {"kind": JSON}),
-        (400, os.urandom(5000), {}),
+        (400, bytes(range(255, -1, -1)) * 20, {}),
         (400, b"\x0a\xff\xff\xff\xff\x0f", {}),
         (400, ALL.SerializeToString()[:-3], {}),
         (400, b"no gzip", {"Content-Encoding": "gzip"}),
@@ -301,7 +301,7 @@ def test_odd_words_stay_what_they_are_and_times_are_seconds(listening):
         (413, bytes(MAX_BYTES + 1), {}),
         (411, iter([b"0", b"1"]), {}),
     ],
-    ids=lambda value: repr(value)[:30],
+    ids=[str(n) for n in range(16)],
 )
 def test_what_is_not_a_request_is_refused_and_the_next_one_is_taken(listening, status, body, more):
     one, port = listening
