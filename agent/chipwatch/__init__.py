@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         NeedsDevices,
         NeedsFacts,
         NeverWaits,
+        NotesJobs,
         Prepares,
         ReadsByLevel,
         Refuses,
@@ -86,9 +87,9 @@ __all__ = [
     "HasConsole", "HasDestination", "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses",
     "HasVerdictMetrics", "InputEnded", "IsScraped", "IsSized", "JobFacts", "KeepsFiles", "KeepsState", "Kind",
     "LeavesRecords", "Level", "Limits", "Load", "MeasuresBytes", "Metric", "NeedsDevices", "NeedsFacts", "NeverWaits",
-    "Owner", "PartlyCollected", "Prepares", "ProcessUse", "Processor", "Quota", "ReadsByLevel", "Refused", "Refuses",
-    "Rejected", "Retryable", "Scope", "SentMetric", "Sink", "SinkClosed", "Summary", "Tariff", "Terms", "Unavailable",
-    "Watch", "YieldsOtherNames", "check_collector", "check_sink", "counter", "gauge", "watch",
+    "NotesJobs", "Owner", "PartlyCollected", "Prepares", "ProcessUse", "Processor", "Quota", "ReadsByLevel", "Refused",
+    "Refuses", "Rejected", "Retryable", "Scope", "SentMetric", "Sink", "SinkClosed", "Summary", "Tariff", "Terms",
+    "Unavailable", "Watch", "YieldsOtherNames", "check_collector", "check_sink", "counter", "gauge", "watch",
 ]  # fmt: skip
 MODULES: Final = (
     "contract.datapoint", "contract.errors", "contract.collector", "contract.processor", "contract.sink",

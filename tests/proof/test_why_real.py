@@ -1,7 +1,8 @@
-"""Real processes in cgroups of jobs, on a fake driver: a starved loader, a quota, a stopped rank, files, a late rank."""
+"""Real processes in cgroups of jobs, on a fake driver: loaders that starve, a quota, a stopped rank, late ranks."""
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ pytestmark = [
     pytest.mark.proof,
     pytest.mark.skipif(sys.platform != "linux", reason="the fake driver, cgroups and /proc are Linux's"),
 ]
-HIERARCHIES = [Path("/sys/fs/cgroup") / name for name in ("cpu", "memory", "unified")]
+HIERARCHIES = [Path("/sys/fs/cgroup") / name for name in ("cpu", "memory", "unified", "blkio")]
 SECONDS = 90
 PIPE = """
 import multiprocessing, os
@@ -40,6 +41,29 @@ with open(sys.argv[1], "wb", buffering=0) as file:
             file.write(bytes(1 << 22))
         os.fsync(file.fileno())
 """
+READ = """
+import mmap, os, random, sys
+with open(sys.argv[1], "wb") as file:
+    file.write(os.urandom(1 << 24))
+    os.fsync(file.fileno())
+file, into = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 1 << 20)
+while True:
+    os.preadv(file, [into], random.randrange(16) << 20)
+"""
+PUSH = """
+import json, sys, time, urllib.request
+began = time.monotonic()
+while True:
+    time.sleep(1)
+    point = {"asDouble": 0.6 * (time.monotonic() - began), "startTimeUnixNano": "1"}
+    metric = {"name": "job.input.wait", "unit": "s", "sum": {"isMonotonic": True, "dataPoints": [point]}}
+    body = json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}).encode()
+    request = urllib.request.Request(sys.argv[1], body, {"Content-Type": "application/json"})
+    try:
+        urllib.request.urlopen(request).read()
+    except OSError:  # the agent has not started yet
+        pass
+"""
 RAS = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
@@ -51,16 +75,21 @@ while True:
     time.sleep(60)
 """
 IDLE = "import time\nwhile True: time.sleep(0.01)"
-PORT = 28_931
+PORT, PUSHES = 28_931, 28_932
 JOBS = {
     "pipe": (PIPE, "0.2/1", "few_workers"),
     "quota": (COMPUTE, "0.2/1", "quota"),
     "stopped": (IDLE, "1/1", "stopped"),
     "writes": (WRITE, "0.4/1", "checkpoint"),
     "behind": (RAS, "1/1", "rank_behind"),
+    "disk": (READ, "0.3/1", "files"),
+    "told": (PUSH, "0.4/1", "input"),
+    "late": (READ, "0.3/1", "rank_files"),
     "healthy": (IDLE, "1/1", "none"),
 }
 """Job -> its program, its schedule of kernels, and its cause."""
+PEERS = 3
+"""Healthy ranks of the job `late`, on the last GPUs."""
 
 
 def attach(pid, number):
@@ -76,10 +105,11 @@ def attach(pid, number):
 
 @pytest.fixture
 def machine(tmp_path):
-    (driver, env), children = machine_with(tmp_path, len(JOBS)), {}
+    (driver, env), children, peers = machine_with(tmp_path, len(JOBS) + PEERS), {}, []
     try:
         for number, (name, (code, kernels, _)) in enumerate(JOBS.items()):
-            arguments = {"writes": [str(tmp_path / "file")], "behind": [str(Path.cwd()), str(PORT)]}.get(name, [])
+            arguments = {"behind": [str(Path.cwd()), str(PORT)], "told": [f"http://127.0.0.1:{PUSHES}/v1/metrics"]}
+            arguments = arguments.get(name, [str(tmp_path / name)])
             children[name] = child = subprocess.Popen(
                 ["sh", "-c", 'read go; exec nice -n -10 "$0" "$@"', sys.executable, "-c", code, *arguments],
                 stdin=subprocess.PIPE, env={**os.environ, "NCCL_RAS_ADDR": f"localhost:{PORT}"}, start_new_session=True,
@@ -88,12 +118,24 @@ def machine(tmp_path):
             driver.gpus[number] |= {"kernels": kernels, "processes": f"{child.pid}:1000000000"}
             child.stdin.write(b"go\n")
             child.stdin.close()
+        for gpu in driver.gpus[len(JOBS) :]:
+            peers.append(subprocess.Popen([sys.executable, "-c", IDLE]))
+            attach(peers[-1].pid, [*JOBS].index("late"))
+            gpu |= {"kernels": "1/1", "processes": f"{peers[-1].pid}:1000000000"}
+        disk = tmp_path.stat().st_dev
+        for name in ("disk", "late"):
+            folder = HIERARCHIES[-1] / f"slurm/uid_0/job_{[*JOBS].index(name)}/step_0/task_0"
+            with suppress(OSError):  # a partition has no such limit; without one the disk is slow enough
+                (folder / "blkio.throttle.read_bps_device").write_text(f"{os.major(disk)}:{os.minor(disk)} 4000000")
         for folder in (HIERARCHIES[0] / "slurm").rglob("cpu.shares"):  # before other work on this machine
             folder.write_text("60000")
         (HIERARCHIES[0] / f"slurm/uid_0/job_{[*JOBS].index('quota')}/cpu.cfs_quota_us").write_text("20000")
         driver.write()
         yield env | {"CHIPWATCH_SINKS__STDOUT__PATH": str(tmp_path / "points")}, children
     finally:
+        for peer in peers:
+            peer.kill()
+            peer.wait()
         for child in children.values():
             os.killpg(child.pid, signal.SIGKILL)  # with the children of a loader
             child.wait()
@@ -109,7 +151,11 @@ def machine(tmp_path):
 def test_real_jobs_have_their_causes_within_ninety_seconds_and_a_healthy_one_has_none(agent, machine, tmp_path, capsys):
     env, children = machine
     state = str(tmp_path / "state")
-    running = agent.start("--collector", "nvidia,jobs,nccl,disk", "--interval", "1", "--spool", state, env=env)
+    record = tmp_path / "run.chipwatch"
+    running = agent.start(
+        "--collector", "nvidia,jobs,nccl,disk,programs", "--interval", "1", "--spool", state, "--record", str(record),
+        env=env | {"CHIPWATCH_COLLECTORS__PROGRAMS__PORT": str(PUSHES)},
+    )  # fmt: skip
     children["stopped"].send_signal(signal.SIGSTOP)
     begun, moments, last = time.monotonic(), {}, {}
     while time.monotonic() - begun < SECONDS:
@@ -127,3 +173,8 @@ def test_real_jobs_have_their_causes_within_ninety_seconds_and_a_healthy_one_has
             sys.stdout.write(f"\n{name:8} {cause:12} after {moments.get(name, 0):3.0f} s: {sentence}")
     assert {name: cause for name, (cause, _) in last.items()} == {name: cause for name, (_, _, cause) in JOBS.items()}
     assert last["healthy"][1] == "nothing slows it"
+    assert max(moments.values()) < SECONDS
+    page = tmp_path / "report.html"
+    assert agent.run("report", str(record), "-o", str(page)).returncode == 0
+    for name in ("stopped", "behind", "disk"):
+        assert f"job {[*JOBS].index(name)}: {last[name][1]}"[:80] in html.unescape(page.read_text())

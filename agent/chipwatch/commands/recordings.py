@@ -22,7 +22,7 @@ from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.recording.columns import Recorded, RecordedSeries, load_run
-from chipwatch.recording.event import Event
+from chipwatch.recording.event import WHY, Event
 from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
 from chipwatch.report.table import csv_line
 from chipwatch.status.heartbeat import state_folder
@@ -75,8 +75,8 @@ def _row(path: Path) -> str:
         except msgspec.DecodeError:
             continue
     when = datetime.fromtimestamp(event.at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if event.at else path.stem
-    job = event.dims.get("job", "")
-    what = one_line(f"{event.cause:<8}  {f'job {job}  ' if job else ''}{event.text}")
+    job, why = event.dims.get("job", ""), event.dims.get(WHY, "")
+    what = one_line(f"{event.cause:<8}  {f'job {job}  ' if job else ''}{event.text}{f'; {why}' if why else ''}")
     return f"{when}  {what}  {path}"
 
 

@@ -275,6 +275,14 @@ class LeavesRecords(Protocol):
     """Adds records to the state folder, or raises OSError; None as long as there is no folder. Set before `derive`."""
 
 
+@runtime_checkable
+class NotesJobs(Protocol):
+    """A processor that knows why a job is slow."""
+
+    note: Callable[[str, str, bool], None] | None
+    """Takes a job, a sentence and whether it is slow, for recordings; None: there are none. Set before `derive`."""
+
+
 def state_of(plugin: KeepsState) -> bytes | None:
     """Return the state that a plugin wants to keep; raise TypeError unless it is bytes or None."""
     state: Any = plugin.saved()

@@ -121,6 +121,10 @@ class JobFacts(NamedTuple):
     """Work of processes on devices that had time without work, by pid."""
     stopped: frozenset[int] = frozenset()
     """Followed processes that a signal or a debugger has stopped."""
+    delays: Mapping[int, float] = MappingProxyType({})
+    """Seconds for which the main thread of each followed process was ready to run and had no CPU, by pid."""
+    transfers: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    """Bytes that processes on devices without work read from disks and file servers, and wrote to them, by pid."""
 
 
 class Rank(NamedTuple):

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for ready pages: one thread, with bounds for connections, bytes and seconds."""
+"""A small HTTP/1.1 server for ready pages and small bodies: one thread, bounded connections, bytes and seconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHUNK: Final = 65_536
 
 
 class Request(NamedTuple):
-    """A request without its body, which is not read."""
+    """A request."""
 
     method: str
     path: str
@@ -42,6 +42,10 @@ class Request(NamedTuple):
     """By lower-case name; several of one name are joined by commas."""
     peer: str = ""
     """Address of the host that asks."""
+    port: int = 0
+    """Port from which it asks."""
+    body: bytes = b""
+    """Of a POST, where the server takes any; else it is not read."""
 
 
 class Response(NamedTuple):
@@ -69,7 +73,7 @@ class _Connection:
 
     __slots__ = ("closing", "deadline", "idle", "out", "peer", "received", "secured", "sock")
 
-    def __init__(self, sock: socket.socket, peer: str, deadline: float, *, secured: bool) -> None:
+    def __init__(self, sock: socket.socket, peer: tuple[str, int], deadline: float, *, secured: bool) -> None:
         self.sock, self.peer, self.deadline, self.secured = sock, peer, deadline, secured
         self.received, self.out = b"", memoryview(b"")
         self.closing = self.idle = False
@@ -93,12 +97,15 @@ class PageServer:
         *,
         connections: int = MAX_CONNECTIONS,
         seconds: float = REQUEST_SECONDS,
+        max_body: int = 0,
     ) -> None:
         """
         Bind and serve `address`; raise OSError.
 
         `tls` returns the context of a new connection, or None. A request, and its answer, may take `seconds` each.
+        `max_body`: bytes of the body of a POST, which is refused if this is 0.
         """
+        self._max_body = max_body
         self._answer, self._tls, self._connections, self._seconds = answer, tls, connections, seconds
         self._listener = listener(address, connections)
         self.host, self.port = self._listener.getsockname()[:2]
@@ -164,7 +171,7 @@ class PageServer:
             except OSError:
                 sock.close()
                 return
-        connection = _Connection(sock, peer[0], time.monotonic() + self._seconds, secured=context is None)
+        connection = _Connection(sock, peer[:2], time.monotonic() + self._seconds, secured=context is None)
         self._open[connection] = None
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
@@ -233,8 +240,11 @@ class PageServer:
         elif not end:
             return False
         else:
-            connection.received = rest
-            response, is_head = self._respond(connection, head)
+            length = _body_length(head) if self._max_body else 0
+            if len(rest) < length <= self._max_body:
+                return False
+            connection.received = rest[length:]
+            response, is_head = self._respond(connection, head, rest[:length], length)
             if isinstance(response, Response):
                 self._put(connection, response, is_head=is_head)
             else:
@@ -252,7 +262,9 @@ class PageServer:
         sent = "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if is_head else response.body)
         connection.out = memoryview(sent)
 
-    def _respond(self, connection: _Connection, head: bytes) -> tuple[Response | Callable[[], Response], bool]:
+    def _respond(
+        self, connection: _Connection, head: bytes, body: bytes, length: int
+    ) -> tuple[Response | Callable[[], Response], bool]:
         """Return the answer to a request, and whether its body is left out; note whether the connection ends."""
         try:
             request, version = parse(head)
@@ -262,11 +274,16 @@ class PageServer:
         options = request.headers.get("connection", "").lower()
         has_body = {"content-length", "transfer-encoding"} & {*request.headers}
         is_old = version == "HTTP/1.0" and "keep-alive" not in options
-        connection.closing = bool(has_body) or is_old or "close" in options
-        if request.method not in ("GET", "HEAD"):
+        is_read = self._max_body and request.method == "POST"
+        connection.closing = bool(has_body and not is_read) or is_old or "close" in options
+        if is_read and (length > self._max_body or "transfer-encoding" in has_body):
+            connection.closing, status = True, 411 if "transfer-encoding" in has_body else 413
+            return _text(status, f"A request may have a body of {self._max_body} bytes, and needs its length."), False
+        if request.method not in ("GET", "HEAD") and not is_read:
             refusal = _text(405, f"{request.method} is not allowed here, only GET and HEAD.")
             return refusal._replace(headers=(*refusal.headers, ("Allow", "GET, HEAD"))), False
-        return self._answer(request._replace(peer=connection.peer)), request.method == "HEAD"
+        peer, port = connection.peer
+        return self._answer(request._replace(peer=peer, port=port, body=body)), request.method == "HEAD"
 
 
 def _waits_for(problem: OSError, connection: _Connection) -> int:
@@ -279,6 +296,15 @@ def _waits_for(problem: OSError, connection: _Connection) -> int:
 
 def _text(status: int, text: str) -> Response:
     return Response(status, f"{text}\n".encode())
+
+
+def _body_length(head: bytes) -> int:
+    """Return the length of the body that a head announces, 0 without a valid one."""
+    with contextlib.suppress(BadRequest):
+        request, _ = parse(head)
+        text = request.headers.get("content-length", "")
+        return int(text[:9]) if request.method == "POST" and text.isascii() and text.isdecimal() else 0
+    return 0
 
 
 @lru_cache(maxsize=8)

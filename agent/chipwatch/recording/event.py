@@ -11,6 +11,10 @@ Moment = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
 """Nanoseconds since the epoch, until the year 2262."""
 
 
+WHY: Final = "why"
+"""Cause of an event that says why a job is slow; it begins no incident."""
+
+
 class Event(msgspec.Struct):
     """An event at a moment (ns since the epoch): a cause in a word, a sentence, dimensions such as the job."""
 

@@ -23,7 +23,7 @@ import msgspec
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host.state_file import FLAGS
 from chipwatch.recording.columns import ERRORS, LONGEST, unzipped
-from chipwatch.recording.event import Event, Moment
+from chipwatch.recording.event import WHY, Event, Moment
 from chipwatch.recording.journal import STEP, Header, Journal, encode
 
 SYNC: Final = 10.0
@@ -127,7 +127,9 @@ class Ring:
             with contextlib.suppress(msgspec.DecodeError):
                 lines.append(_DECODER.decode(line))
         last, sealed = max((line.at for line in lines), default=0), max((line.sealed for line in lines), default=0)
-        event = next((line.event for line in lines if line.event and line.event.at > sealed), None)
+        event = next(
+            (line.event for line in lines if line.event and line.event.at > sealed and line.event.cause != WHY), None
+        )
         if last and (event or not self._was_killed_since(last - self._keep)):
             self.left = self._seal(event or Event(last, KILLED, "the agent was killed, or the machine went down"), left)
         for path in left:

@@ -15,12 +15,13 @@ from chipwatch.config.load import recorder_options
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import os_text
+from chipwatch.contract.extensions import NotesJobs
 from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.self_metrics import SHOWN, Incident
 from chipwatch.recording.columns import NotARecording
 from chipwatch.recording.detector import Detector
-from chipwatch.recording.event import Event
+from chipwatch.recording.event import WHY, Event
 from chipwatch.recording.journal import STEP
 from chipwatch.recording.ring import Ring
 
@@ -37,6 +38,8 @@ SEALING: Final = 2.0
 """Seconds that the last delivery waits for the last incident."""
 ENDING: Final = 5.0
 """Seconds to wait at the end for what is still to be written."""
+MOST_SLOW: Final = 3
+"""Slow jobs that an incident names, the last ones."""
 ASKED: Final = "asked"
 COMMAND: Final = "command"
 JOB: Final = "job"
@@ -63,6 +66,8 @@ class Recorder:
         self._keep = 0
         self._open: Event | None = None
         self._sealed: dict[str, int] = {}
+        self._slow: dict[str, str] = {}
+        """Why each job is slow."""
         self._late = False
         is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
         self._level = logging.WARNING if is_durable or file else logging.DEBUG
@@ -80,6 +85,9 @@ class Recorder:
         self._thread = Thread(target=self._run, name="recorder", daemon=True)
         if self._targets:
             pipeline.listeners.append(self.take)
+            for processor in (derivation.processor for derivation in pipeline.derivations):
+                if isinstance(processor, NotesJobs):
+                    processor.note = self.note_job
             self._thread.start()
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
@@ -97,6 +105,13 @@ class Recorder:
     def happened(self, cause: str, text: str, **dims: str) -> None:
         """Begin an incident; safe from any thread."""
         self._queue.put(Event(time.time_ns(), cause, text, dims))  # compared with the points' time
+
+    def note_job(self, job: str, sentence: str, is_slow: bool) -> None:  # noqa: FBT001  # by position only
+        """Record why a job is slow, or that it is not any more; incidents that end later say so, too."""
+        self._slow.pop(job, None)
+        if is_slow:
+            self._slow[job] = f"job {job}: {sentence}"
+        self.happened(WHY, f"job {job}: {sentence}", job=job)
 
     def seal(self, job: str = "", code: str = "") -> Mapping[str, Any]:
         """Begin an incident because a person asked for it, or this job failed; the answer for the status socket."""
@@ -170,12 +185,18 @@ class Recorder:
         for target in [*self._targets]:
             self._survive(lambda: target.note(event), target)  # noqa: B023  # called at once
         last = self._sealed.get(event.cause)
-        if self._open is None and (last is None or event.cause == ASKED or abs(event.at - last) >= self._keep):
+        if (
+            event.cause != WHY
+            and self._open is None
+            and (last is None or event.cause == ASKED or abs(event.at - last) >= self._keep)
+        ):
             self._open = event
 
     def _seal(self, at: int) -> None:
         event, self._open = self._open, None
         if event and (ring := self._ring):
+            if slow := "; ".join([*self._slow.values()][-MOST_SLOW:]):
+                event = Event(event.at, event.cause, event.text, {**event.dims, WHY: slow})
             self._sealed[event.cause] = event.at
             self._survive(lambda: self._tell(event, ring.seal(event, at)), ring)
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from chipwatch.commands.recordings import listing
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
@@ -42,6 +43,24 @@ def run(made, seconds, *, xid_at=None, begun=None):
         while made._queue.qsize() > MOST_WAITING // 2:
             time.sleep(0.001)
     return begun
+
+
+def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_later(tmp_path, pipeline):
+    made = recorder(pipeline, tmp_path)
+    begun = run(made, 30)
+    made.note_job("7", "nothing to see", True)
+    made.note_job("8", "its GPUs wait for files", True)
+    made.note_job("7", "nothing slows it", False)
+    run(made, 300, xid_at=100, begun=begun + 30 * S)
+    made.close()
+    (path,) = incidents(tmp_path / "incidents")
+    assert [(event.cause, event.text) for event in load(path).events] == [
+        ("xid", "gpu 0 had Xid 79"), ("why", "job 7: nothing to see"), ("why", "job 8: its GPUs wait for files"),
+        ("why", "job 7: nothing slows it"),
+    ]  # fmt: skip
+    assert pipeline.incidents == {"xid": 1}, "a slow job is no incident"
+    line = listing(SimpleNamespace(spool=str(tmp_path), config=None))
+    assert "gpu 0 had Xid 79; job 8: its GPUs wait for files" in line
 
 
 def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, caplog):

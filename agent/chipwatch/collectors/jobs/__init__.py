@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,6 +32,7 @@ PROCESSES: Final = 16
 """Processes of a job whose state is read in each tick."""
 MAX_OTHERS: Final = 256
 """Processes without a job's cgroup whose CPU time is read in each tick."""
+TRANSFERS: Final = re.compile(rb"^(?:read|write)_bytes: (\d+)", re.MULTILINE)
 BLOCKED: Final = b"D"
 """State of a process in an uninterruptible wait."""
 STOPPED: Final = (b"T", b"t")
@@ -129,7 +131,7 @@ class JobsCollector(Collector):
             if (key := grant.owner.key) in named else grant
             for grant in granted
         ]  # fmt: skip
-        cpu, blocked, waiting, stopped = self._states(owners_of)
+        cpu, blocked, waiting, stopped, delays = self._states(owners_of)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         if self._left_out:
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
@@ -137,7 +139,9 @@ class JobsCollector(Collector):
         moment = self._clock()
         self.never_waits = not (self._groups or self._pids or allocations.source or allocations.missing)
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
-        self._facts = JobFacts(moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped)
+        self._facts = JobFacts(
+            moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped, delays, self._transfers()
+        )
         if self.needs_devices:
             return
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
@@ -196,14 +200,16 @@ class JobsCollector(Collector):
         """Return whether a GPU is cut into instances: Slurm numbers the instances of all GPUs together."""
         return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
-    def _states(self, owners: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str], frozenset[int]]:
+    def _states(
+        self, owners: Mapping[int, Owner]
+    ) -> tuple[dict[int, float], frozenset[int], set[str], frozenset[int], dict[int, float]]:
         """
-        Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits.
+        Return the CPU seconds of processes without a cgroup, the processes that wait, and the cgroups of these.
 
-        The last item are the processes that a signal or a debugger has stopped.
+        Then the processes that a signal or a debugger has stopped, and the seconds for which each waited for a CPU.
         """
         proc, cpu, stopped = str(self._config.proc), dict[int, float](), set[int]()
-        blocked, waiting, count = set[int](), set[str](), Counter[str]()
+        blocked, waiting, count, delays = set[int](), set[str](), Counter[str](), dict[int, float]()
         for pid, owner in owners.items():
             own = owner.cgroup if owner.cgroup in self._groups else ""
             count[own] += 1
@@ -219,8 +225,15 @@ class JobsCollector(Collector):
             stopped |= {pid} if state in STOPPED else set()
             if state == BLOCKED:
                 waiting.add(own)
-                blocked |= set() if own else {pid}
-        return cpu, frozenset(blocked), waiting, frozenset(stopped)
+                blocked.add(pid)
+            if len(words := read(f"{proc}/{pid}/schedstat").split()) > 1:
+                delays[pid] = int(words[1]) / 1e9
+        return cpu, frozenset(blocked), waiting, frozenset(stopped), delays
+
+    def _transfers(self) -> dict[int, tuple[int, int]]:
+        """Return the bytes that processes on devices without work read and wrote; of other users for root only."""
+        found = {pid: TRANSFERS.findall(read(f"{self._config.proc}/{pid}/io")) for pid in self._idle}
+        return {pid: (int(each[0]), int(each[1])) for pid, each in found.items() if len(each) == 2}
 
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
         """Return the usage of a cgroup; forget it once it is gone."""

@@ -156,10 +156,10 @@ class NcclCollector(Collector):
         if not jobs:
             self._endpoints, self._problems = {}, []
             return
-        from chipwatch.collectors.nccl.endpoints import listeners, port_of  # noqa: PLC0415  # loads socket
-        from chipwatch.collectors.nccl.service import RasService  # noqa: PLC0415  # the same
+        from chipwatch.collectors.nccl.service import RasService, port_of  # noqa: PLC0415  # loads socket
+        from chipwatch.host.listeners import listeners  # noqa: PLC0415  # the same
 
-        ports = {pid: port_of(proc, pid, self._config.port) for pid in jobs}
+        ports = {pid: (port_of(proc, pid, self._config.port),) for pid in jobs}
         jobs_by_address: dict[tuple[str, int], dict[int, Owner]] = {}
         problems: dict[tuple[str, str, str], JobCollectives] = {}
         for listener in listeners(proc, ports):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from chipwatch.collectors.nccl.ras import Communicator, Group, RasAnswer, UnreadableAnswer
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.owner import JobCollectives, Owner, Rank
+from chipwatch.host.owners import read
 from chipwatch.host.pace import Backoff
 
 QUESTION: Final = b"set format json\nverbose status\n"
@@ -23,8 +25,18 @@ SHARE: Final = 30
 """An answer takes at most one part in so many of the time of the job's service."""
 LASTING: Final = 25.0
 """Seconds for which a rank must be behind or missing: RAS sees ranks move on while it asks them."""
+MAX_ENVIRONMENT: Final = 1 << 20
+"""Bytes of an environment that are read."""
+VARIABLE: Final = b"\0NCCL_RAS_ADDR="
 Jobs = dict[int, Owner]
 """The jobs of processes by pid."""
+
+
+def port_of(proc: Path, pid: int, default: int) -> int:
+    """Return the port of RAS in the environment of a process, else `default`."""
+    value = (b"\0" + read(f"{proc}/{pid}/environ", MAX_ENVIRONMENT)).partition(VARIABLE)[2].partition(b"\0")[0]
+    number = value.rpartition(b":")[2]
+    return int(number) if number.isdigit() and len(number) < 6 else default
 
 
 class RasService:

@@ -33,7 +33,7 @@ from chipwatch.processors.jobs.metrics import (
     MEMORY,
 )
 from chipwatch.processors.jobs.reasons import Figures, Reasons, reasons
-from chipwatch.processors.jobs.recent import MOST, JobMoment, RecentMoments, note_ranks
+from chipwatch.processors.jobs.recent import LEAST_PEERS, MOST, DeviceMoment, JobMoment, RecentMoments, note_ranks
 
 log: Final = logging.getLogger(__name__)
 MISSED: Final = 3
@@ -63,6 +63,7 @@ class JobsProcessor(Processor):
     facts: Sequence[object] = ()
     needs_devices = True
     append: Callable[[Sequence[Mapping[str, object]]], None] | None = None
+    note: Callable[[str, str, bool], None] | None = None
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -161,7 +162,11 @@ class JobsProcessor(Processor):
             for device in self._devices.values():
                 busy.update(device.busy if key in device.held else {})
             evidence = self._evidences.of([key], self._pids.get(key, {}))
-            moments[key] = JobMoment({**account.times}, {**account.idle}, busy, evidence)
+            transfers = self._jobs.transfers if self._jobs else {}
+            moments[key] = JobMoment(
+                {**account.times}, {**account.idle}, busy, evidence, self._device_moments(key),
+                {pid: transfers[pid] for pid in self._pids.get(key, {}) if pid in transfers},
+            )  # fmt: skip
         self._recent.take(at, tick, [item for facts in about for item in facts.activity], moments)
         for key in moments:
             why = self._why(key)
@@ -170,7 +175,24 @@ class JobsProcessor(Processor):
             if cause == before[0] != before[1] and (cause or why.nothing):
                 self._causes[key] = cause, cause
                 log.info("job %s: %s", key[-1], why.sentence, extra={"who": "jobs"})
+                if self.note:
+                    self.note(key[-1], why.sentence, bool(cause))
         self._causes = {key: self._causes[key] for key in moments}
+
+    def _device_moments(self, key: Key) -> dict[Place, DeviceMoment]:
+        """Return the figures by which the devices of a job are compared; none where there are too few."""
+        devices = {place: device for place, device in self._devices.items() if key in device.held}
+        if len(devices) < LEAST_PEERS or (jobs := self._jobs) is None:
+            return {}
+        pid_of = {label: pid for pid, label in self._pids.get(key, {}).items()}
+        moments = {}
+        for place, device in devices.items():
+            pid = pid_of.get(".".join(number for _, number in place), 0)
+            late = device.idle["data"] + device.idle["host"]
+            moments[place] = DeviceMoment(
+                device.allocated, late, device.busy["waiting"], pid, pid in jobs.blocked, jobs.delays.get(pid, 0.0)
+            )
+        return moments
 
     def _why(self, key: Key) -> Reasons:
         """Return why a job is slow."""

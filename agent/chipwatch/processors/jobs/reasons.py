@@ -12,6 +12,9 @@ TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 WORD: Final = re.compile(r"{([\w.]+)}")
 MOST: Final = 3
 """Causes that are named."""
+LATE: Final = "rank.late"
+WIDE: Final = ("all", "slow", "last", LATE)
+"""Losses of one rank for which all others wait, where others are known."""
 LEAST: Final = 0.05
 """Share of GPU time below which nothing counts as slowing a job."""
 LEAST_SECONDS: Final = 55.0
@@ -87,9 +90,9 @@ def reasons(figures: Figures) -> Reasons:
             continue
         explained.add(loss)
         share = 1.0 if loss == "all" else numbers[loss]
-        wide = figures.ranks if loss in ("all", "slow") else 0
+        wide = figures.ranks if loss in WIDE else 0
         says = WORD.sub(lambda match: figures.words.get(match[1], "?"), rule["says"])
-        lost = 0.0 if is_again else share * max(wide, figures.gpus)
+        lost = 0.0 if is_again else share * max(wide, 1.0 if loss == LATE else figures.gpus)
         causes.append(
             Cause(rule["cause"], says, rule["do"], [*_shown(rule, numbers)], lost, rule.get("is_most", False))
         )
@@ -116,7 +119,8 @@ def reasons(figures: Figures) -> Reasons:
             why = f"RAS counts no new collective in {figures.seconds:.0f} s"
         why = "; ".join(figures.unknown) or why
         return Reasons(unknown=f"whether its kernels wait for each other: {why}", lost=lost)
-    return Reasons(nothing="nothing slows it", lost=lost)
+    rest = "; clocks are not compared: --level detailed" if figures.gpus >= 4 and "clocks" not in numbers else ""
+    return Reasons(nothing=f"nothing slows it{rest}", lost=lost)
 
 
 def _holds(rule: Mapping[str, Any], numbers: Mapping[str, float]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import fmean, median
 from typing import Final, NamedTuple
 
@@ -28,18 +29,38 @@ RISES: Final = (
     "rdma.link.downed", "rdma.errors", "rdma.retransmits", "nfs.timeouts", "gpu.link.errors", "gpu.pcie.replays",
 )  # fmt: skip
 """Counters whose rise is a figure, of the series that rose most."""
+OF_DEVICES: Final = ("gpu.link.errors", "gpu.pcie.replays")
+"""Of these the rise must be far above that of the job's other devices, if there are three or more."""
 READ: Final = ("disk.read", "nfs.read")
 WRITTEN: Final = ("disk.written", "nfs.written")
 CLOCKS: Final = ("gpu.clock.sm", "gpu.clock.graphics")
+POWER: Final = "gpu.power"
 UNANSWERED: Final = "nfs.unanswered"
 NAMED: Final = frozenset((*RISES, UNANSWERED))
 LAUNCHED: Final = "job.collectives"
-KEPT: Final = NAMED | {LAUNCHED, *READ, *WRITTEN, *CLOCKS, "gpu.temperature"}
+REPORTED: Final = ("job.input.wait", "job.checkpoint.time")
+"""Times that programs of the job report, as shares of the time."""
+KEPT: Final = NAMED | {LAUNCHED, *REPORTED, *READ, *WRITTEN, *CLOCKS, POWER, "gpu.temperature"}
 PHASES: Final = ("startup", "no_process", "held")
 """Causes of idle time that last until something begins: figures are of the time after that."""
 THROTTLED: Final = "throttled"
 """Stands among the values for the share of a tick in which heat or power slowed a device down."""
 Values = Mapping[tuple[str, Dimensions], float]
+
+
+class DeviceMoment(NamedTuple):
+    """A device of a job: cumulative figures (ns, weighted), and its process in a tick."""
+
+    allocated: int
+    late: int
+    """Time without a kernel, for data or the host."""
+    waiting: int
+    """Time in which kernels ran and no unit computed."""
+    pid: int = 0
+    blocked: bool = False
+    """The process is in an uninterruptible wait."""
+    delay: float = 0.0
+    """Seconds for which its main thread was ready to run and had no CPU, since its start."""
 
 
 class JobMoment(NamedTuple):
@@ -50,6 +71,9 @@ class JobMoment(NamedTuple):
     busy: Mapping[str, int]
     """Time of its devices with a kernel by kind of work."""
     evidence: Evidence
+    devices: Mapping[Place, DeviceMoment] = {}
+    transfers: Mapping[int, tuple[int, int]] = {}
+    """Bytes that its processes read and wrote, by pid."""
 
 
 class Moment(NamedTuple):
@@ -92,24 +116,39 @@ class RecentMoments:
         idles = [[moment.jobs[key].idle.get(cause, 0) for cause in over] for moment in moments]
         moments = [moment for moment, idle in zip(moments, idles, strict=True) if idle == idles[-1]]
         first, last, mine = moments[0], moments[-1], {place[:1] for place in places}
+        seconds = (last.at - first.at) / SECOND
         numbers |= _shares(first.jobs[key], last.jobs[key])
         numbers |= _means([moment.jobs[key].evidence for moment in moments[1:]])
-        seconds = (last.at - first.at) / SECOND
-        rises = {series: max(0.0, value - first.values.get(series, value)) for series, value in last.values.items()}
+        begun = dict(chain.from_iterable(moment.values.items() for moment in reversed(moments)))
+        ended = dict(chain.from_iterable(moment.values.items() for moment in moments))
+        rises = {series: max(0.0, value - begun[series]) for series, value in ended.items()}
         read, written = (sum(rises[series] for series in rises if series[0] in names) for names in (READ, WRITTEN))
-        if read + written:
+        own, mine_before = (
+            dict(chain.from_iterable(moment.jobs[key].transfers.items() for moment in order))
+            for order in (moments, moments[::-1])
+        )
+        if own:
+            read, written = (sum(own[pid][n] - mine_before[pid][n] for pid in own) for n in (0, 1))
+        if read + written and (own or len(last.jobs) == 1):  # else it may be another job that writes
             numbers |= {"written": written / seconds / 1e6, "written.share": written / (read + written)}
+        worst = {name: _worst(name, rises, mine) for name in OF_DEVICES} if len(mine) >= LEAST_PEERS else {}
         for (name, dims), rise in rises.items():
-            number = last.values[name, dims] if name == UNANSWERED else rise
+            number = last.values.get((name, dims), 0.0) if name == UNANSWERED else rise
             is_mine = not (place := place_of(dims)) or place[:1] in mine
+            is_mine &= name not in worst or place[:1] == worst[name]
             if name == LAUNCHED and dims.get("job") == key[-1]:
                 numbers["collectives"] = rise
+            if name in REPORTED and dims.get("job") == key[-1]:
+                numbers[name] = min(1.0, rise / seconds)
             if name in NAMED and is_mine and number > numbers.get(name, 0.0):
                 numbers[name] = number
                 words[name] = dims.get("gpu") or " ".join(
                     dims[key] for key in ("device", "port", "source") if key in dims
                 )
-        _compare([moment.values for moment in moments if last.at - moment.at <= PEERS], mine, numbers, words)
+        recent = [moment for moment in moments if last.at - moment.at <= PEERS]
+        if len(recent) >= LEAST_READINGS:
+            _find_late([moment.jobs[key].devices for moment in recent], recent[-1].at - recent[0].at, numbers, words)
+            _compare([moment.values for moment in recent], mine, numbers, words)
         return seconds
 
 
@@ -165,30 +204,74 @@ def _means(items: Sequence[Evidence]) -> Iterator[tuple[str, float]]:
 
 def _compare(readings: Sequence[Values], mine: set[Place], numbers: dict[str, float], words: dict[str, str]) -> None:
     """Add the device whose clock is far below that of its peers, and the one that is throttled far more."""
-
-    def means(names: Sequence[str]) -> dict[Place, float]:
-        """Return the mean of a gauge by device; of one name for all."""
-        for name in names:
-            by_place: dict[Place, list[float]] = {}
-            for values in readings:
-                for (metric, dims), value in values.items():
-                    if metric == name and (place := place_of(dims)) in mine:
-                        by_place.setdefault(place, []).append(value)
-            if by_place:
-                return {place: fmean(each) for place, each in by_place.items() if len(each) >= LEAST_READINGS}
-        return {}
-
-    clocks, throttled, heat = means(CLOCKS), means((THROTTLED,)), means(("gpu.temperature",))
+    names = CLOCKS, (THROTTLED,), ("gpu.temperature",), (POWER,)
+    clocks, throttled, heat, power = (_gauges(readings, mine, *each) for each in names)
+    if clocks:
+        numbers["clocks"] = len(clocks)
+    weak = lowest(power, 0.1)
+    if weak is not None and "last" in numbers and weak[0][1] == words["last"]:
+        numbers["weak"] = 1 - power[weak] / median(power.values())
     if (slow := lowest(clocks, 0.05)) is not None:
         middle = median(clocks.values())
         numbers["slow"] = 1 - clocks[slow] / middle
         words["slow"] = f"{slow[0][1]} runs at {clocks[slow]:,.0f} MHz, its peers at {middle:,.0f} MHz"
-    hot = lowest({place: 1 - share for place, share in throttled.items()}, 0.1)
+    hot = _highest(throttled, 0.1)
     if hot is not None and (slow is None or hot == slow):
         middle = median(throttled.values())
         numbers["hot"], words["hot.gpu"] = throttled[hot] - middle, hot[0][1]
         warm = f" at {heat[hot]:.0f} C" if hot in heat else ""
         words["hot"] = f"{100 * throttled[hot]:.0f} % of the time{warm}, its peers {100 * middle:.0f} %"
+
+
+def _gauges(readings: Sequence[Values], mine: set[Place], *names: str) -> dict[Place, float]:
+    """Return the mean of a gauge by device; of one name for all."""
+    for name in names:
+        by_place: dict[Place, list[float]] = {}
+        for values in readings:
+            for (metric, dims), value in values.items():
+                if metric == name and (place := place_of(dims)) in mine:
+                    by_place.setdefault(place, []).append(value)
+        if by_place:
+            return {place: fmean(each) for place, each in by_place.items() if len(each) >= LEAST_READINGS}
+    return {}
+
+
+def _worst(name: str, rises: Values, mine: set[Place]) -> Place | None:
+    """Return the only device of a job whose counter rose far more than that of any peer."""
+    by_place = dict.fromkeys(mine, 0.0)
+    for (metric, dims), rise in rises.items():
+        if metric == name and (place := place_of(dims)[:1]) in mine:
+            by_place[place] -= rise
+    return lowest(by_place, 0.0)
+
+
+def _find_late(
+    moments: Sequence[Mapping[Place, DeviceMoment]], time: int, numbers: dict[str, float], words: dict[str, str]
+) -> None:
+    """Add the device that is late, with a sign of its cause, and the one for which all others wait."""
+    first, last = moments[0], moments[-1]
+    spent = {place: last[place].allocated - first[place].allocated for place in last.keys() & first.keys()}
+    spent = {place: allocated for place, allocated in spent.items() if allocated > 0}
+    late = {place: (last[place].late - first[place].late) / allocated for place, allocated in spent.items()}
+    waits = {place: (last[place].waiting - first[place].waiting) / allocated for place, allocated in spent.items()}
+    if (busiest := lowest(waits, 0.25)) is not None:
+        numbers["last"], words["last"] = median(waits.values()) - waits[busiest], busiest[0][1]
+    if (latest := _highest(late, 0.1)) is None:
+        return
+    numbers["rank.late"] = late[latest] - median(late.values())
+    words["rank.late"] = f"{latest[0][1]} (process {last[latest].pid})"
+    blocked = {place: fmean(place in moment and moment[place].blocked for moment in moments) for place in spent}
+    delays = {place: SECOND * (last[place].delay - first[place].delay) / time for place in spent}
+    for name, shares in (("rank.files", blocked), ("rank.cpu", delays)):
+        if _highest(shares, 0.1) == latest:
+            numbers[name] = shares[latest] - median(shares.values())
+    for name in ("idle.data", "idle.host"):  # waits of this device alone are not a second cause
+        if numbers.get(name, 0.0) <= 2 * late[latest] / len(spent):
+            numbers.pop(name, None)
+
+
+def _highest(shares: Mapping[Place, float], least: float) -> Place | None:
+    return lowest({place: 1 - share for place, share in shares.items()}, least)
 
 
 def lowest(values: Mapping[Place, float], least: float) -> Place | None:

@@ -8,6 +8,7 @@ from statistics import fmean, median
 from typing import Final, NamedTuple
 
 from chipwatch.contract.redaction import one_line
+from chipwatch.recording.event import WHY
 from chipwatch.report.accelerators import LITTLE_TO_DO
 from chipwatch.report.page.usage import CHOICES, ReportedRun
 
@@ -37,7 +38,8 @@ class Mark(NamedTuple):
 def marks(run: ReportedRun) -> list[Mark]:
     """Return the events of a recording by time: its own, and the rises of counters of trouble."""
     own = (
-        Mark(event.at, event.at, "bad", one_line(event.text or event.cause, LONGEST)) for event in run.recorded.events
+        Mark(event.at, event.at, "odd" if event.cause == WHY else "bad", one_line(event.text or event.cause, LONGEST))
+        for event in run.recorded.events
     )
     return sorted([*own, *_rises(run), *_losses(run), *_checkpoints(run)])[:MOST]
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.host.open_devices import open_files
-from chipwatch.host.owners import read
 from chipwatch.host.procfs import link, tcp_sockets
 
 LISTENS: Final = b"0A"
 """TCP_LISTEN of include/net/tcp_states.h."""
-MAX_ENVIRONMENT: Final = 1 << 20
-"""Bytes of an environment that are read."""
 LITTLE: Final = sys.byteorder == "little"
-VARIABLE: Final = b"\0NCCL_RAS_ADDR="
 ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared, not bound
 
 
@@ -31,24 +27,17 @@ class Listener(NamedTuple):
     """It is in the network namespace of this agent."""
 
 
-def listeners(proc: Path, ports: Mapping[int, int]) -> Iterator[Listener]:
-    """Yield the sockets on which processes listen at a port, by pid; of other users only with the right to see them."""
+def listeners(proc: Path, ports: Mapping[int, Collection[int]]) -> Iterator[Listener]:
+    """Yield the sockets on which processes listen at ports, by pid; of other users only with the right to see them."""
     here = link("/proc/self/ns/net")
     tables: dict[str, dict[str, tuple[str, int]]] = {}
-    for pid, port in ports.items():
+    for pid, wanted in ports.items():
         network = link(f"{proc}/{pid}/ns/net")
         if network not in tables:
             tables[network] = dict(_listening(f"{proc}/{pid}/net"))
-        if at_port := {target: address for target, address in tables[network].items() if address[1] == port}:
+        if at_port := {target: address for target, address in tables[network].items() if address[1] in wanted}:
             for target in {target for _, target in open_files(proc, pid)} & at_port.keys():
                 yield Listener(pid, *at_port[target], network == here)
-
-
-def port_of(proc: Path, pid: int, default: int) -> int:
-    """Return the port of RAS in the environment of a process, else `default`."""
-    value = (b"\0" + read(f"{proc}/{pid}/environ", MAX_ENVIRONMENT)).partition(VARIABLE)[2].partition(b"\0")[0]
-    number = value.rpartition(b":")[2]
-    return int(number) if number.isdigit() and len(number) < 6 else default
 
 
 def _listening(folder: str) -> Iterator[tuple[str, tuple[str, int]]]:
