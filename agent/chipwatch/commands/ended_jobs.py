@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from chipwatch.status.socket import NoAgent
 STATES: Final = (*answers.STATES, *answers.REST)
 CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")
 RIGHT: Final = ("ELAPSED", "GPU TIME", "GPU", "GPU MEMORY", "CPU", "MEMORY", "ENERGY", "COST")
+STORE_WINDOW: Final = 3600.0
+"""Seconds before now whose jobs a store is asked for."""
 FORMULA: Final = re.compile(r"[=@\t\r]|[+-](?!\d+(\.\d+)?$)")
 """The start of a text that spreadsheets evaluate, unless it is a number."""
 TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
@@ -30,8 +33,25 @@ TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
 
 def listing(given: SimpleNamespace) -> str:
     """Return the jobs that held an accelerator within the time asked for, in the form asked for; raise ConfigError."""
-    now = time.time_ns() / 1e9
-    since = now - getattr(given, "since", 0.0)
+    name, now = getattr(given, "job", None), time.time_ns() / 1e9
+    if hasattr(given, "prometheus"):
+        from chipwatch.fleet.poll import Access  # noqa: PLC0415  # only for a store
+        from chipwatch.fleet.store import PromClient, jobs  # noqa: PLC0415
+
+        files = {field: getattr(given, field) for field in ("token_file", "ca_file") if hasattr(given, field)}
+        with closing(PromClient(given.prometheus, Access(**files))) as client:
+            records = jobs(client, getattr(given, "since", STORE_WINDOW))
+    else:
+        records = _here(given, now - getattr(given, "since", 0.0))
+    chosen = sorted((item for item in records if name in (None, item.job)), key=lambda item: (item.since, item.job))
+    form = "json" if hasattr(given, "json") else getattr(given, "format", "text")
+    if form == "json":
+        return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
+    return _as_csv(chosen) if form == "csv" else "\n".join(_lines(chosen))
+
+
+def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:
+    """Return the jobs of this machine that held an accelerator after `since` (s since the epoch)."""
     records = read(records_of(health.folder_of(given)), since)
     try:
         answer: Mapping[str, Any] = health.question(given, "jobs")
@@ -39,13 +59,7 @@ def listing(given: SimpleNamespace) -> str:
         answer = {}
     running = msgspec.convert([*answer.get("ended", ()), *answer.get("jobs", ())], list[JobRecord])
     by_job = {(record.kind, record.namespace, record.job, record.since): record for record in [*records, *running]}
-    name = getattr(given, "job", None)
-    chosen = [item for item in by_job.values() if item.until >= since and name in (None, item.job)]
-    chosen.sort(key=lambda item: (item.since, item.job))
-    form = "json" if hasattr(given, "json") else getattr(given, "format", "text")
-    if form == "json":
-        return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
-    return _as_csv(chosen) if form == "csv" else "\n".join(_lines(chosen))
+    return [item for item in by_job.values() if item.until >= since]
 
 
 def _as_csv(records: Iterable[JobRecord]) -> str:
@@ -57,11 +71,11 @@ def _as_csv(records: Iterable[JobRecord]) -> str:
     for record in records:
         values = [getattr(record, name) for name in plain]
         spent = [record.seconds.get(state, 0) for state in STATES], [record.idle.get(cause, 0) for cause in CAUSES]
-        lines.writerow([_cell(value) for value in (*values, *spent[0], *spent[1])])
+        lines.writerow([cell(value) for value in (*values, *spent[0], *spent[1])])
     return text.getvalue().removesuffix("\n")
 
 
-def _cell(value: object) -> object:
+def cell(value: object) -> object:
     """Return a cell that no spreadsheet takes for a formula: a user names jobs."""
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else "" if value is None else value
 
