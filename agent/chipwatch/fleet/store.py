@@ -265,7 +265,7 @@ def job_of(labels: Mapping[str, str]) -> str:
 def jobs(client: PromClient, window: float) -> list[JobRecord]:
     """Return the jobs that held an accelerator in the last `window` seconds; raise StoreFault."""
     span, by = f"{max(60, round(window))}s", ", ".join(OF_JOB)
-    held_since = f"(timestamp({name_of(GPUS)})[{span}:1m])"
+    held_since = f"(timestamp({name_of(GPUS)})[{span}:1m]) or timestamp({name_of(GPUS)})"  # also in its first minute
     records: dict[tuple[str, ...], JobRecord] = {}
     for field, query in {
         "since": f"min by ({by}) (min_over_time{held_since})",
