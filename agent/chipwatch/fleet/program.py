@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from shlex import quote
 from types import SimpleNamespace
 from typing import Any, Final
 
+from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable
 from chipwatch.contract.redaction import one_line
@@ -25,9 +25,8 @@ from chipwatch.fleet.screen import chosen, compose
 from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.pipeline.window import Window
 from chipwatch.top.draw import Line
-from chipwatch.top.live import Frame
+from chipwatch.top.live import Frame, Live
 from chipwatch.top.program import Top, TopOptions, show
 from chipwatch.top.screen import Look
 from chipwatch.top.terminal import Terminal, refused
@@ -94,42 +93,20 @@ class FleetTop(Top):
         return compose(self._nodes, Look(self.view, *size, self.style), mode, (*self.bugs, *self._troubles))
 
 
-class NodeFrames:
-    """The frames of one node, read from its page or from a store on a daemon thread."""
-
-    rewound = False
+class NodeFrames(Live):
+    """Reads one node, by its page or from a store, on a daemon thread."""
 
     def __init__(self, read: Callable[[], Iterable[Datapoint]], interval: float, wake: Callable[[], None]) -> None:
-        self._read, self._interval, self._wake = read, interval, wake
-        self._frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-        self._stop = threading.Event()
-        self._window = Window(0, born=time.time_ns())
+        super().__init__(Config(), interval, wake)
+        self._read = read
 
     def start(self) -> None:
-        """Start reading."""
-        threading.Thread(target=self._run, name="node", daemon=True).start()
-
-    def new(self) -> Iterator[Frame]:
-        """Yield the frames that have come since the last call."""
-        while not self._frames.empty():
-            yield self._frames.get()
-
-    def press(self, key: str) -> None:
-        """Ignore the key: live readings cannot be wound."""
-
-    def due(self) -> float:
-        """Return the seconds until something happens without a call of `wake`."""
-        return 60.0
+        threading.Thread(target=self._follow, name="node", daemon=True).start()
 
     def mode(self) -> str:
-        """Return the interval, and how to return."""
-        return f"{self._interval:g} s, q: back to the fleet"
+        return f"{super().mode()}, q: back to the fleet"
 
-    def close(self) -> None:
-        """Stop reading."""
-        self._stop.set()
-
-    def _run(self) -> None:
+    def _follow(self) -> None:
         while not self._stop.is_set():
             at, points = time.time_ns(), list[Datapoint]()
             trouble: tuple[str, ...] = ()
@@ -137,7 +114,7 @@ class NodeFrames:
                 points = self._window.add(list(self._read()), at)
             except (CommandError, Refused, Retryable) as problem:
                 trouble = (one_line(str(problem)),)
-            self._frames.put(Frame(at, points, troubles=trouble))
+            self.frames.put(Frame(at, points, troubles=trouble))
             self._wake()
             self._stop.wait(self._interval)
 

@@ -59,19 +59,6 @@ class Sample(NamedTuple):
     value: float
 
 
-class _Vector(msgspec.Struct):
-    metric: dict[str, str] = {}
-    value: tuple[float, str] = (0.0, "NaN")
-
-
-class _Data(msgspec.Struct):
-    result: list[_Vector] = []
-
-
-class _Answer(msgspec.Struct):
-    data: _Data = msgspec.field(default_factory=_Data)
-
-
 class StoreFault(CommandError):
     """The store does not answer, or refuses the query."""
 
@@ -105,9 +92,9 @@ class PromClient:
             words = answer.says(answer.body.decode(errors="replace"))
             raise StoreFault(f"{self._host}: status {answer.status}: {words or 'no word why'}")
         try:
-            found = msgspec.json.decode(answer.body, type=_Answer).data.result
-            samples = [Sample(row.metric, float(row.value[1])) for row in found]
-        except (msgspec.DecodeError, ValueError) as problem:
+            rows = msgspec.json.decode(answer.body)["data"]["result"]
+            samples = [Sample(row["metric"], float(row["value"][1])) for row in rows]
+        except (msgspec.DecodeError, LookupError, TypeError, ValueError) as problem:
             raise StoreFault(f"{self._host}: the answer is not one of Prometheus' API; is the URL right?") from problem
         return [sample for sample in samples if isfinite(sample.value)]
 
