@@ -59,7 +59,7 @@ def printed(given: SimpleNamespace) -> Iterator[str]:
         return
     yield _text(given, [_here(given)], compact=every is not None)
     while every is not None:
-        time.sleep(every)
+        time.sleep(max(every, 0.1))
         yield _text(given, [_here(given)], compact=True)
 
 
