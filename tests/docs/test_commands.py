@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.mlflow import MlflowDouble
 from tests.doubles.monitoring import MonitoringDouble
 from tests.doubles.otlp import OtlpDouble
+from tests.doubles.promql import PromqlDouble
 from tests.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +102,9 @@ def test_each_page_names_the_command_chipwatch_and_not_its_other_name(page):
 @pytest.fixture(scope="module")
 def clouds():
     """The environment of an agent for which the clouds and a collector are on loopback."""
-    with CloudwatchDouble() as cloudwatch, MonitoringDouble() as google, OtlpDouble() as otlp, MlflowDouble() as mlflow:
+    doubles = CloudwatchDouble(), MonitoringDouble(), OtlpDouble(), MlflowDouble(), PromqlDouble()
+    with ExitStack() as stack:
+        cloudwatch, google, otlp, mlflow, store = map(stack.enter_context, doubles)
         yield environment(
             AWS_REGION="us-east-1",
             CHIPWATCH_SINKS__CLOUDWATCH__ENDPOINT_URL=cloudwatch.url,
@@ -109,6 +113,7 @@ def clouds():
             CHIPWATCH_SINKS__GOOGLE__ENDPOINT=google.target,
             CHIPWATCH_SINKS__GOOGLE__INSECURE="true",
             CHIPWATCH_DIMS__INSTANCE_TYPE="p5.48xlarge",
+            STORE=store.url,
         )
 
 
@@ -150,8 +155,9 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "STATE_DIRECTORY": agent.folder / "state",
     }
+    words = tuple(clouds["STORE"] if word == "http://127.0.0.1:9090" else word for word in words)
     command = words[1] if len(words) > 1 else "run"
-    if command in ("health", "jobs", "status", "why") or "--seal" in words:
+    if (command in ("health", "jobs", "status", "why") and "--prometheus" not in words) or "--seal" in words:
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
     if command == "top":

@@ -134,7 +134,7 @@ def _answer(given: SimpleNamespace) -> int:
 
     from chipwatch.commands import answers, health  # noqa: PLC0415
 
-    if any(hasattr(given, name) for name in ("since", "job", "format")):
+    if any(hasattr(given, name) for name in ("since", "job", "format", "prometheus")):
         from chipwatch.commands.ended_jobs import listing  # noqa: PLC0415
 
         return _print(listing(given))
@@ -192,6 +192,15 @@ def _page(given: SimpleNamespace) -> int:
     return _print(write(given.files, given.output, given.price, given.grid))
 
 
+def _fleet(given: SimpleNamespace) -> int:
+    defer()
+    from chipwatch.commands import fleet  # noqa: PLC0415
+
+    for text in fleet.printed(given):
+        _print(text)
+    return OK
+
+
 def _incidents(given: SimpleNamespace) -> int:
     from chipwatch.commands.recordings import listing  # noqa: PLC0415
 
@@ -212,6 +221,7 @@ COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
     "report": _page,
     "verdict": _verdict,
     "jobs": _answer,
+    "fleet": _fleet,
     "incidents": _incidents,
     "export": _export,
     "why": _answer,
@@ -275,6 +285,10 @@ def _top(config: Config, given: SimpleNamespace) -> int:
     asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:
         asked["interval"] = config.interval
+    if given.hosts or hasattr(given, "prometheus"):
+        from chipwatch.commands import fleet  # noqa: PLC0415
+
+        return fleet.top(given, program.TopOptions(**asked))
     return program.run(config, program.TopOptions(**asked))
 
 

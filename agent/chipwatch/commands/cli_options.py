@@ -14,7 +14,8 @@ COMMANDS: Final = {
     "check": "test each collector and sink, and print what is missing",
     "plan": "estimate what would be sent, and what it costs",
     "dashboard": "print a cloud's dashboard, or alarms, for what would be sent, as JSON",
-    "top": "show this machine, or a recording, on a full screen",
+    "top": "show this machine, a recording, or many machines, on a full screen",
+    "fleet": "print a line for each of many machines, once; without HOST for this one",
     "health": "check the running agent: exits with 0 (healthy) or 1",
     "record": "record this machine, or a command, to a file",
     "incidents": "list the incidents that the agent recorded",
@@ -102,6 +103,21 @@ AGENT: Final[Sequence[Row]] = (
     ("--config", "FILE", "the agent's own configuration file"),
 )
 """Options that find the running agent."""
+FLEET: Final[Sequence[Row]] = (
+    ("hosts", "HOST", "node-7, gpu[001-064], http://HOST:PORT, ssh://HOST, @FILE, slurm:PARTITION_OR_JOB, k8s:LABEL",
+     {"nargs": "*", "default": []}),
+    ("--prometheus", "URL", "ask this store, with the API of Prometheus, instead of the nodes"),
+    ("--ssh", "", "ask names without http:// by the system's ssh"),
+    ("--remote", "PATH", "the program at the other end of ssh (chipwatch)"),
+    ("--token-file", "FILE", "send the bearer token in this file; by https only", {"type": Path}),
+    ("--password-file", "FILE", "send the USER:PASSWORD in this file; by https only", {"type": Path}),
+    ("--ca-file", "FILE", "trust the certificates in this file (the system's)", {"type": Path}),
+    ("--job", "NAME", "only nodes with this job"),
+    ("--user", "NAME", "only nodes with a job of this user"),
+    ("--verdict", "WORD", "only nodes that are fit, degraded, not-fit, unknown, silent or not-believed",
+     {"choices": ("fit", "degraded", "not-fit", "unknown", "silent", "not-believed")}),
+)  # fmt: skip
+"""Options that say which nodes are shown, and how they are asked."""
 OWN: Final[Mapping[str, Sequence[Row]]] = {
     "run": RUN,
     "check": (
@@ -144,6 +160,16 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--colors", "NAME", "dark, light, color-blind, high-contrast, mono or none (the terminal's)",
          {"choices": ("dark", "light", "color-blind", "high-contrast", "mono", "none")}),
         ("--ascii", "", "draw with ASCII characters only"),
+        *FLEET,
+    ),
+    "fleet": (
+        *FLEET,
+        ("--json", "", "print one JSON object"),
+        ("--csv", "", "print a line a node, with a head"),
+        ("--timeout", "TIME", "end after this time, with the nodes that have answered (15s)", {"type": seconds}),
+        ("--every", "TIME", "print this machine again and again, an object a line, as `top ssh://HOST` reads it",
+         {"type": seconds}),
+        *AGENT,
     ),
     "report": (
         ("files", "FILE", "recordings: of `chipwatch record`, or JSON lines of the agent, also gzipped",
@@ -198,6 +224,9 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--job", "NAME", "only jobs of this name"),
         ("--format", "FORM", "text, json or csv (text)", {"choices": ("text", "json", "csv")}),
         ("--json", "", "print one JSON object"),
+        ("--prometheus", "URL", "the fleet's jobs of the last hour, or --since, from a store with Prometheus' API"),
+        ("--token-file", "FILE", "send the bearer token in this file to the store; by https only", {"type": Path}),
+        ("--ca-file", "FILE", "trust the certificates in this file (the system's)", {"type": Path}),
         *AGENT,
     ),
     "why": (

@@ -48,7 +48,12 @@ def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
 
 def _plain(given: Sequence[str]) -> SimpleNamespace | None:
     """Return the words of a command line that has only options of its command and their values; None for any other."""
-    rows = (*(OPTIONS if given[0] in CONFIGURED else ()), *OWN.get(given[0], ()))
+    own = OWN.get(given[0], ())
+    lists = [
+        row for row in own if row[0][0] != "-" and dict(*row[3:]).get("nargs") == "*"
+    ]  # argparse parses their words
+    parsed = SimpleNamespace(command=given[0], **{row[0]: [] for row in lists})
+    rows = [*(OPTIONS if given[0] in CONFIGURED else ()), *(row for row in own if row not in lists)]
     settings = [dict(*row[3:]) for row in rows]
     if (
         given[0] not in COMMANDS
@@ -57,7 +62,6 @@ def _plain(given: Sequence[str]) -> SimpleNamespace | None:
     ):
         return None
     options: dict[str, tuple[str, str, dict[str, Any]]] = {}
-    parsed = SimpleNamespace(command=given[0])
     for (names, metavar, *_), more in zip(rows, settings, strict=True):
         dest = more.get("dest") or max(names.split(), key=len)[2:].replace("-", "_")
         options |= dict.fromkeys(names.split(), (dest, metavar, more))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -20,13 +21,32 @@ from chipwatch.status.socket import NoAgent
 STATES: Final = (*answers.STATES, *answers.REST)
 CAUSES: Final = ("lost", "unknown", "no_process", "startup", "held", "data", "network", "host", "other")
 RIGHT: Final = ("ELAPSED", "GPU TIME", "GPU", "GPU MEMORY", "CPU", "MEMORY", "ENERGY", "COST")
+STORE_WINDOW: Final = 3600.0
+"""Seconds before now whose jobs a store is asked for."""
 TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
 
 
 def listing(given: SimpleNamespace) -> str:
     """Return the jobs that held an accelerator within the time asked for, in the form asked for; raise ConfigError."""
-    now = time.time_ns() / 1e9
-    since = now - getattr(given, "since", 0.0)
+    name, now = getattr(given, "job", None), time.time_ns() / 1e9
+    if hasattr(given, "prometheus"):
+        from chipwatch.fleet.poll import Access  # noqa: PLC0415  # only for a store
+        from chipwatch.fleet.store import PromClient, jobs  # noqa: PLC0415
+
+        files = {field: getattr(given, field) for field in ("token_file", "ca_file") if hasattr(given, field)}
+        with closing(PromClient(given.prometheus, Access(**files))) as client:
+            records = jobs(client, getattr(given, "since", STORE_WINDOW))
+    else:
+        records = _here(given, now - getattr(given, "since", 0.0))
+    chosen = sorted((item for item in records if name in (None, item.job)), key=lambda item: (item.since, item.job))
+    form = "json" if hasattr(given, "json") else getattr(given, "format", "text")
+    if form == "json":
+        return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
+    return "\n".join((_csv if form == "csv" else _lines)(chosen))
+
+
+def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:
+    """Return the jobs of this machine that held an accelerator after `since` (s since the epoch)."""
     records = read(records_of(health.folder_of(given)), since)
     try:
         answer: Mapping[str, Any] = health.question(given, "jobs")
@@ -34,13 +54,7 @@ def listing(given: SimpleNamespace) -> str:
         answer = {}
     running = msgspec.convert([*answer.get("ended", ()), *answer.get("jobs", ())], list[JobRecord])
     by_job = {(record.kind, record.namespace, record.job, record.since): record for record in [*records, *running]}
-    name = getattr(given, "job", None)
-    chosen = [item for item in by_job.values() if item.until >= since and name in (None, item.job)]
-    chosen.sort(key=lambda item: (item.since, item.job))
-    form = "json" if hasattr(given, "json") else getattr(given, "format", "text")
-    if form == "json":
-        return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
-    return "\n".join((_csv if form == "csv" else _lines)(chosen))
+    return [item for item in by_job.values() if item.until >= since]
 
 
 def _csv(records: Iterable[JobRecord]) -> Iterator[str]:

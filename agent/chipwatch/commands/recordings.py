@@ -53,7 +53,9 @@ def seal(config: Config, given: SimpleNamespace) -> str:
     """Make the running agent keep its last minutes; return a sentence. Raise NoAgent, ConfigError or CommandError."""
     job, code = getattr(given, "job", ""), getattr(given, "code", "")
     if (job or code) and not (hasattr(given, "seal") and JOB.fullmatch(job) and CODE.fullmatch(code)):
-        raise ConfigError(f"--job {job!r} --code {code!r}: expected --seal --job NAME --code CODE, such as 41337 and 0:9")
+        raise ConfigError(
+            f"--job {job!r} --code {code!r}: expected --seal --job NAME --code CODE, such as 41337 and 0:9"
+        )
     answer = ask(state_folder(config.spool, os.environ), f"seal {job} {code}".strip())
     if not answer.get("sealed"):
         raise CommandError("record: the running agent keeps no recorder; see its log")

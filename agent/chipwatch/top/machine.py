@@ -64,6 +64,11 @@ class ListedProcess(NamedTuple):
     began: float = 0
     """Its start as the kernel counts it; with the pid, its identity."""
 
+    @property
+    def key(self) -> tuple[int, float, Key]:
+        """The identity of its row."""
+        return self.pid, self.began, self.device
+
 
 @lru_cache(maxsize=20_000)
 def host_key(name: str, dims: Dimensions) -> str:

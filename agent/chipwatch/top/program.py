@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_exception_only
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
@@ -30,7 +30,7 @@ from chipwatch.top.live import Frame, Live
 from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
 from chipwatch.top.replay import Player, jobs
-from chipwatch.top.screen import Notes, compose, processes_of, row_of
+from chipwatch.top.screen import Notes, compose, processes_of
 from chipwatch.top.terminal import Ended, Terminal, is_utf8, refused
 from chipwatch.top.view import View
 
@@ -40,8 +40,20 @@ REDRAW: Final = 0.05
 """Seconds between two drawings at least, so that a held key does not cost a core."""
 
 
-Source = Live | Player
-"""The origin of frames: `new` yields the frames that are due, `due` returns when to ask again."""
+class Source(Protocol):
+    """The origin of what is drawn: of frames, or of the lines of many machines."""
+
+    def start(self) -> None:
+        """Start reading."""
+
+    def due(self) -> float:
+        """Return the seconds until something happens without a call of `wake`."""
+
+    def mode(self) -> str:
+        """Return the interval, or a place in a recording."""
+
+    def close(self) -> None:
+        """Stop reading."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +140,7 @@ class Top:
         self.bugs: list[str] = []
         """Messages about threads that have ended by a bug."""
 
-    def take(self, source: Source) -> None:
+    def take(self, source: Any) -> None:
         """Take new frames unless paused, and carry out what keys have ordered."""
         if not self.view.paused:
             for frame in source.new():
@@ -165,7 +177,7 @@ class Top:
     def _send(self) -> None:
         """Send the confirmed signal to its process."""
         view = self.view
-        process = next((each for each in processes_of(self.machine) if row_of(each) == view.asking), None)
+        process = next((each for each in processes_of(self.machine) if each.key == view.asking), None)
         view.message = send(process, view.signal, self._proc) if process else "not sent: the process has ended"
         view.asking = None
 

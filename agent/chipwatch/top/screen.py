@@ -12,10 +12,10 @@ from chipwatch.report.devices import label
 from chipwatch.top import accelerators, host
 from chipwatch.top.accelerators import COMPACT
 from chipwatch.top.draw import Glyphs, Line, axis, fit, flow, load, scaled, shown, sides, whole, width_of
-from chipwatch.top.machine import Accelerator, ListedProcess, MachineState
+from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import HERE, SIGNALS, details
 from chipwatch.top.table import Column, fitting, ordered, table, title_at
-from chipwatch.top.view import HELP, LETTERS, Drawn, Row, View
+from chipwatch.top.view import HELP, LETTERS, Drawn, View
 
 LAST: Final = "Hold Shift to select text with the mouse. A figure that cannot be read is a dash: absent is not zero."
 SMALLEST: Final = (40, 10)
@@ -79,19 +79,19 @@ def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Not
     look = Look(view, *size, style)
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
-        return _filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], size)
+        return filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], size)
     if view.help:
-        return _filled(_help(width), size)
+        return filled(help_lines(HELP, (LETTERS, LAST), width), size)
     top = _header(machine, view, notes, width)[: max(2, height // 3)]
     every = machine.devices
     devices = [device for device in every if accelerators.matches(view.filter, device)]
     troubles: list[Line] = [[(f"! {text}", "warn")] for text in notes.troubles]
     if not machine.now:
-        return _filled([*top, [("reading ...", "dim")], *troubles], size)
-    chosen = next((each for each in processes_of(machine) if row_of(each) == view.selected), None)
+        return filled([*top, [("reading ...", "dim")], *troubles], size)
+    chosen = next((each for each in processes_of(machine) if each.key == view.selected), None)
     if view.details and chosen:
         lines = [*top, *_details(chosen, notes.proc, width)]
-        return [*_filled(lines, (width, height - 1)), fit(_footer(view, width), width)]
+        return [*filled(lines, (width, height - 1)), fit(footer(view, width), width)]
     view.drawn = Drawn()
     room = height - len(top) - 1
     strip = host.strip(machine, width, style) if every else host.rows(machine, width, style)
@@ -101,28 +101,23 @@ def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Not
     strip = strip[: max(1, room - (3 if every else 0))]
     lines = [*top, *strip]
     if every:
-        _add_table(lines, 0, devices, accelerators.columns_of(devices, width), look)
+        add_table(lines, 0, devices, accelerators.columns_of(devices, width), look)
         lines += [] if devices else [[(f"nothing here has {view.filter!r}; Esc clears the filter", "warn")]]
     room = height - 1 - len(lines)
     processes = _processes(machine, view) if view.processes else []
     space = room if not processes or room < 6 else max(3, room - min(len(processes) + 2, room * 2 // 3))
     lines += _graphs(machine, view, width, space, style)
     if processes and height - 1 - len(lines) >= 3:
-        _add_table(lines, 1, processes, fitting(PROCESS_COLUMNS, processes, width), look)
+        add_table(lines, 1, processes, fitting(PROCESS_COLUMNS, processes, width), look)
     view.page = max(1, height // 2)
-    return [*_filled(lines, (width, height - 1)), fit(_footer(view, width), width)]
+    return [*filled(lines, (width, height - 1)), fit(footer(view, width), width)]
 
 
-def row_of(item: Accelerator | ListedProcess) -> Row:
-    """Return the identity of a row."""
-    return item.key if isinstance(item, Accelerator) else (item.pid, item.began, item.device)
-
-
-def _add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Sequence[Column], look: Look) -> None:
+def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Sequence[Column], look: Look) -> None:
     """Add to `lines` a rule, the titles, and those rows of a table among which is the selected one."""
     view, width, height, style = look
     items = ordered(items, columns, view.sorts[number], reverse=view.reverse)
-    rows = [row_of(item) for item in items]
+    rows = [item.key for item in items]
     count = max(0, min(len(items), height - len(lines) - 3))
     first = min(view.firsts[number], len(items) - count)
     at = rows.index(view.selected) if view.selected in rows else None
@@ -139,7 +134,7 @@ def _add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Se
     lines += [style.rule(width), *table(columns, shown, width, style, chosen=view.sorts[number], mark=mark)]
 
 
-def _filled(lines: Sequence[Line], size: tuple[int, int]) -> list[Line]:
+def filled(lines: Sequence[Line], size: tuple[int, int]) -> list[Line]:
     """Return exactly as many lines, as wide, as the screen has."""
     width, height = size
     return [fit(line, width) for line in (*lines, *([] for _ in range(height)))][:height]
@@ -228,7 +223,8 @@ def _details(process: ListedProcess, proc: str, width: int) -> list[Line]:
     return lines
 
 
-def _footer(view: View, width: int) -> Line:
+def footer(view: View, width: int, keys: Sequence[tuple[str, str]] = KEYS) -> Line:
+    """Return the last line: a question, a message, or the keys and what is chosen."""
     if view.typing:
         return [("filter: ", "key"), (f"{view.filter}_", "")]
     if view.asking:
@@ -245,17 +241,18 @@ def _footer(view: View, width: int) -> Line:
     chosen += [f"{above} above, {hidden - above} below"] if hidden else []
     right: Line = [("   ".join(chosen), "dim")]
     line: Line = []
-    for key, word in KEYS:
+    for key, word in keys:
         if width_of(line) + len(key) + len(word) + 3 + width_of(right) <= width:
             line += [(key, "key"), (f" {word}  ", "dim")]
     return sides(line, right, width)
 
 
-def _help(width: int) -> list[Line]:
+def help_lines(tasks: Sequence[tuple[str, Any]], notes: Sequence[str], width: int) -> list[Line]:
+    """Return tasks with the keys of each, then notes."""
     lines: list[Line] = []
-    for task, rows in HELP:
+    for task, rows in tasks:
         lines.append([(task, "title")])
         for keys, text in rows:
             parts = enumerate(wrap(text, width - 18))
             lines += [[(f"  {'' if at else keys:15} ", "key"), (part, "")] for at, part in parts]
-    return [*lines, *([(part, "dim")] for text in (LETTERS, LAST) for part in wrap(text, width))]
+    return [*lines, *([(part, "dim")] for text in notes for part in wrap(text, width))]

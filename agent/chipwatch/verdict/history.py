@@ -23,6 +23,9 @@ MAX_RISES: Final = 120
 """Rises of a series that are kept; the rises of a minute count as one."""
 WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for metrics, _ in COUNTS.values())))
 
+KEPT: Final = WATCHED | {"cpu.utilization", "gpu.power"}
+"""The metrics of an answer; `chipwatch fleet` shows more than a verdict is made of."""
+
 
 class EventHistory:
     """The series that verdicts are made of; `take` is called on the clock's thread, `answer` on another one."""
@@ -37,7 +40,7 @@ class EventHistory:
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Remember the points of a tick."""
         self._last = at
-        for point in self._window.add([point for point in points if point.metric.name in WATCHED], at):
+        for point in self._window.add([point for point in points if point.metric.name in KEPT], at):
             key = point.metric.name, point.dims
             if key not in self._points and len(self._points) >= MAX_SERIES:
                 continue

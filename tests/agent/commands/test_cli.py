@@ -88,7 +88,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["plan", "--hosts", "0"], "--hosts 0: expected a whole number from 1 to 1000000; see chipwatch plan --help"),
         (["plan", "--for", "gpus"], "--for gpus: no such collector or family; did you mean gpu?"),
         (["train.py"], "train.py: no such command; to run a program, write chipwatch -- python train.py ...; see chipwatch --help"),
-        (["top", "now"], "now: neither an option nor a value of one; see chipwatch top --help"),
+        (["plan", "now"], "now: neither an option nor a value of one; see chipwatch plan --help"),
         (["--once", "--duration", "5"], "--once, --duration: a single reading has no duration; leave one of them out"),
         (["completion", "tcsh"], "SHELL tcsh: no such choice; choose from: bash, zsh, fish"),
         (["completion"], "SHELL is missing; choose from: bash, zsh, fish"),

@@ -1,0 +1,105 @@
+"""`chipwatch fleet`: prints a line for each node, once, as a table, JSON or CSV; without HOST for this machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+
+from chipwatch.commands import health
+from chipwatch.contract.errors import CommandError, ConfigError
+from chipwatch.fleet.hosts import addresses
+from chipwatch.fleet.node import FleetNode, of_agent
+from chipwatch.fleet.poll import Access, Poller, complete
+from chipwatch.fleet.screen import COLUMNS, chosen, summary
+from chipwatch.fleet.store import PromStore
+from chipwatch.report.table import TableColumn, csv_line, table
+from chipwatch.status.socket import NoAgent, ask
+
+TIMEOUT: Final = 15.0
+"""Seconds until a node that has not answered counts as silent."""
+INTERVAL, STORE_INTERVAL = 2.0, 15.0
+"""Seconds between two questions to a node, and to a store, which has few new samples a minute."""
+FILES: Final = ("token_file", "password_file", "ca_file")
+
+
+def source(given: SimpleNamespace, interval: float | None, wake: Any = lambda: None) -> Poller | PromStore:
+    """Return what the options ask for: the nodes, or a store; raise ConfigError."""
+    access = Access(**{name: getattr(given, name) for name in (*FILES, "remote") if hasattr(given, name)})
+    if access.token_file and access.password_file:
+        raise ConfigError("--token-file, --password-file: give one of them")
+    if hasattr(given, "prometheus"):
+        if given.hosts:
+            raise ConfigError("HOST, --prometheus: give one of them")
+        return PromStore(given.prometheus, access, interval or STORE_INTERVAL, wake)
+    return Poller(addresses(given.hosts, by_ssh=hasattr(given, "ssh")), access, interval or INTERVAL, wake)
+
+
+def printed(given: SimpleNamespace) -> Iterator[str]:
+    """Yield what to print; raise ConfigError."""
+    every = getattr(given, "every", None)
+    if given.hosts or hasattr(given, "prometheus"):
+        asked = source(given, every)
+        asked.start()
+        try:
+            nodes = complete(asked, getattr(given, "timeout", TIMEOUT))
+            if asked.trouble and not nodes:
+                raise CommandError(asked.trouble)
+        finally:
+            asked.close()
+        yield _text(given, nodes)
+        return
+    yield _text(given, [_here(given)], compact=every is not None)
+    while every is not None:
+        time.sleep(max(every, 0.1))
+        yield _text(given, [_here(given)], compact=True)
+
+
+def _here(given: SimpleNamespace) -> FleetNode:
+    """Return the line of this machine, by its agent."""
+    folder, name = health.folder_of(given), platform.node()
+    try:
+        answers = {"status": ask(folder, "status"), "verdict": ask(folder, "verdict")}
+        if "jobs" in answers["status"]["processors"]:
+            answers["jobs"] = ask(folder, "jobs")
+        return of_agent(name, answers, time.time_ns() / 1e9)
+    except NoAgent as problem:
+        return FleetNode(name, str(problem))
+
+
+def _text(given: SimpleNamespace, nodes: Sequence[FleetNode], *, compact: bool = False) -> str:
+    nodes = [node for node in nodes if chosen(node, given)]
+    if hasattr(given, "json") or compact:
+        text = msgspec.json.encode({"nodes": nodes})
+        return (text if compact else msgspec.json.format(text, indent=1)).decode()
+    return "\n".join((_csv if hasattr(given, "csv") else _lines)(nodes))
+
+
+def _lines(nodes: Sequence[FleetNode]) -> Iterator[str]:
+    yield from summary(nodes)
+    yield from table(
+        TableColumn([column.title, *(column.cell(node)[0] for node in nodes)], not column.left, ("-",))
+        for column in COLUMNS
+    )
+
+
+def _csv(nodes: Iterable[FleetNode]) -> Iterator[str]:
+    """Yield a head, then a line a node; several jobs, users and causes are separated by spaces."""
+    yield csv_line(FleetNode.__struct_fields__)
+    for node in nodes:
+        row = msgspec.structs.asdict(node)
+        row["idle"] = [f"{cause}={number:g}" for cause, number in node.idle.items()]
+        yield csv_line(" ".join(value) if isinstance(value, list) else value for value in row.values())
+
+
+def top(given: SimpleNamespace, options: Any) -> int:
+    """Show the nodes on a full screen; return the exit code."""
+    from chipwatch.fleet.program import run  # noqa: PLC0415  # a terminal of Unix
+
+    interval = options.interval if hasattr(given, "interval") else None
+    return run(lambda wake: source(given, interval, wake), options, given, os.environ)

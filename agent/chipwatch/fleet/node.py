@@ -1,0 +1,236 @@
+"""A node of the fleet in one line: made of the readings on its page, in a store, or in the answers of its agent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import duration
+from chipwatch.report.devices import FAMILIES, FIGURES, device_states
+from chipwatch.verdict.callers import DEGRADED, NOT_FIT
+from chipwatch.verdict.judge import judge
+from chipwatch.verdict.rules import BY_METRIC, Seen, reasons
+
+IDLE, GPU_TIME, GPUS, STATE = "gpu.idle.time", "job.gpu.time", "job.gpus", "gpu.state"
+CPU, OLDEST = "cpu.utilization", "agent.spool.oldest"
+UTILIZATION: Final = frozenset(FIGURES["utilization"])
+POWER: Final = frozenset(FIGURES["power"])
+TIMES: Final[Mapping[str, str]] = {IDLE: "cause", GPU_TIME: "state"}
+"""Counters of seconds whose rates are numbers of accelerators -> the dimension that says what they did."""
+LOST: Final = ("agent.sink.dropped", "agent.sink.rejected")
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(UTILIZATION, "used"), **dict.fromkeys(POWER, "power"), **dict.fromkeys(LOST, "gone"),
+    GPUS: "job", STATE: "state", CPU: "cpu", OLDEST: "oldest",
+}  # fmt: skip
+LIMITS: Final[Mapping[str, tuple[float, float]]] = {
+    metric: (
+        max((rule.limit for _, rule in rules if rule.below), default=-inf),
+        min((rule.limit for _, rule in rules if not rule.below), default=inf),
+    )
+    for metric, rules in BY_METRIC.items()
+    if rules[0][1].gauge
+}
+"""Gauges of the rules of a verdict -> the values between which no rule applies."""
+POLLED: Final = frozenset({*KINDS, *TIMES, *LIMITS})
+"""The metrics that a line is made of."""
+LATE: Final = 300.0
+"""Age of unsent points (s) from which a delivery counts as late."""
+MOST_GPUS, MOST_WATTS, MOST_PERCENT = 4096, 100_000.0, 101.0
+"""More accelerators in a node are a mistake; so is more power of one, or a larger share, which may be rounded."""
+LONGEST: Final = 40
+"""Characters of a name of a job or a user."""
+DOUBTED, WAITING = "not believed", "waiting"
+"""Verdicts on a node whose figures cannot be true, and on one that has not answered yet."""
+REST: Final = ("unknown", "unseen")
+"""States of which nobody knows whether the device worked."""
+WORDS: Final = {"no_process": "free"}
+"""Cause of a node -> our word."""
+
+
+class FleetNode(msgspec.Struct, omit_defaults=True):
+    """A node; what is not known is absent."""
+
+    node: str
+    error: str = ""
+    """Why there is no answer."""
+    seen: float = 0.0
+    """Time of the last answer (s since the epoch)."""
+    verdict: str | None = None
+    reason: str = ""
+    """The worst thing that is wrong."""
+    gpus: int = 0
+    """Accelerators of all kinds."""
+    busy: int | None = None
+    """Accelerators that worked in the last moments."""
+    lost: int = 0
+    idle: dict[str, float] = {}
+    """Cause -> accelerators without work."""
+    utilization: float | None = None
+    """Mean over its accelerators (%)."""
+    power: float | None = None
+    """Watts of its accelerators."""
+    cpu: float | None = None
+    """Utilization of its CPUs (%)."""
+    jobs: list[str] = []
+    users: list[str] = []
+    delivery: str | None = None
+    """ok, or what its agent has not delivered."""
+
+    @property
+    def key(self) -> tuple[str]:
+        """The identity of its row."""
+        return (self.node,)
+
+    @property
+    def idle_most(self) -> tuple[str, float]:
+        """The first cause, and its share of the accelerators (%)."""
+        cause, number = max(self.idle.items(), key=lambda item: item[1], default=("", 0.0))
+        return cause, 100 * number / self.gpus if self.gpus else 0.0
+
+    @property
+    def word(self) -> str:
+        """Return silent or the verdict; nothing if it is not known."""
+        return "silent" if self.error else self.verdict or ""
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """The place among the nodes, worst first."""
+        order = ("silent", DOUBTED, NOT_FIT, DEGRADED)
+        rank = order.index(self.word) if self.word in order else len(order)
+        late = self.delivery in (None, "ok")
+        return rank, late, -self.lost, -sum(self.idle.values()), *number_aware(self.node)
+
+
+def number_aware(name: str) -> list[tuple[int, str]]:
+    """Return the place of a name, in which numbers count as such."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+
+
+@lru_cache(10_000)
+def short(text: str) -> str:
+    """Return a name that somebody else chose on one line of LONGEST characters, without secrets."""
+    return one_line(text, LONGEST)
+
+
+@lru_cache(10_000)
+def _sentence(about: str, says: str) -> str:
+    return one_line(f"{about} {says}")
+
+
+def summarise(name: str, seen: Sequence[Seen], idle: Mapping[str, float], at: float) -> FleetNode:
+    """Return a node by its readings, with the accelerators that were idle by cause; `at` in s since the epoch."""
+    kinds: dict[str, list[Seen]] = {kind: [] for kind in (*KINDS.values(), "")}
+    for item in seen:
+        kinds[KINDS.get(item.metric, "")].append(item)
+    used: dict[tuple[str, str], float] = {}
+    for item in kinds["used"]:
+        device = _device(item.dims)
+        used[device] = max(used.get(device, 0.0), item.value)
+    states = {_device(item.dims): item.value for item in kinds["state"]}
+    power = {(*_device(item.dims), item.dims.get("mig", "")): item.value for item in kinds["power"]}
+    if doubt := _doubt(kinds, len(used.keys() | states.keys())):
+        return FleetNode(name, seen=at, verdict=DOUBTED, reason=doubt)
+    jobs, users = (
+        [*filter(None, dict.fromkeys(short(item.dims.get(key, "")) for item in kinds["job"]))]
+        for key in ("job", "user")
+    )
+    node = FleetNode(name, seen=at, jobs=jobs, users=users, delivery=_delivery_by(kinds))
+    node.idle = {WORDS.get(cause, cause): number for cause, number in idle.items()}
+    node.gpus, node.lost = len(used.keys() | states.keys()), sum(not value for value in states.values())
+    node.busy = sum(value > 0 and states.get(device) != 0 for device, value in used.items()) if node.gpus else None
+    node.utilization = sum(used.values()) / len(used) if used else None
+    node.power = sum(power.values()) if power else None
+    node.cpu = next((item.value for item in kinds["cpu"]), None)
+    if worst := min(reasons(filter(_is_suspect, seen)), key=lambda reason: reason.severity != NOT_FIT, default=None):
+        node.verdict, node.reason = worst.severity, _sentence(worst.about, worst.says)
+    return node
+
+
+def _is_suspect(item: Seen) -> bool:
+    """Return whether a rule may apply: to a gauge beyond its limits, to a counter with a known rise."""
+    if item.rose is not None or item.metric not in LIMITS:
+        return item.rose is not None
+    low, high = LIMITS[item.metric]
+    return not low <= item.value <= high
+
+
+def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int) -> str:
+    """Return what cannot be true, or nothing."""
+    for kind, most, unit in (("used", MOST_PERCENT, "%"), ("power", MOST_WATTS, "W"), ("cpu", MOST_PERCENT, "%")):
+        if wrong := next((item for item in kinds[kind] if not 0 <= item.value <= most), None):
+            return f"{wrong.metric} is {wrong.value:.4g} {unit}"
+    return f"it has {gpus:,} accelerators" if gpus > MOST_GPUS else ""
+
+
+def _delivery_by(kinds: Mapping[str, Sequence[Seen]]) -> str | None:
+    """Return what an agent has not delivered, by its metrics; None if it sends none of these."""
+    oldest, gone = max((item.value for item in kinds["oldest"]), default=0.0), sum(item.value for item in kinds["gone"])
+    if oldest > LATE:
+        return f"points {duration(oldest, 1)} old"
+    return f"{gone:,.0f} lost" if gone else "ok" if kinds["oldest"] else None
+
+
+def _device(dims: Mapping[str, str]) -> tuple[str, str]:
+    """Return the device of a reading, also for a reading of a part of it."""
+    for family in FAMILIES:
+        if family in dims:
+            return family, dims[family]
+    return "gpu", ""
+
+
+def idle_of(times: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return accelerators without work by cause, from the rates of TIMES; by the states of jobs without causes."""
+    if causes := times.get(IDLE):
+        return {cause: number for cause, number in causes.items() if number > 0.01 and cause != "lost"}
+    states = times.get(GPU_TIME, {})
+    return {state: states[state] for state in ("stalled", "held") if states.get(state, 0) > 0.01}
+
+
+def of_agent(name: str, answers: Mapping[str, Mapping[str, Any]], at: float) -> FleetNode:
+    """Return a node by the answers of its agent to `status`, `jobs` and `verdict`."""
+    judged = judge(answers["verdict"], [], Path("/sys"), [], "agent")
+    idle: dict[str, float] = {}
+    devices, series = device_states(answers.get("jobs", {})), [Seen(*fields) for fields in answers["verdict"]["series"]]
+    lost = {_device(item.dims) for item in series if item.metric == STATE and not item.value}
+    for device in devices:
+        cause = "" if device.key[0] in lost else "free" if not device.holders else device.state
+        if cause == "stalled" and device.cause not in ("", "other"):
+            cause = device.cause
+        if cause not in ("", "busy", "throttled", "lost", *REST):
+            idle[cause] = idle.get(cause, 0) + 1
+    node = summarise(name, series, idle, at)
+    worst = sorted(judged.reasons, key=lambda reason: reason.severity != NOT_FIT)
+    node.verdict, node.reason = judged.word, _sentence(worst[0].about, worst[0].says) if worst else ""
+    for field in ("jobs", "users"):
+        names = dict.fromkeys(word for device in devices for word in getattr(device, field))
+        setattr(node, field, [short(word) for word in names])
+    node.delivery = _delivery(answers["status"])
+    return node
+
+
+def _delivery(status: Mapping[str, Any]) -> str:
+    kept = sum(sink["kept"] for sink in status["sinks"].values() if sink["refused"] or sink["last_error"])
+    gone = sum(sum((*sink["rejected"].values(), *sink["dropped"].values())) for sink in status["sinks"].values())
+    return f"{kept:,} kept" if kept else f"{gone:,} lost" if gone else "ok"
+
+
+def totals(nodes: Iterable[FleetNode]) -> dict[str, Any]:
+    """Return the nodes by verdict, and the accelerators of all by what they do."""
+    words: dict[str, int] = {}
+    idle: dict[str, float] = {}
+    sums = {"gpus": 0, "busy": 0, "lost": 0}
+    for node in nodes:
+        word = node.word or "answer"
+        words[word] = words.get(word, 0) + 1
+        for field in sums:
+            sums[field] += getattr(node, field) or 0
+        for cause, number in node.idle.items():
+            idle[cause] = idle.get(cause, 0.0) + number
+    return {"nodes": words, **sums, "idle": idle}

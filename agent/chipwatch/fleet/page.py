@@ -1,0 +1,164 @@
+"""Reads the page of a node: by our names, or by the names of dcgm-exporter and node_exporter."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.fleet.node import POLLED, TIMES
+from chipwatch.host.exposition import SERIES_TEXT, labels_of
+from chipwatch.naming.profiles import PLACEHOLDER, profile
+from chipwatch.verdict.rules import Seen
+
+PROFILES: Final = ("dcgm", "dcgm4.6", "node")
+MAX_SERIES: Final = 200_000
+"""Texts of series that are remembered, of all nodes together; most nodes have the same ones."""
+PODS: Final = ("pod", "exported_pod", "hpc_job")
+"""Labels of dcgm-exporter with the job of a GPU."""
+TYPE: Final = b"\n# TYPE "
+"""The line before each family, in the pages of agents and exporters."""
+WINDOW: Final = 60.0
+"""Seconds over which idle time is counted."""
+
+
+class PageName(NamedTuple):
+    """The metric of a name, the factor to its unit, and the tool's labels for our dimensions."""
+
+    metric: Metric
+    factor: float
+    labels: Mapping[str, str] = {}
+    """Label -> dimension."""
+
+
+class PageSeries(NamedTuple):
+    """A series of a page, by its text."""
+
+    metric: str
+    dims: Mapping[str, str]
+    factor: float
+    jobs: Sequence[Mapping[str, str]] = ()
+    """The job that a label of dcgm-exporter names."""
+
+
+@cache
+def names() -> dict[str, PageName]:
+    """Return the metric of each name of a page: our own, then other tools'."""
+    rows = json.loads(Path(__file__).with_name("names.json").read_bytes())
+    table = {name: PageName(Metric(row[0], Kind(row[2]), row[1], ""), row[3]) for name, row in rows.items()}
+    ours = {entry.metric.name: entry.metric for entry in table.values()}
+    for tool in PROFILES:
+        for metric, theirs in profile(tool).names.items():
+            if metric in ours and not PLACEHOLDER.search(theirs.template):
+                labels = {key: match[1] for key, text in theirs.dims.items() if (match := PLACEHOLDER.fullmatch(text))}
+                table.setdefault(theirs.template, PageName(ours[metric], 1 / theirs.factor, labels))
+    return table
+
+
+def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POLLED) -> PageSeries | None:
+    """Return our series of a name and its labels, None for one that is not wanted."""
+    entry = names().get(name)
+    if entry is None or entry.metric.name not in wanted:
+        return None
+    dims = {entry.labels.get(key, key): value for key, value in labels.items()}
+    job = next((labels[key] for key in PODS if labels.get(key)), "")
+    return PageSeries(entry.metric.name, dims, entry.factor, [{"job": job}] if job else ())
+
+
+@cache
+def _wanted() -> frozenset[bytes]:
+    """Return the names of the families on a page that a line of the fleet is made of."""
+    return frozenset(name.encode() for name, entry in names().items() if entry.metric.name in POLLED)
+
+
+def _lines(body: bytes) -> Iterable[bytes]:
+    """Return the lines of the wanted families; of a page without types all lines."""
+    _, *families = (b"\n" + body).split(TYPE)
+    if not families:
+        return body.split(b"\n")
+    wanted = _wanted()
+    return [line for text in families if text[: text.find(b" ")] in wanted for line in text.split(b"\n")[1:]]
+
+
+class NodePageReader:
+    """Reads pages; shares the texts of series between nodes. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._series: dict[bytes, PageSeries | None] = {}
+
+    def read(self, body: bytes) -> list[Seen]:
+        """Return the readings of a page in text 0.0.4; what is malformed is left out."""
+        seen: list[Seen] = []
+        jobs: dict[str, Mapping[str, str]] = {}
+        for line in _lines(body):
+            if line[:1] == b"#":
+                continue
+            head, _, number = line.rpartition(b" ")
+            try:
+                series = self._series[head]
+            except KeyError:
+                series, number = self._learn(line)
+            if series is None:
+                continue
+            try:
+                value = float(number) * series.factor
+            except ValueError:
+                continue
+            if isfinite(value):
+                seen.append(Seen(series.metric, series.dims, value))
+                jobs.update({job["job"]: job for job in series.jobs})
+        return [*seen, *(Seen("job.gpus", job, 1.0) for job in jobs.values())]
+
+    def _learn(self, line: bytes) -> tuple[PageSeries | None, bytes]:
+        """Return the series of a line with a new text, and its value; a time after it is left out."""
+        if len(self._series) > MAX_SERIES:
+            self._series.clear()
+        head, text = line.rpartition(b" ")[0], line.decode(errors="replace")
+        match = SERIES_TEXT.match(text)
+        if not match or not (words := text[match.end() :].split()):
+            return None, b""
+        try:
+            series = series_of(*labels_of(match[1], match[2] or ""))
+        except ValueError:
+            return None, b""
+        if len(words) == 1:
+            self._series[head] = series
+        return series, words[0].encode()
+
+
+class IdleTimes:
+    """The accelerators of a node by what they did in the last minute, from its counters of seconds."""
+
+    def __init__(self) -> None:
+        self._past: deque[tuple[float, dict[tuple[str, str], float]]] = deque()
+
+    def take(self, seen: Iterable[Seen], at: float) -> dict[str, dict[str, float]]:
+        """Take the readings of a page at `at` (s); return metric -> word -> accelerators."""
+        sums: dict[tuple[str, str], float] = {}
+        for metric, dims, value, *_ in seen:
+            if metric in TIMES:
+                key = metric, dims.get(TIMES[metric], "")
+                sums[key] = sums.get(key, 0.0) + value
+        while len(self._past) > 1 and self._past[1][0] <= at - WINDOW:
+            self._past.popleft()
+        if self._past and any(value < self._past[-1][1].get(key, 0.0) for key, value in sums.items()):
+            self._past.clear()  # the agent has started again
+        self._past.append((at, sums))
+        since, before = self._past[0]
+        rates: dict[str, dict[str, float]] = {}
+        for (metric, word), value in sums.items() if at > since else ():
+            rates.setdefault(metric, {})[word] = (value - before.get((metric, word), value)) / (at - since)
+        return rates
+
+
+def points_of(points: Iterable[Datapoint]) -> Iterator[Datapoint]:
+    """Yield points with the names of a page under our names; others are left out."""
+    for point in points:
+        if entry := names().get(point.metric.name):
+            dims = {entry.labels.get(key, key): value for key, value in point.dims.items()}
+            yield point._replace(metric=entry.metric, value=point.value * entry.factor, dims=Dimensions(dims))

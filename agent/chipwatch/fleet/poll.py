@@ -1,0 +1,351 @@
+"""Asks many nodes at once on one thread: pages over kept connections, agents by ssh; a bad node costs its line only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import random
+import socket
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from chipwatch.contract.errors import ConfigError, os_text
+from chipwatch.contract.redaction import one_line
+from chipwatch.fleet.hosts import NodeAddress
+from chipwatch.fleet.node import WAITING, FleetNode, idle_of, short, summarise
+from chipwatch.fleet.page import IdleTimes, NodePageReader
+from chipwatch.host.supervised_process import SupervisedProcess
+from chipwatch.net.address import is_loopback
+
+TIMEOUT: Final = 3.0
+"""Seconds for a connection and a whole answer."""
+MAX_BODY: Final = 8 << 20
+"""Bytes of a page."""
+MAX_HEAD: Final = 1 << 16
+AT_ONCE, RETRIES_AT_ONCE = 128, 32
+"""Requests at once to nodes that answer, and to those that did not: these must not delay the others."""
+MAX_KEPT: Final = 600
+"""Nodes up to which connections are kept open; files that a process may open are 1024 as a rule."""
+MAX_PAUSE: Final = 30.0
+"""Longest time (s) until a node that does not answer is asked again."""
+STARTS: Final = 16
+"""Programs of ssh that may be connecting at once."""
+RESOLVERS: Final = 8
+SSH: Final = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
+
+
+class Access(NamedTuple):
+    """The access to nodes: secrets, certificates, and the program at the other end of ssh."""
+
+    token_file: Path | None = None
+    """A bearer token."""
+    password_file: Path | None = None
+    """USER:PASSWORD."""
+    ca_file: Path | None = None
+    remote: str = "chipwatch"
+
+    def headers(self, host: str, *, secure: bool) -> dict[str, str]:
+        """Return the header with the secret, if there is one; raise ConfigError, also for one that goes unencrypted."""
+        file = self.token_file or self.password_file
+        if file is None:
+            return {}
+        if not (secure or is_loopback(host)):
+            raise ConfigError(f"{file} is sent by https only, and {host} is asked by http")
+        try:
+            secret = file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as problem:
+            raise ConfigError(f"{file}: cannot be read: {os_text(problem)}") from problem
+        if not secret or not secret.isascii() or not secret.isprintable():
+            raise ConfigError(f"{file}: expected one line of ASCII characters")
+        text = f"Bearer {secret}" if self.token_file else f"Basic {b64encode(secret.encode()).decode()}"
+        return {"Authorization": text}
+
+
+class BadAnswer(Exception):
+    """The other side answers with something else than a page."""
+
+
+class FollowedNode:
+    """A node, its last line, and what the next one needs."""
+
+    def __init__(self, address: NodeAddress) -> None:
+        self.address, self.line = address, FleetNode(address.name, verdict=WAITING)
+        self.failures = 0
+        self.asked = False
+        self.times = IdleTimes()
+        self.page = 0
+        """Hash of the last page."""
+        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    def fail(self, why: str) -> None:
+        """Note a failure; nothing of the line stays but the jobs."""
+        self.failures += 1
+        self.page = 0
+        line = self.line
+        self.line = FleetNode(line.node, one_line(why, 200), line.seen, jobs=line.jobs, users=line.users)
+        self.asked = True
+
+    def take(self, line: FleetNode) -> None:
+        """Take a new line."""
+        self.failures, self.line, self.asked = 0, line, True
+
+
+class Poller:
+    """Asks all nodes each `interval` seconds, on a daemon thread; calls `wake` about once an interval."""
+
+    def __init__(
+        self, addresses: Sequence[NodeAddress], access: Access, interval: float, wake: Callable[[], None]
+    ) -> None:
+        self.access, self.interval, self._wake, self.trouble = access, interval, wake, ""
+        self._nodes = [FollowedNode(address) for address in addresses]
+        self._reader = NodePageReader()
+        self._names: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._context: ssl.SSLContext | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="fleet", daemon=True)
+
+    def start(self) -> None:
+        """Start asking; raise ConfigError."""
+        pages = [node.address for node in self._nodes if node.address.scheme != "ssh"]
+        for address in pages:
+            self.access.headers(address.host, secure=address.scheme == "https")
+        if any(address.scheme == "https" for address in pages):
+            try:
+                self._context = ssl.create_default_context(cafile=self.access.ca_file)
+            except OSError as problem:
+                raise ConfigError(f"--ca-file {self.access.ca_file}: {os_text(problem)}") from problem
+        for _ in range(min(RESOLVERS, len(pages))):
+            threading.Thread(target=self._resolve_all, name="names", daemon=True).start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking, and end the programs of ssh."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * TIMEOUT)
+
+    def lines(self) -> list[FleetNode]:
+        """Return the last line of each node."""
+        return [node.line for node in self._nodes]
+
+    def address(self, name: str) -> NodeAddress:
+        """Return how the node of this name is asked."""
+        return next(node.address for node in self._nodes if node.address.name == name)
+
+    @property
+    def is_complete(self) -> bool:
+        """True once each node has answered or failed."""
+        return all(node.asked for node in self._nodes)
+
+    async def _run(self) -> None:
+        self._good, self._bad = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(RETRIES_AT_ONCE)
+        by_ssh = [node for node in self._nodes if node.address.scheme == "ssh"]
+        due, was_complete = 0.0, False
+        async with asyncio.TaskGroup() as group:  # a bug in a task ends the thread, which the screen shows
+            tasks = [group.create_task(self._follow(node)) for node in self._nodes if node.address.scheme != "ssh"]
+            tasks += [group.create_task(self._follow_by_ssh(by_ssh))] if by_ssh else []
+            while not self._stop.is_set():
+                if time.monotonic() >= due or was_complete != self.is_complete:
+                    due, was_complete = time.monotonic() + self.interval, self.is_complete
+                    self._wake()
+                await asyncio.sleep(0.1)
+            for task in tasks:
+                task.cancel()
+        for node in self._nodes:
+            _close(node)
+        await asyncio.sleep(0)  # closes them
+
+    # -- pages
+
+    async def _follow(self, node: FollowedNode) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() - self.interval * random.random()  # noqa: S311  # spreads the requests over the interval
+        while True:
+            async with self._bad if node.failures else self._good:
+                try:
+                    async with asyncio.timeout(TIMEOUT):
+                        body = await self._ask(node)
+                    self._take(node, body)
+                except TimeoutError:
+                    self._lose(node, f"no complete answer in {TIMEOUT:g} s")
+                except (OSError, ConfigError) as problem:
+                    self._lose(node, os_text(problem))
+                except (BadAnswer, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as problem:
+                    self._lose(node, str(problem) if isinstance(problem, BadAnswer) else "the answer is not valid HTTP")
+            if len(self._nodes) > MAX_KEPT:
+                _close(node)
+            pause = min(self.interval * 2 ** min(node.failures, 6), max(MAX_PAUSE, self.interval))
+            due = max(due + pause, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    def _take(self, node: FollowedNode, body: bytes) -> None:
+        now, page = time.time_ns() / 1e9, hash(body)
+        if page == node.page:
+            node.take(msgspec.structs.replace(node.line, seen=now))
+            return
+        seen = self._reader.read(body)
+        if not seen:
+            raise BadAnswer("its page has no metrics that are known here")
+        node.page = page
+        node.take(summarise(node.address.name, seen, idle_of(node.times.take(seen, time.monotonic())), now))
+
+    @staticmethod
+    def _lose(node: FollowedNode, why: str) -> None:
+        _close(node)
+        node.fail(why)
+
+    async def _ask(self, node: FollowedNode) -> bytes:
+        """Return the page of a node; raise OSError, TimeoutError, BadAnswer or ConfigError."""
+        is_new = node.streams is None or node.streams[0].at_eof()
+        if is_new:
+            _close(node)
+            node.streams = await self._connect(node.address)
+        assert node.streams is not None
+        try:
+            return await self._exchange(node, *node.streams)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            if is_new:
+                raise
+            _close(node)  # the other side has closed a kept connection
+            node.streams = await self._connect(node.address)
+            return await self._exchange(node, *node.streams)
+
+    async def _exchange(self, node: FollowedNode, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        _, scheme, host, port, path = node.address
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        secrets = self.access.headers(host, secure=scheme == "https")
+        lines = (f"GET {path} HTTP/1.1", f"Host: {place}", "Accept: text/plain;version=0.0.4", "User-Agent: chipwatch")
+        writer.write("\r\n".join((*lines, *(f"{key}: {text}" for key, text in secrets.items()), "", "")).encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        status = head[9:12]
+        fields = dict(line.partition(":")[::2] for line in head.split("\r\n")[1:])
+        if "chunked" in fields.get("transfer-encoding", ""):
+            body = await _chunks(reader)
+        elif not (length := fields.get("content-length", "").strip()).isdecimal():
+            raise BadAnswer("the answer does not say its length")
+        elif int(length) > MAX_BODY:
+            raise BadAnswer(f"the answer has more than {MAX_BODY >> 20} MiB")
+        else:
+            body = await reader.readexactly(int(length))
+        if "close" in fields.get("connection", ""):
+            _close(node)
+        if status != "200":
+            words = body[:100].decode(errors="replace").strip().partition("\n")[0]
+            raise BadAnswer(f"status {status}{f': {words}' if words.isprintable() and words[:1] != '<' else ''}")
+        return body
+
+    async def _connect(self, address: NodeAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        secure = {"ssl": self._context, "server_hostname": address.host} if address.scheme == "https" else {}
+        problem: OSError = OSError("no address")
+        for place in await self._resolve(address.host, address.port):
+            try:
+                return await asyncio.open_connection(*place[:2], limit=MAX_HEAD, **secure)  # type: ignore[arg-type]
+            except ssl.SSLCertVerificationError as fault:
+                raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}; set --ca-file") from None
+            except OSError as fault:
+                problem = fault
+        raise problem
+
+    def _resolve(self, host: str, port: int) -> asyncio.Future[list[tuple[str, int]]]:
+        """Look up a name on a thread that keeps the process from nothing; asyncio's own would keep it from its end."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[tuple[str, int]]] = loop.create_future()
+
+        def settle(places: list[tuple[str, int]] | OSError) -> None:
+            if not future.done():
+                future.set_exception(places) if isinstance(places, OSError) else future.set_result(places)
+
+        def look() -> None:
+            places: list[tuple[str, int]] | OSError
+            try:
+                places = [(str(row[4][0]), port) for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+            except OSError as problem:
+                places = problem
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(settle, places)
+
+        self._names.put(look)
+        return future
+
+    def _resolve_all(self) -> None:
+        while True:
+            self._names.get()()
+
+    # -- ssh
+
+    async def _follow_by_ssh(self, nodes: Sequence[FollowedNode]) -> None:
+        programs = {node: SupervisedProcess(self._command(node.address), timeout=5 * self.interval + TIMEOUT,
+                                            name="ssh") for node in nodes}  # fmt: skip
+        waiting = [*programs]
+        try:
+            while True:
+                connecting = sum(not node.asked for node in programs if node not in waiting)
+                for node in [waiting.pop(0) for _ in range(min(len(waiting), STARTS - connecting))]:
+                    try:
+                        programs[node].start(time.monotonic())
+                    except OSError as problem:
+                        node.fail(f"ssh cannot be started: {problem.strerror}")
+                for node, program in programs.items():
+                    if node not in waiting:
+                        self._read(node, program)
+                        await asyncio.sleep(0)
+                await asyncio.sleep(min(0.5, self.interval))
+        finally:
+            for program in programs.values():
+                program.close()
+
+    def _command(self, address: NodeAddress) -> list[str]:
+        port = ["-p", str(address.port)] if address.port else []
+        words = f"{quote(self.access.remote)} fleet --json --every {self.interval:g}"
+        return [*SSH, *port, "--", address.host, words]
+
+    @staticmethod
+    def _read(node: FollowedNode, program: SupervisedProcess) -> None:
+        for text in program.lines(time.monotonic())[-1:]:
+            try:
+                (line,) = msgspec.json.decode(text, type=dict[str, list[FleetNode]])["nodes"]
+            except (msgspec.DecodeError, LookupError, ValueError):
+                node.fail("its chipwatch has another version")
+                continue
+            names = {field: [short(word) for word in getattr(line, field)] for field in ("jobs", "users")}
+            line = msgspec.structs.replace(line, node=node.address.name, **names)
+            line.seen = 0.0 if line.error else time.time_ns() / 1e9
+            node.take(line)
+        for why in program.problems():
+            node.fail(why)
+
+
+def _close(node: FollowedNode) -> None:
+    streams, node.streams = node.streams, None
+    if streams:
+        streams[1].transport.abort()
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    body = bytearray()
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+        if size < 0 or len(body) + size > MAX_BODY:
+            raise BadAnswer(f"the answer has more than {MAX_BODY >> 20} MiB")
+        body += (await reader.readexactly(size + 2))[:-2]
+    while await reader.readuntil(b"\r\n") != b"\r\n":
+        pass
+    return bytes(body)
+
+
+def complete(source: Any, timeout: float) -> list[FleetNode]:
+    """Return the lines of all nodes once each has answered or failed, or after `timeout` seconds, worst first."""
+    deadline = time.monotonic() + timeout
+    while not source.is_complete and time.monotonic() < deadline:
+        time.sleep(0.02)
+    lines: list[FleetNode] = source.lines()
+    lines = [FleetNode(line.node, "no answer yet") if line.verdict == WAITING else line for line in lines]
+    return sorted(lines, key=lambda node: node.place)

@@ -1,0 +1,198 @@
+"""The full screen of a fleet: the loop of `chipwatch top` with other lines; Enter opens a node."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from shlex import quote
+from types import SimpleNamespace
+from typing import Any, Final
+
+from chipwatch.config.options import Config
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable
+from chipwatch.contract.redaction import one_line
+from chipwatch.fleet.hosts import NodeAddress
+from chipwatch.fleet.node import FleetNode
+from chipwatch.fleet.page import names, points_of
+from chipwatch.fleet.poll import MAX_BODY, SSH, TIMEOUT, Access, Poller
+from chipwatch.fleet.screen import chosen, compose
+from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
+from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
+from chipwatch.net.http_client import ClientTls, HttpClient
+from chipwatch.top.draw import Line
+from chipwatch.top.live import Frame, Live
+from chipwatch.top.program import Top, TopOptions, show
+from chipwatch.top.screen import Look
+from chipwatch.top.terminal import Terminal, refused
+from chipwatch.top.view import Row, View
+
+MAX_SERIES: Final = 100_000
+
+
+@dataclass
+class FleetView(View):
+    """The choices on the screen of a fleet."""
+
+    opened: Row | None = None
+    """The node that Enter opens."""
+
+    def _act(self, key: str) -> None:
+        if key == "enter" and self.selected:
+            self.opened = self.selected
+            self.orders.append("quit")
+
+
+class FleetSource:
+    """The origin of the lines, as the loop of `chipwatch top` takes one; it goes on while a node is open."""
+
+    def __init__(self, asked: Poller | PromStore, interval: float) -> None:
+        self.asked, self._interval = asked, interval
+
+    def start(self) -> None:
+        """Do nothing: it has been started."""
+
+    def due(self) -> float:
+        """Return the seconds until something happens without a call of `wake`."""
+        return 60.0
+
+    def mode(self) -> str:
+        """Return the interval."""
+        return f"every {self._interval:g} s"
+
+    def close(self) -> None:
+        """Do nothing: it is closed at the end."""
+
+
+class FleetTop(Top):
+    """The content of the screen."""
+
+    view: FleetView
+
+    def __init__(self, given: SimpleNamespace, options: TopOptions, env: Mapping[str, str]) -> None:
+        super().__init__("fleet", options, env)
+        self.view, self._given = FleetView(), given
+        self._nodes: list[FleetNode] = []
+
+    def take(self, source: Any) -> None:
+        """Take the last lines unless paused."""
+        self.view.orders = [order for order in self.view.orders if order == "quit"]
+        if self.view.paused:
+            return
+        self._troubles = tuple(filter(None, (source.asked.trouble,)))
+        nodes = [node for node in source.asked.lines() if chosen(node, self._given)]
+        self._nodes = sorted(nodes, key=lambda node: node.place)
+
+    def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
+        """Return the screen."""
+        return compose(self._nodes, Look(self.view, *size, self.style), mode, (*self.bugs, *self._troubles))
+
+
+class NodeFrames(Live):
+    """Reads one node, by its page or from a store, on a daemon thread."""
+
+    def __init__(self, read: Callable[[], Iterable[Datapoint]], interval: float, wake: Callable[[], None]) -> None:
+        super().__init__(Config(), interval, wake)
+        self._read = read
+
+    def start(self) -> None:
+        threading.Thread(target=self._follow, name="node", daemon=True).start()
+
+    def mode(self) -> str:
+        return f"{super().mode()}, q: back to the fleet"
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            at, points = time.time_ns(), list[Datapoint]()
+            trouble: tuple[str, ...] = ()
+            try:
+                points = self._window.add(list(self._read()), at)
+            except (CommandError, Refused, Retryable) as problem:
+                trouble = (one_line(str(problem)),)
+            self.frames.put(Frame(at, points, troubles=trouble))
+            self._wake()
+            self._stop.wait(self._interval)
+
+
+def page_of(address: NodeAddress, access: Access) -> Callable[[], Iterable[Datapoint]]:
+    """Return a function that reads the page of a node as points under our names."""
+    _, scheme, host, port, path = address
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    tls = ClientTls(ca_file=access.ca_file, ca_option="--ca-file")
+    client = HttpClient(url, timeout=TIMEOUT, max_bytes=MAX_BODY, tls=tls, direct=True)
+    reader = ExpositionReader(MAX_SERIES, lambda labels: labels)
+
+    def read() -> Iterable[Datapoint]:
+        headers = {"Accept": "text/plain;version=0.0.4", **access.headers(host, secure=scheme == "https")}
+        answer = client.request("GET", "", None, headers)
+        if answer.status != HTTPStatus.OK:
+            raise Retryable(f"status {answer.status}")
+        points, _ = reader.read(ScrapeResponse(answer.body, openmetrics=False, whole=True), time.time_ns())
+        return points_of(points)
+
+    return read
+
+
+def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint]]:
+    """Return a function that asks a store for all series of a node as points under our names."""
+    text = re.escape(node).replace("\\", "\\\\")
+    ways = (f'{{{key}=~"{text}{"(:[0-9]+)?" if key == "instance" else ""}"}}' for key in NODE_LABELS)
+    query = " or ".join(ways)
+
+    def read() -> Iterable[Datapoint]:
+        at = time.time_ns()
+        for labels, value in client.ask(query):
+            if entry := names().get(labels.get("__name__", "")):
+                dims = Dimensions({entry.labels.get(key, key): text for key, text in labels.items()})
+                start = at if entry.metric.kind is Kind.COUNTER else None
+                yield Datapoint(entry.metric, value * entry.factor, dims, at, start)
+
+    return read
+
+
+def run(
+    make: Callable[[Callable[[], None]], Poller | PromStore],
+    options: TopOptions,
+    given: SimpleNamespace,
+    env: Mapping[str, str],
+) -> int:
+    """Show the fleet, and the nodes that Enter opens, until the user ends it; return the exit code."""
+    if why := refused(env):
+        raise ConfigError(f"top: {why}; `chipwatch fleet` prints the nodes once")
+    terminal = Terminal()
+
+    def wake() -> None:
+        terminal.wake()
+
+    def new_terminal() -> Terminal:
+        nonlocal terminal
+        terminal = Terminal("ascii" if options.ascii else "utf-8")
+        return terminal
+
+    asked = make(wake)
+    asked.start()
+    fleet, source, code = FleetTop(given, options, env), FleetSource(asked, asked.interval), 0
+    try:
+        while not code:
+            code = show(source, new_terminal(), fleet, env)
+            if code or fleet.view.opened is None:
+                break
+            (name,), fleet.view.opened, fleet.view.orders = fleet.view.opened, None, []
+            if isinstance(asked, PromStore):
+                read = samples_of(PromClient(asked.url, asked.access), name)
+            elif (address := asked.address(name)).scheme == "ssh":
+                command = [*SSH, "-t", *(["-p", str(address.port)] if address.port else []), "--", address.host]
+                os.spawnvp(os.P_WAIT, "ssh", [*command, f"{quote(asked.access.remote)} top"])  # noqa: S606  # no shell
+                continue
+            else:
+                read = page_of(address, asked.access)
+            frames = NodeFrames(read, min(asked.interval, 5.0), wake)
+            code = show(frames, new_terminal(), Top(name, options, env), env)
+    finally:
+        asked.close()
+    return code

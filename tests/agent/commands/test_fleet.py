@@ -1,0 +1,137 @@
+"""`chipwatch fleet`, and the screen of `chipwatch top HOST`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.agent.top.conftest import sit  # noqa: F401  # a fixture
+from tests.doubles.fleet import FINE, PAGE, FleetDouble, answer
+from tests.doubles.promql import PromqlDouble
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="every address of 127.0.0.0/8 is this machine's on Linux"
+)
+
+
+def bad_second(address):
+    return answer(PAGE.replace(b'"41337"', b'"=1+2"') if address.endswith(".2") else FINE)
+
+
+def test_nodes_are_printed_as_table_json_and_csv(agent):
+    with FleetDouble(bad_second) as double:
+        words = ("fleet", f"127.0.0.[1-2]:{double.port}", "127.0.0.3:1")
+        text = agent.run(*words).stdout.splitlines()
+        assert text[:2] == ["3 nodes: 1 silent, 1 not fit, 1 answer", "GPUs 16: busy 13, idle 2, lost 1"]
+        assert [line.split()[0] for line in text[3:]] == [
+            "127.0.0.3:1",
+            *(f"127.0.0.{n}:{double.port}" for n in (2, 1)),
+        ]
+        nodes = json.loads(agent.run(*words, "--json").stdout)["nodes"]
+        assert nodes[1]["lost"] == 1
+        assert "verdict" not in nodes[2]
+        rows = [*csv.DictReader(io.StringIO(agent.run(*words, "--csv").stdout))]
+        assert (rows[1]["jobs"], rows[2]["jobs"], rows[2]["busy"]) == ("'=1+2", "41337", "7")
+        only = json.loads(agent.run("fleet", "--json", "--verdict", "Not-Fit", *words[1:]).stdout)["nodes"]
+        assert [node["lost"] for node in only] == [1]
+        only = json.loads(agent.run(*words, "--json", "--job", "41337").stdout)["nodes"]
+        assert [node["node"] for node in only] == [nodes[2]["node"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [(["fleet", "-oProxyCommand=x"], "-oProxyCommand: no such option"),
+     (["fleet", "n1", "--prometheus", "http://x"], "HOST, --prometheus: give one of them"),
+     (["fleet", "n1", "--token-file", "a", "--password-file", "b"], "give one of them"),
+     (["fleet", "n1", "--verdict", "well"], "--verdict well: no such choice"),
+     (["top", "n1"], "`chipwatch fleet` prints the nodes once")],
+)  # fmt: skip
+def test_wrong_words_are_named(here, words, error):
+    done = here(*words)
+    assert done.returncode == 2
+    assert error in done.stderr
+
+
+def test_this_machine_is_a_line_by_its_agent_and_a_line_every_while(agent, until):
+    env = {"STATE_DIRECTORY": agent.folder / "state"}
+    assert json.loads(agent.run("fleet", "--json", env=env).stdout)["nodes"][0]["error"].startswith("no agent answers")
+    running = agent.start("--sink", "prometheus", "--collector", "cpu,memory", "--interval", "0.2",
+                          env=env | {"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": "127.0.0.1:0"})  # fmt: skip
+    until(lambda: "cpu" in json.loads(agent.run("fleet", "--json", env=env).stdout)["nodes"][0], 60)
+    node = json.loads(agent.run("fleet", "--json", env=env).stdout)["nodes"][0]
+    assert (node["delivery"], "gpus" in node) == ("ok", False)
+    assert running.stop()[0] == 0
+
+
+def test_the_screen_shows_nodes_opens_one_and_filters(sit):  # noqa: F811
+    with FleetDouble(bad_second) as double:
+        seat = sit(f"127.0.0.[1-3]:{double.port}", "--interval", "0.5", size=(80, 24))
+        seat.shows("3 nodes: 1 not fit, 2 answer", "127.0.0.2", "7/8")
+        seat.press("\r")  # nothing is chosen
+        seat.press("\x1b[B\r")
+        seat.shows("q: back to the fleet", "lost", "90", f"127.0.0.2:{double.port}")
+        seat.press("q")
+        seat.shows("3 nodes", "enter open")
+        seat.press("/0.0.3\r")
+        seat.until(lambda text: "127.0.0.3" in text and "127.0.0.1:" not in text)
+        seat.press("\x1b?")
+        seat.shows("A dash is a figure that is not known")
+        seat.press("?q")
+        assert seat.end() == 0
+
+
+def test_the_screen_of_a_store_says_what_is_wrong_with_it(sit):  # noqa: F811
+    with PromqlDouble(status=503, body=b"starting") as double:
+        seat = sit("--prometheus", double.url, "--interval", "0.5")
+        seat.shows("! 127.0.0.1: status 503: starting")
+        double.status, double.body = 200, None
+        double.answers = {"gpu_utilization_ratio": [
+            ({"__name__": "gpu_utilization_ratio", "gpu": "0", "instance": "n1:9465"}, 0.5)]}  # fmt: skip
+        seat.shows("n1", "1/1")
+        seat.press("\x1b[B\r")
+        seat.shows("q: back to the fleet", "50")
+        assert any('instance=~"n1(:[0-9]+)?"' in query for query in double.queries)
+        seat.kill()
+        assert seat.end() == 128 + 15
+
+
+def test_a_terminal_of_ssh_shows_a_node_that_is_asked_by_ssh(sit, tmp_path):  # noqa: F811
+    line = json.dumps({"nodes": [{"node": "x", "seen": 5.0, "verdict": "fit", "gpus": 8, "busy": 3}]})
+    (tmp_path / "ssh").write_text(
+        f"#!/bin/sh\ncase \"$*\" in *' top') echo opened \"$@\"; sleep 1;; *) while echo '{line}'; do sleep 0.2; done;; esac\n"
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    seat = sit("ssh://n1", "--interval", "0.5", env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
+    seat.shows("3/8", "fit")
+    seat.press("\x1b[B\r")
+    seat.until(lambda _: b"opened -T" in seat.sent and b"-t -- n1 chipwatch top" in seat.sent)
+    seat.shows("3/8")
+    seat.press("q")
+    assert seat.end() == 0
+
+
+def test_jobs_of_a_store_are_printed(agent):
+    job = {"exported_job": "41337", "job": "chipwatch", "user": "ada"}
+    answers = {"min_over_time(timestamp": [(job, 1000.0)], "max_over_time(timestamp": [(job, 4600.0)],
+               "increase(job_gpu_time": [({**job, "state": "busy"}, 7200.0)]}  # fmt: skip
+    with PromqlDouble(answers) as double:
+        done = agent.run("jobs", "--prometheus", double.url, "--format", "csv")
+        assert done.stdout.splitlines()[1].startswith("41337,")
+        assert not any("[7200s]" in query for query in double.queries)
+        assert "2:00:00" in agent.run("jobs", "--prometheus", double.url, "--since", "2h").stdout
+        assert any("[7200s]" in query for query in double.queries)
+
+
+def test_a_screen_of_one_machine_and_a_run_load_nothing_of_a_fleet():
+    script = (
+        "import sys; from chipwatch.commands.command_line import parse; given, _ = parse(['top']);"
+        "from chipwatch.top import program; from chipwatch.commands import run;"
+        "print([name for name in sys.modules if 'fleet' in name or name in ('asyncio', 'argparse')], given.hosts)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] []\n"

@@ -1,0 +1,106 @@
+"""The line of a node, by its readings and by the answers of its agent."""
+
+from __future__ import annotations
+
+import pytest
+
+from chipwatch.fleet.node import FleetNode, of_agent, summarise, totals
+from chipwatch.verdict.rules import Seen
+
+
+def line(*readings, idle=None):
+    return summarise("n1", [Seen(*reading) for reading in readings], idle or {}, 5.0)
+
+
+def gpu(metric, *values):
+    return [(metric, {"gpu": str(number)}, value) for number, value in enumerate(values)]
+
+
+def test_accelerators_are_busy_idle_or_lost():
+    node = line(*gpu("gpu.utilization", 90, 0, 30), *gpu("gpu.state", 1, 1, 1, 0), *gpu("gpu.power", 600, 70, 300),
+                idle={"data": 0.8, "no_process": 0.2})  # fmt: skip
+    assert (node.gpus, node.busy, node.lost, node.utilization, node.power) == (4, 2, 1, 40, 970)
+    assert node.idle == {"data": 0.8, "free": 0.2}
+    assert node.idle_most == ("data", 20)
+    assert (node.verdict, node.reason) == ("not fit", "gpu 3 is lost, fails most queries or needs a reset")
+
+
+def test_a_device_in_parts_counts_once_and_a_neuron_device_by_its_cores():
+    parts = [("gpu.utilization", {"gpu": "0", "mig": str(part)}, value) for part, value in enumerate((0, 50))]
+    cores = [("neuron.core.utilization", {"neuron_device": "1", "neuron_core": str(core)}, 0) for core in (0, 1)]
+    node = line(*parts, *cores)
+    assert (node.gpus, node.busy, node.utilization) == (2, 1, 25)
+
+
+def test_what_is_not_on_a_page_is_absent_and_not_zero():
+    node = line(("cpu.utilization", {}, 7.0))
+    assert (node.cpu, node.gpus) == (7, 0)
+    assert (node.busy, node.utilization, node.power, node.delivery, node.verdict) == (None,) * 5
+
+
+def test_a_page_alone_does_not_show_that_a_node_is_fit():
+    assert line(*gpu("gpu.utilization", 90), *gpu("gpu.state", 1)).verdict is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "says"),
+    [("gpu.utilization", 4000.0, "gpu.utilization is 4000 %"), ("gpu.utilization", -1.0, "gpu.utilization is -1 %"),
+     ("gpu.power", 1e9, "gpu.power is 1e+09 W"), ("cpu.utilization", 1e30, "cpu.utilization is 1e+30 %")],
+)  # fmt: skip
+def test_figures_that_cannot_be_true_are_not_believed(metric, value, says):
+    node = line((metric, {"gpu": "0"}, value), *gpu("gpu.state", 1))
+    assert (node.word, node.reason, node.gpus, node.power) == ("not believed", says, 0, None)
+
+
+def test_a_node_with_more_accelerators_than_exist_is_not_believed():
+    assert line(*gpu("gpu.state", *[1] * 5000)).reason == "it has 5,000 accelerators"
+
+
+@pytest.mark.parametrize(
+    ("readings", "delivery"),
+    [([("agent.spool.oldest", {}, 30.0)], "ok"), ([("agent.spool.oldest", {}, 7300.0)], "points 2 h old"),
+     ([("agent.spool.oldest", {}, 0.0), ("agent.sink.dropped", {}, 1204.0)], "1,204 lost"), ([], None)],
+)  # fmt: skip
+def test_delivery_is_by_the_metrics_of_the_agent(readings, delivery):
+    assert line(*readings).delivery == delivery
+
+
+def test_names_of_jobs_are_short_and_without_control_characters():
+    node = line(("job.gpus", {"job": "\x1b[2J" + "x" * 500, "user": "ada"}, 1.0), ("job.gpus", {"job": ""}, 1.0))
+    assert node.users == ["ada"]
+    assert "\x1b" not in node.jobs[0]
+    assert len(node.jobs[0]) < 50
+
+
+def test_the_worst_node_is_first():
+    nodes = [
+        FleetNode("n10", seen=1, verdict="fit"), FleetNode("n9", seen=1, verdict="fit"),
+        FleetNode("idle", seen=1, gpus=8, idle={"data": 3.0}), FleetNode("late", seen=1, delivery="9 lost"),
+        FleetNode("low", seen=1, verdict="degraded"), FleetNode("bad", seen=1, verdict="not fit"),
+        FleetNode("liar", seen=1, verdict="not believed"), FleetNode("dead", "no answer"),
+    ]  # fmt: skip
+    order = [node.node for node in sorted(nodes, key=lambda node: node.place)]
+    assert order == ["dead", "liar", "bad", "low", "late", "idle", "n9", "n10"]
+    assert totals(nodes)["nodes"] == {
+        "fit": 2, "answer": 2, "degraded": 1, "not fit": 1, "not believed": 1, "silent": 1,
+    }  # fmt: skip
+
+
+def test_an_agent_tells_verdict_jobs_idle_devices_and_delivery():
+    series = [*gpu("gpu.state", 1, 1, 1, 0), *gpu("gpu.utilization", 90, 0, 0)]
+    sink = {"kept": 904, "refused": None, "last_error": "refused", "rejected": {}, "dropped": {}}
+    held = {"slices": 1.0, "holders": [{"job": "7"}], "jobs": ["7"], "users": ["ada"], "state": "busy", "cause": ""}
+    stalled = {**held, "state": "stalled", "cause": "data"}
+    free = {**held, "holders": [], "jobs": [], "users": [], "state": ""}
+    devices = [{"place": {"gpu": str(n)}, **one} for n, one in enumerate((held, stalled, free, free))]
+    answers = {
+        "status": {"sinks": {"cloudwatch": sink}},
+        "jobs": {"devices": devices},
+        "verdict": {"collectors": {"nvidia": {"state": "ok", "error": None, "metrics": []}},
+                    "series": [(*one, None, None, "") for one in series]},
+    }  # fmt: skip
+    node = of_agent("n1", answers, 5.0)
+    assert (node.verdict, node.delivery, node.jobs, node.users) == ("not fit", "904 kept", ["7"], ["ada"])
+    assert node.idle == {"data": 1, "free": 1}  # a lost device is not free
+    answers["verdict"]["series"].pop(3)
+    assert of_agent("n1", answers, 5.0).verdict == "fit"

@@ -1,0 +1,80 @@
+"""Pages of nodes, by our names and by other tools'."""
+
+from __future__ import annotations
+
+import json
+
+from tests.doubles.fleet import FINE, PAGE
+from tools.fleet import TABLE, table
+
+from chipwatch.fleet.node import POLLED, idle_of
+from chipwatch.fleet.page import IdleTimes, NodePageReader, names
+from chipwatch.naming.profiles import profile
+
+
+def read(text):
+    return {(item.metric, *sorted(item.dims.items())): item.value for item in NodePageReader().read(text.encode())}
+
+
+def test_the_table_of_names_is_the_sinks_own():
+    kept, new = json.loads(TABLE.read_text()), json.loads(table())
+    assert kept.items() <= new.items(), "run `make golden`"
+    assert {row[0] for row in kept.values()} >= {row[0] for row in new.values()} & POLLED
+
+
+def test_a_page_of_the_sink_is_read_in_our_units():
+    seen = NodePageReader().read(PAGE)
+    used = [item.value for item in seen if item.metric == "gpu.utilization"]
+    assert used == [90, 89, 88, 87, 86, 0, 83]
+    assert [item.dims["gpu"] for item in seen if item.metric == "gpu.state" and not item.value] == ["6"]
+    assert {item.dims["job"] for item in seen if item.metric == "job.gpus"} == {"41337"}
+
+
+def test_a_second_page_costs_no_parsing_and_says_the_same():
+    reader = NodePageReader()
+    assert reader.read(FINE) == reader.read(FINE) == NodePageReader().read(FINE)
+
+
+def test_pages_of_dcgm_exporter_and_node_exporter_are_read():
+    text = 'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1",Hostname="n1",pod="train-0",namespace="ml"} 37\n'
+    text += 'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 412.5\nnode_load1 3\n'
+    seen = read(text)
+    assert [value for key, value in seen.items() if key[0] == "gpu.utilization"] == [37]
+    assert seen["gpu.power", ("gpu", "0")] == 412.5
+    assert seen["job.gpus", ("job", "train-0")] == 1
+    renamed = profile("dcgm4.6").names["gpu.utilization"].template
+    assert read(f'{renamed}{{gpu="0"}} 37\n')["gpu.utilization", ("gpu", "0")] == 37
+    assert names()["DCGM_FI_PROF_SM_ACTIVE"].factor == 100
+
+
+def test_odd_lines_cost_only_themselves():
+    text = (
+        'gpu_state{gpu="0"} 1\ngpu_state{gpu="1"} NaN\ngpu_state{gpu="2"} x\ngpu_state{gpu="3" 1\n\n}{\n'
+        'gpu_state{gpu="4"} 1 1700000000000\ngpu_state{gpu="5"}  1 \ngpu_state\ngpu_state{gpu="6"} 1e999\n \xff\x00 1\n'
+        'gpu_state{gpu="} 7"} 1\n'
+    )
+    assert {dict(key[1:])["gpu"] for key in read(text)} == {"0", "4", "5", "} 7"}
+    assert {dict(key[1:])["gpu"] for key in read("# TYPE gpu_state gauge\n" + text)} == {"0", "4", "5", "} 7"}
+
+
+def test_idle_time_is_counted_over_a_minute_and_starts_again_with_the_agent():
+    def page(data, free):
+        return NodePageReader().read(
+            f'gpu_idle_time_seconds_total{{gpu="0",cause="data"}} {data}\n'
+            f'gpu_idle_time_seconds_total{{gpu="1",cause="no_process"}} {free}\n'.encode()
+        )
+
+    times = IdleTimes()
+    assert times.take(page(100, 0), 0.0) == {}
+    assert idle_of(times.take(page(105, 10), 10.0)) == {"data": 0.5, "no_process": 1.0}
+    for at in range(20, 100, 10):
+        rates = times.take(page(105 + at, 10), float(at))
+    assert idle_of(rates) == {"data": 1.0}
+    assert times.take(page(1, 0), 100.0) == {}
+    assert idle_of(times.take(page(6, 0), 110.0)) == {"data": 0.5}
+
+
+def test_without_causes_the_states_of_jobs_say_why():
+    assert idle_of({"job.gpu.time": {"busy": 5.0, "stalled": 1.5, "held": 2.0, "throttled": 1.0}}) == {
+        "stalled": 1.5, "held": 2.0,
+    }  # fmt: skip

@@ -1,0 +1,86 @@
+"""`chipwatch fleet` and `chipwatch jobs` ask a real Prometheus that scrapes nodes, and three real agents by their pages."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+
+import pytest
+from tests.doubles.fleet import FINE, PAGE, FleetDouble, answer
+from tests.proof.scraping import LONG, Prometheus, free_port, start
+
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.skipif(sys.platform != "linux", reason="every address of 127.0.0.0/8 is this machine's on Linux"),
+]
+BORN = time.monotonic()
+
+
+def page(address):
+    """Return the page of a node whose job keeps six accelerators busy and waits with one for data."""
+    past = time.monotonic() - BORN
+    body = PAGE if address.endswith(".3") else FINE
+    for name, rate in (('job_gpu_time_seconds_total{job="41337",user="ada",state="busy"}', 6),
+                       ('job_gpu_time_seconds_total{job="41337",user="ada",state="stalled"}', 1)):  # fmt: skip
+        body = re.sub(re.escape(name).encode() + rb" .*", f"{name} {1000 + rate * past}".encode(), body)
+    name = 'gpu_idle_time_seconds_total{cause="data",gpu="5"}'
+    return answer(body + f"# TYPE gpu_idle_time_seconds_total counter\n{name} {past}\n".encode())
+
+
+def nodes_of(agent, *words):
+    done = agent.run("fleet", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    return {node["node"]: node for node in json.loads(done.stdout)["nodes"]}
+
+
+def test_a_prometheus_shows_the_fleet_and_its_jobs(programs, agent, until, tmp_path):
+    port, gone = free_port(), []
+    running = start(agent, port, "--interval", "1", "--collector", "cpu")
+    with FleetDouble(lambda address: answer(b"", "503 x") if address in gone else page(address)) as double:
+        targets = [f"127.0.0.{n}:{double.port}" for n in (2, 3, 4)] + [f"localhost:{port}"]
+        with Prometheus(programs, tmp_path, "", static_configs=[{"targets": targets}]) as server:
+            url = f"http://127.0.0.1:{server.port}"
+            until(lambda: server.value("count(up == 1)") == 4, LONG)
+            until(lambda: nodes_of(agent, "--prometheus", url).get("127.0.0.2", {}).get("idle"), LONG)
+            nodes = nodes_of(agent, "--prometheus", url)
+            assert {name: node.get("verdict") for name, node in nodes.items()} == {
+                "127.0.0.2": None, "127.0.0.3": "not fit", "127.0.0.4": None, "localhost": None,
+            }  # fmt: skip
+            fine = nodes["127.0.0.2"]
+            assert (fine["gpus"], fine["busy"], fine["jobs"], fine["users"]) == (8, 7, ["41337"], ["ada"])
+            assert max(fine["idle"], key=fine["idle"].get) == "data"
+            assert fine["delivery"] == "ok"
+            assert 0 < nodes["localhost"]["cpu"] <= 100
+            gone.append("127.0.0.4")
+            until(lambda: nodes_of(agent, "--prometheus", url)["127.0.0.4"].get("error"), LONG)
+            (job,) = json.loads(agent.run("jobs", "--prometheus", url, "--json").stdout)["jobs"]
+            assert (job["job"], job["user"]) == ("41337", "ada")
+            assert 4 < job["seconds"]["busy"] / job["seconds"]["stalled"] < 8
+            assert time.time() - 120 < job["since"] <= job["until"] <= time.time()
+    assert running.stop()[0] == 0
+
+
+def test_real_agents_are_lines_by_their_pages(agent, until):
+    ports = [free_port() for _ in range(3)]
+    running = [
+        start(
+            agent,
+            port,
+            "--interval",
+            "1",
+            "--level",
+            "detailed",
+            "--collector",
+            "cpu",
+            STATE_DIRECTORY=agent.folder / f"{port}",
+        )
+        for port in ports
+    ]
+    hosts = [f"localhost:{port}" for port in ports]
+    until(lambda: all("cpu" in node for node in nodes_of(agent, *hosts).values()), LONG)
+    nodes = nodes_of(agent, *hosts, "localhost:1")
+    assert {node.get("delivery") for node in nodes.values()} == {"ok", None}
+    assert "nothing listens there" in nodes["localhost:1"]["error"]
+    assert {each.stop()[0] for each in running} == {0}
