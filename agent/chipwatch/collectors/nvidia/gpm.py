@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ctypes import c_char
+from struct import Struct
 from typing import Any, Final
 
-import pynvml
-
+from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.query import SECOND, NvmlQuery
 
 GRAPHICS: Final = 1
 """Metric id of the share of time in which any work ran: the only utilization of a MIG instance."""
+HEAD: Final = Struct("IIPP")
+"""nvmlGpmMetricsGet_t without its metrics: version, count of metrics, samples."""
+METRIC: Final = Struct("Iid24x")
+"""nvmlGpmMetric_t without its names: number, code, value."""
 MIN_ELAPSED: Final = SECOND // 10
 """Shortest time (ns) between two samples, from nvml.h."""
 
@@ -25,11 +30,7 @@ class Gpm:
     def __init__(self, query: NvmlQuery, ids: Iterable[int], instance: int | None = None) -> None:
         """`ids` of the metrics; `instance`: id of the MIG instance to sample, None for the whole GPU."""
         self._query, self._instance = query, instance
-        self._request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
-        for n, number in enumerate(ids):
-            self._request.metrics[n].metricId = number
-            self._request.numMetrics = n + 1
-        self._metrics = [self._request.metrics[n] for n in range(self._request.numMetrics)]
+        self._ids = tuple(ids)
         self._buffers: list[Any] = []
         self._sampled_at: int | None = None
 
@@ -45,26 +46,28 @@ class Gpm:
         self._buffers.reverse()
         if first:
             return {}
-        self._request.sample1, self._request.sample2 = self._buffers
-        if self._query.ask("gpm.metrics", pynvml.nvmlGpmMetricsGet, self._request) is None:
+        earlier, later = (buffer.value for buffer in self._buffers)
+        request = bytearray(HEAD.pack(1, len(self._ids), earlier, later))
+        request += b"".join(METRIC.pack(number, 0, 0.0) for number in self._ids)
+        if not self._query.ask("gpm.metrics", nvml.nvmlGpmMetricsGet, (c_char * len(request)).from_buffer(request)):
             return {}
-        return {got.metricId: got.value for got in self._metrics if not got.nvmlReturn}
+        return {number: value for number, code, value in METRIC.iter_unpack(request[HEAD.size :]) if not code}
 
     def close(self) -> None:
         """Free the samples; NVML must still be open."""
         for buffer in self._buffers:
-            pynvml.nvmlGpmSampleFree(buffer)
+            nvml.nvmlGpmSampleFree(buffer)
         self._buffers, self._sampled_at = [], None
 
     def _sample(self, gpu: Any) -> Any:
         if self._instance is None:
-            return self._query.ask("gpm", pynvml.nvmlGpmSampleGet, gpu, self._buffers[0])
-        return self._query.ask("gpm", pynvml.nvmlGpmMigSampleGet, gpu, self._instance, self._buffers[0])
+            return self._query.ask("gpm", nvml.nvmlGpmSampleGet, gpu, self._buffers[0])
+        return self._query.ask("gpm", nvml.nvmlGpmMigSampleGet, gpu, self._instance, self._buffers[0])
 
     def _allocate(self, gpu: Any) -> None:
-        support = self._query.ask("gpm", pynvml.nvmlGpmQueryDeviceSupport, gpu)
-        if support is not None and not support.isSupportedDevice:
-            self._query.failed("gpm", "gpm", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        support = self._query.ask("gpm", nvml.nvmlGpmQueryDeviceSupport, gpu)
+        if support is not None and not support[0]:
+            self._query.failed("gpm", "gpm", nvml.NVML_ERROR_NOT_SUPPORTED)
         elif support is not None:
-            buffers = [self._query.ask("gpm", pynvml.nvmlGpmSampleAlloc) for _ in range(2)]
+            buffers = [self._query.ask("gpm", nvml.nvmlGpmSampleAlloc) for _ in range(2)]
             self._buffers = buffers if None not in buffers else []

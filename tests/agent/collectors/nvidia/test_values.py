@@ -215,7 +215,7 @@ def test_a_value_of_an_unknown_type_is_absent(driver, watch, monkeypatch):
     monkeypatch.setattr("chipwatch.collectors.nvidia.query.UNPACK", UNPACK[:1])
     gpu = watch()
     read = gpu.read()
-    assert "gpu.energy{gpu=0}" not in read
+    assert "gpu.memory.temperature{gpu=0}" not in read
     assert read["gpu.utilization{gpu=0}"] == 100
 
 

@@ -1,0 +1,237 @@
+"""NVML, the driver's library: the functions that the collector needs, with the names of nvml.h and nvidia-ml-py."""
+# ruff: noqa: N802, N816
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from ctypes import CDLL, byref, c_char, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
+from struct import Struct
+from typing import Any, Final
+
+NVML_ERROR_UNINITIALIZED: Final = 1
+NVML_ERROR_INVALID_ARGUMENT: Final = 2
+NVML_ERROR_NOT_SUPPORTED: Final = 3
+NVML_ERROR_NO_PERMISSION: Final = 4
+NVML_ERROR_NOT_FOUND: Final = 6
+NVML_ERROR_INSUFFICIENT_SIZE: Final = 7
+NVML_ERROR_DRIVER_NOT_LOADED: Final = 9
+NVML_ERROR_TIMEOUT: Final = 10
+NVML_ERROR_LIBRARY_NOT_FOUND: Final = 12
+NVML_ERROR_FUNCTION_NOT_FOUND: Final = 13
+NVML_ERROR_GPU_IS_LOST: Final = 15
+NVML_ERROR_RESET_REQUIRED: Final = 16
+NVML_ERROR_OPERATING_SYSTEM: Final = 17
+NVML_ERROR_LIB_RM_VERSION_MISMATCH: Final = 18
+NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Final = 25
+NVML_ERROR_DEPRECATED: Final = 26
+NVML_ERROR_UNKNOWN: Final = 999
+NVML_TEMPERATURE_GPU: Final = 0
+NVML_MEMORY_LOCATION_DRAM: Final = 2
+NVML_GPU_UTILIZATION_SAMPLES: Final = 1
+NVML_FI_DEV_ECC_SBE_VOL_TOTAL: Final = 3
+NVML_FI_DEV_ECC_DBE_VOL_TOTAL: Final = 4
+NVML_FI_DEV_MEMORY_TEMP: Final = 82
+NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: Final = 83
+NVML_FI_DEV_PCIE_REPLAY_COUNTER: Final = 94
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: Final = 138
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: Final = 139
+NVML_FI_DEV_REMAPPED_COR: Final = 142
+NVML_FI_DEV_REMAPPED_UNC: Final = 143
+NVML_FI_DEV_REMAPPED_FAILURE: Final = 145
+NVML_FI_DEV_PCIE_COUNT_TX_BYTES: Final = 197
+NVML_FI_DEV_PCIE_COUNT_RX_BYTES: Final = 198
+NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES: Final = 202
+NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES: Final = 204
+nvmlEventTypeXidCriticalError: Final = 8
+
+WITHOUT_LIBRARY: Final = {
+    NVML_ERROR_UNINITIALIZED: "Uninitialized",
+    NVML_ERROR_LIBRARY_NOT_FOUND: "NVML Shared Library Not Found",
+    NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
+}
+"""Texts of errors that the library may not be there to explain."""
+LIBRARY: Final = "libnvidia-ml.so.1"
+library: Any = None
+"""The library, once it is loaded."""
+functions: dict[str, Any] = {}
+"""Its functions by name, as far as they have been called."""
+
+
+class NVMLError(Exception):
+    """An error of the driver; `value` is its code."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        self.value = value
+
+    def __str__(self) -> str:
+        if (text := WITHOUT_LIBRARY.get(self.value)) is None:
+            explain = function("nvmlErrorString")
+            explain.restype = c_char_p
+            text = explain(self.value).decode(errors="replace")
+        return text
+
+
+def function(name: str) -> Any:
+    """Return a function of the library; where it has none of this name, a function that returns the code for that."""
+    if (loaded := functions.get(name) or getattr(library, name, None)) is not None:
+        functions[name] = loaded
+        return loaded
+    code = NVML_ERROR_UNINITIALIZED if library is None else NVML_ERROR_FUNCTION_NOT_FOUND
+    return lambda *_: code
+
+
+def call(name: str, *args: Any) -> int:
+    """Return the code of a function of the driver."""
+    return function(name)(*args)  # type: ignore[no-any-return]  # a C int
+
+
+def nvmlInit() -> None:
+    """Load the library and open it; raise NVMLError."""
+    global library  # noqa: PLW0603  # a process has one
+    if library is None:
+        windows = f"{os.environ.get('WINDIR', 'C:/Windows')}/System32/nvml.dll"
+        try:
+            library = CDLL(windows if sys.platform == "win32" else LIBRARY)
+        except OSError as problem:
+            raise NVMLError(NVML_ERROR_LIBRARY_NOT_FOUND) from problem
+    _done("nvmlInitWithFlags")(0)
+
+
+def _done(name: str) -> Callable[..., bool]:
+    """Return a function that returns True, or raises NVMLError."""
+
+    def do(*args: Any) -> bool:
+        if code := (functions.get(name) or function(name))(*args):
+            raise NVMLError(code)
+        return True
+
+    return do
+
+
+def _number(name: str, kind: Any = c_uint, *ignored: type[c_uint]) -> Callable[..., int]:
+    """Return a function with one output, then `ignored` ones; it raises NVMLError."""
+
+    def get(*args: Any) -> Any:
+        value = kind()
+        further = [byref(another()) for another in ignored] if ignored else ()
+        if code := (functions.get(name) or function(name))(*args, byref(value), *further):
+            raise NVMLError(code)
+        return value.value
+
+    return get
+
+
+def _pointer(name: str) -> Callable[..., c_void_p]:
+    """Return a function whose output is a handle; it raises NVMLError."""
+
+    def get(*args: Any) -> c_void_p:
+        pointer = c_void_p()
+        if code := call(name, *args, byref(pointer)):
+            raise NVMLError(code)
+        return pointer
+
+    return get
+
+
+def _text(name: str) -> Callable[..., str]:
+    """Return a function whose output is a text; it raises NVMLError."""
+
+    def get(*args: Any) -> str:
+        text = (c_char * 96)()
+        if code := call(name, *args, text, len(text)):
+            raise NVMLError(code)
+        return text.value.decode(errors="replace")
+
+    return get
+
+
+def _struct(name: str, layout: str, version: int | None = None, *last: int) -> Callable[..., tuple[Any, ...]]:
+    """Return a function whose output, before `last`, is a struct, with a `version` first; it raises NVMLError."""
+    struct = Struct(layout)
+    array = c_char * struct.size
+    start = b"".ljust(struct.size, b"\0") if version is None else Struct("I").pack(version).ljust(struct.size, b"\0")
+
+    def get(*args: Any) -> tuple[Any, ...]:
+        members = array.from_buffer_copy(start)
+        if code := (functions.get(name) or function(name))(*args, members, *last):
+            raise NVMLError(code)
+        return struct.unpack(members)[version is not None :]
+
+    return get
+
+
+def _versioned(name: str, layout: str, version: int) -> Callable[..., tuple[Any, ...]]:
+    """Return the same, of a struct whose version has its size too."""
+    return _struct(name, layout, Struct(layout).size | version << 24)
+
+
+nvmlShutdown = _done("nvmlShutdown")
+nvmlSystemGetDriverVersion = _text("nvmlSystemGetDriverVersion")
+nvmlDeviceGetCount = _number("nvmlDeviceGetCount_v2")
+nvmlDeviceGetHandleByIndex = _pointer("nvmlDeviceGetHandleByIndex_v2")
+nvmlDeviceGetUUID = _text("nvmlDeviceGetUUID")
+nvmlDeviceGetName = _text("nvmlDeviceGetName")
+nvmlDeviceGetMinorNumber = _number("nvmlDeviceGetMinorNumber")
+nvmlDeviceGetNumaNodeId = _number("nvmlDeviceGetNumaNodeId", c_int)
+nvmlDeviceGetUtilizationRates = _struct("nvmlDeviceGetUtilizationRates", "II")
+"""Return the utilization of the GPU and of its memory."""
+nvmlDeviceGetMemoryInfo = _struct("nvmlDeviceGetMemoryInfo", "QQQ")
+"""Return total, free, used."""
+nvmlDeviceGetMemoryInfo_v2 = _versioned("nvmlDeviceGetMemoryInfo_v2", "IQQQQ", 2)
+"""Return total, reserved, free, used."""
+nvmlDeviceGetTemperature = _number("nvmlDeviceGetTemperature")
+nvmlDeviceGetTemperatureV = _versioned("nvmlDeviceGetTemperatureV", "IIi", 1)
+"""Return a sensor, 0 for the chip, and its temperature."""
+nvmlDeviceGetMarginTemperature = _versioned("nvmlDeviceGetMarginTemperature", "Ii", 1)
+nvmlDeviceGetPowerUsage = _number("nvmlDeviceGetPowerUsage")
+nvmlDeviceGetEnforcedPowerLimit = _number("nvmlDeviceGetEnforcedPowerLimit")
+nvmlDeviceGetFanSpeed = _number("nvmlDeviceGetFanSpeed")
+nvmlDeviceGetClockInfo = _number("nvmlDeviceGetClockInfo")
+nvmlDeviceGetEncoderUtilization = _number("nvmlDeviceGetEncoderUtilization", c_uint, c_uint)
+nvmlDeviceGetDecoderUtilization = _number("nvmlDeviceGetDecoderUtilization", c_uint, c_uint)
+nvmlDeviceGetCurrentClocksThrottleReasons = _number("nvmlDeviceGetCurrentClocksThrottleReasons", c_ulonglong)
+nvmlDeviceGetCurrPcieLinkWidth = _number("nvmlDeviceGetCurrPcieLinkWidth")
+nvmlDeviceGetMaxPcieLinkWidth = _number("nvmlDeviceGetMaxPcieLinkWidth")
+nvmlDeviceGetCurrPcieLinkGeneration = _number("nvmlDeviceGetCurrPcieLinkGeneration")
+nvmlDeviceGetMaxPcieLinkGeneration = _number("nvmlDeviceGetMaxPcieLinkGeneration")
+nvmlDeviceGetNvLinkState = _number("nvmlDeviceGetNvLinkState")
+nvmlDeviceGetEccMode = _number("nvmlDeviceGetEccMode", c_uint, c_uint)
+nvmlDeviceGetDefaultEccMode = _number("nvmlDeviceGetDefaultEccMode")
+nvmlDeviceGetMemoryErrorCounter = _number("nvmlDeviceGetMemoryErrorCounter", c_ulonglong)
+nvmlDeviceGetSramEccErrorStatus = _versioned("nvmlDeviceGetSramEccErrorStatus", "I11QI4x", 1)
+"""
+Return 3 aggregate counts, the current uncorrected ones by parity and SECDED, the corrected ones, and the uncorrected
+ones of L2, SM, PCIe, microcontrollers and others; then whether the threshold is exceeded.
+"""
+nvmlDeviceGetRowRemapperHistogram = _struct("nvmlDeviceGetRowRemapperHistogram", "5I")
+"""Return the banks by spare rows: all, many, some, few, none."""
+nvmlDeviceGetRepairStatus = _versioned("nvmlDeviceGetRepairStatus", "III", 1)
+nvmlDeviceGetUnrepairableMemoryFlag_v1 = _versioned("nvmlDeviceGetUnrepairableMemoryFlag_v1", "II", 1)
+fabric_v2 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xI", 2)
+"""Return cluster, status, clique, state, mask of health."""
+fabric_v3 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xIB3x", 3)
+"""Return the same, and a summary of health."""
+nvmlDeviceGetFieldValues = _done("nvmlDeviceGetFieldValues")
+nvmlDeviceGetMaxMigDeviceCount = _number("nvmlDeviceGetMaxMigDeviceCount")
+nvmlDeviceGetMigDeviceHandleByIndex = _pointer("nvmlDeviceGetMigDeviceHandleByIndex")
+nvmlDeviceGetGpuInstanceId = _number("nvmlDeviceGetGpuInstanceId")
+nvmlDeviceGetGpuInstanceById = _pointer("nvmlDeviceGetGpuInstanceById")
+nvmlGpuInstanceGetInfo = _struct("nvmlGpuInstanceGetInfo", "PIIII")
+"""Return device, number, profile, first slice, slices."""
+nvmlDeviceGetAttributes_v2 = _struct("nvmlDeviceGetAttributes_v2", "8IQ")
+"""Return counts of engines; the eighth is the slices of compute."""
+nvmlGpmQueryDeviceSupport = _struct("nvmlGpmQueryDeviceSupport", "II", 1)
+nvmlGpmSampleAlloc = _pointer("nvmlGpmSampleAlloc")
+nvmlGpmSampleFree = _done("nvmlGpmSampleFree")
+nvmlGpmSampleGet = _done("nvmlGpmSampleGet")
+nvmlGpmMigSampleGet = _done("nvmlGpmMigSampleGet")
+nvmlGpmMetricsGet = _done("nvmlGpmMetricsGet")
+nvmlDeviceGetSupportedEventTypes = _number("nvmlDeviceGetSupportedEventTypes", c_ulonglong)
+nvmlEventSetCreate = _pointer("nvmlEventSetCreate")
+nvmlEventSetWait_v2 = _struct("nvmlEventSetWait_v2", "PQQII", None, 1)
+"""Wait for 1 ms, since 0 means `forever` in some versions of the driver; return device, type, data, instances."""
+nvmlEventSetFree = _done("nvmlEventSetFree")
+nvmlDeviceRegisterEvents = _done("nvmlDeviceRegisterEvents")
