@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from struct import Struct
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
-from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
+from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, GRAPHICS, PIPES, SWITCHES, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
 from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, rows
@@ -28,12 +28,16 @@ LINKS: Final = {
     nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: nvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES,
 }
 """Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
+MODULE: Final = 186, 1
+"""NVML_FI_DEV_POWER_INSTANT of NVML_POWER_SCOPE_MODULE (mW): a CPU of NVIDIA with its GPUs."""
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing power from the energy counter, which increases in steps."""
 THERMAL: Final = 75
 """NVML_FI_DEV_PERF_POLICY_THERMAL, in ns. POWER (74) is not read for jobs: it also counts the software power cap."""
 REPLAYS: Final = nvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
 ROWS_FAILED: Final = nvml.NVML_FI_DEV_REMAPPED_FAILURE
+MOST_MIB: Final = 1 << 24
+"""Largest possible rate of a link (MiB/s)."""
 MAX_FAN: Final = 200
 """The fan's speed may exceed 100 percent; a value above this is invalid."""
 
@@ -127,11 +131,14 @@ class Part:
         return [m.memory_used.point(at, used, self.dims), share, *further]
 
     def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
-        for number, value in self.gpm.read(gpu, now).items() if self.gpm else ():
-            if metric := self.metrics.active.get(number):
-                yield from self._share(metric, at, value)
-            else:
-                yield from self._utilization(at, value)
+        values = self.gpm.read(gpu, now) if self.gpm else {}
+        for number, metric in self.metrics.active.items():
+            yield from self._share(metric, at, values.get(number))
+        yield from self._further(at, values)
+
+    def _further(self, at: int, values: Mapping[int, float]) -> Iterable[Datapoint]:
+        """Return the points of the metrics of GPM that are no shares of `active`."""
+        return self._utilization(at, values[GRAPHICS]) if GRAPHICS in values else ()
 
     def _utilization(self, at: int, value: float) -> tuple[Datapoint, ...]:
         self.busy = percent(value)
@@ -219,6 +226,8 @@ class Gpu(Part):
         """All requested recovery actions so far."""
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
+        self._c2c: dict[int, tuple[float, int]] = {}
+        """Bytes over the link to the CPU since a time, by metric id."""
         self._names: dict[tuple[int, int], str] = {}
         """Names of queries by number and scope of the field."""
         m, count = metrics, self._count
@@ -226,24 +235,33 @@ class Gpu(Part):
         self._names[THERMAL, 0] = "throttled"
         if self.detailed:
             self._names[MEMORY_TEMPERATURE, 0] = "temperature"
+            self._names[MODULE] = ""
         self._fast_fields = FieldSet(self.query, dict(self._names))
         self._names.update(((number, 0), "recovery") for number in fields.recovery)
         count("ecc", nvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
         if self.detailed:
-            self.gpm = Gpm(self.query, m.active)
-            count("ecc", nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, m.ecc_corrected)
-            count("pcie", nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, m.pcie_sent)
-            count("pcie", nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, m.pcie_received)
-            for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
-                count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
-                count("nvlink", in_bytes, metric, scope=ALL_LINKS)
-            count("pcie", REPLAYS, m.pcie_replays)
-            self._names[ROWS_FAILED, 0] = "rows"
-            count("rows", nvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
-            count("rows", nvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
-            for field, reason in {**THROTTLES, **fields.slowdowns}.items():
-                count("throttled", field, m.throttled, 1e9, reason=reason)
+            self._detail_from(fields, level)
         self._all_fields = FieldSet(self.query, self._names)
+
+    def _detail_from(self, fields: DriverFields, level: Level) -> None:
+        """Add what level detailed reads and what level all reads."""
+        m, count = self.metrics, self._count
+        pipes = PIPES if level >= Level.ALL else {}
+        wanted = [*m.active, *pipes, *SWITCHES, *m.c2c, ELAPSED]
+        wanted += [cycles for share, cycles in CYCLES.items() if share in wanted]
+        self.gpm = Gpm(self.query, filter(fields.has_metric, wanted))
+        count("ecc", nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, m.ecc_corrected)
+        count("pcie", nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, m.pcie_sent)
+        count("pcie", nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, m.pcie_received)
+        for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
+            count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
+            count("nvlink", in_bytes, metric, scope=ALL_LINKS)
+        count("pcie", REPLAYS, m.pcie_replays)
+        self._names[ROWS_FAILED, 0] = "rows"
+        count("rows", nvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
+        count("rows", nvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
+        for field, reason in {**THROTTLES, **fields.slowdowns}.items():
+            count("throttled", field, m.throttled, 1e9, reason=reason)
 
     @property
     def parts(self) -> list[Part]:
@@ -360,10 +378,8 @@ class Gpu(Part):
             self._action = self._driver.action(values)
         if self._action is not None:
             yield from self._recovery(at, self._action)
-        if (value := values.get(MEMORY_TEMPERATURE)) is not None:
-            yield self.metrics.memory_temperature.point(at, value, self.dims)
-        if (value := values.get(ROWS_FAILED)) is not None:
-            yield self.metrics.rows_failed.point(at, 1 if value else 0, self.dims)
+        if self.detailed:
+            yield from self._gauges(at, values)
         energy = None
         for number, value in values.items():
             if (counter := self._counters.get(number)) and self._is_counted(number, value, at, now):
@@ -372,6 +388,29 @@ class Gpu(Part):
                 if self.detailed or metric.level == Level.BASIC:
                     yield metric.point(at, value / unit, dims, start_time=life.start_time)
         yield from self._power(at, now, energy)
+
+    def _gauges(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
+        """Yield the fields that are no counters."""
+        m = self.metrics
+        if (value := values.get(MEMORY_TEMPERATURE)) is not None:
+            yield m.memory_temperature.point(at, value, self.dims)
+        if (value := values.get(MODULE[0])) and possible(m.module_power, value / 1e3):
+            yield m.module_power.point(at, value / 1e3, self.dims)
+        if (value := values.get(ROWS_FAILED)) is not None:
+            yield m.rows_failed.point(at, 1 if value else 0, self.dims)
+
+    def _further(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
+        m = self.metrics
+        for number in PIPES.keys() & values.keys():
+            if (share := percent(values[number])) is not None:
+                yield m.pipe_active.point(at, share, self.dims | {"pipe": PIPES[number]})
+        if switches := [values[number] for number in SWITCHES if number in values]:
+            yield from self._share(m.context_switch, at, max(switches))
+        for number, metric in m.c2c.items():
+            if self.gpm and 0 <= values.get(number, -1) <= MOST_MIB:
+                sent, since = self._c2c.get(number, (0.0, at - self.gpm.elapsed))
+                self._c2c[number] = sent + values[number] * self.gpm.elapsed / SECOND * 2**20, since
+                yield metric.point(at, self._c2c[number][0], self.dims, start_time=since)
 
     def _recovery(self, at: int, requested: str) -> Iterator[Datapoint]:
         """Yield the requested recovery, and earlier ones as 0; a GPU that never needed one has no series."""

@@ -8,14 +8,12 @@ from typing import Any, Final
 
 from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
-from chipwatch.collectors.nvidia.query import SECOND, UNSUPPORTED, FieldSet, NvmlQuery
+from chipwatch.collectors.nvidia.query import ABSENT, SECOND, FieldSet, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.host.counters import Counters
 from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.pace import SLOW, Pace
 
-ABSENT: Final = UNSUPPORTED | {nvml.NVML_ERROR_INVALID_ARGUMENT}
-"""Answers about a link or a field that the GPU or this driver does not have."""
 EVERY: Final = 30 * SECOND
 """Interval between readings; a link's state is a call each."""
 HELD: Final = 120 * SECOND
@@ -45,8 +43,8 @@ LINK_STATE: Final = 165
 """NVML_FI_DEV_NVLINK_GET_STATE: 0 is down, 1 up, 2 asleep."""
 C2C_COUNT, C2C_STATUS, C2C_POWER = 170, 171, 234
 """NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS (0: down) and _POWER_STATE (1: low power)."""
-FIELDS: Final = {31: "rows_pending", 144: "rows_pending", 145: "rows_failed"}
-"""NVML_FI_DEV_RETIRED_PENDING (before Ampere), NVML_FI_DEV_REMAPPED_PENDING, _FAILURE."""
+FIELDS: Final = {31: "rows_pending", 144: "rows_pending", 145: "rows_failed", 307: "rows_pending"}
+"""NVML_FI_DEV_RETIRED_PENDING (before Ampere), _REMAPPED_PENDING, _REMAPPED_FAILURE, _PENDING_BANK_REMAPPING."""
 COUNTS: Final = {94: "pcie_replay", 179: "pcie_nonfatal", 180: "pcie_fatal"}
 LINK_COUNTS: Final = {
     161: "nvlink_replay", 162: "nvlink_recovery", 163: "nvlink_crc", 213: "nvlink_recovery",
@@ -59,19 +57,25 @@ ALL_COUNTS: Final = {
     169: "pcie_recovery", 173: "pcie_correctable", 174: "pcie_nak_received", 175: "pcie_receiver", 176: "pcie_bad_tlp",
     177: "pcie_nak_sent", 178: "pcie_bad_dllp", 181: "pcie_unsupported_request", 182: "pcie_lcrc", 183: "pcie_lane",
 }  # fmt: skip
-ALL_LINK_COUNTS: Final = {
+Place = tuple[str, ...]
+"""An attribute of GpuMetrics, then keys and values of further dimensions."""
+ALL_LINK_COUNTS: Final[Mapping[int, str | Place]] = {
     206: "nvlink_malformed", 207: "nvlink_overrun", 208: "nvlink_receive", 209: "nvlink_remote", 210: "nvlink_header",
     211: "nvlink_integrity", 212: "nvlink_discard", 219: "nvlink_effective", 221: "nvlink_symbol",
+    **{235 + n: ("nvlink_corrected", "bin", str(n)) for n in range(16)},
+    294: ("nvlink_blocks", "kind", "sent"), 295: ("nvlink_blocks", "kind", "sent_again"),
 }  # fmt: skip
 ALL_C2C_COUNTS: Final = {232: "c2c_replay", 233: "c2c_replay_again"}
 """Counters without a rule of the verdict, which are read at level all only; 215 is the sum of 213 and 214."""
-Place = tuple[str, ...]
-"""An attribute of GpuMetrics, then keys and values of further dimensions."""
 ALL_FIELDS: Final[Mapping[int, Place]] = {
     5: ("ecc_lifetime", "kind", "corrected"), 6: ("ecc_lifetime", "kind", "uncorrected"),
     29: ("pages_retired", "cause", "correctable"), 30: ("pages_retired", "cause", "uncorrectable"),
     193: ("temperature_limit", "limit", "shutdown"), 194: ("temperature_limit", "limit", "slowdown"),
     195: ("temperature_limit", "limit", "memory"), 196: ("temperature_limit", "limit", "clock"),
+    297: ("tensor_stalled",),
+    301: ("rows_inactive", "cause", "correctable"), 302: ("rows_inactive", "cause", "uncorrectable"),
+    303: ("banks_remapped", "state", "active"), 304: ("banks_remapped", "state", "inactive"),
+    305: ("banks_groups", "spare", "max"), 306: ("banks_groups", "spare", "none"),
 }  # fmt: skip
 """NVML_FI_DEV_ECC_{SBE,DBE}_AGG_TOTAL, _RETIRED_{SBE,DBE}, _TEMPERATURE_{SHUTDOWN,SLOWDOWN,MEM_MAX,GPU_MAX}_TLIMIT."""
 REASONS: Final = {
@@ -152,7 +156,7 @@ class GpuHealth:
         self._further: dict[Place, Dimensions] = {}
         is_all = level >= Level.ALL
         self._queries = {**QUERIES, **(MARGIN if level >= Level.DETAILED else {})}
-        self._counts = {**COUNTS, **LINK_COUNTS, **C2C_COUNTS}
+        self._counts: dict[int, str | Place] = {**COUNTS, **LINK_COUNTS, **C2C_COUNTS}
         self._link_numbers, self._c2c_numbers = [*LINK_COUNTS, *BIT_ERRORS], [*C2C_COUNTS]
         if is_all:
             self._counts |= {**ALL_COUNTS, **ALL_LINK_COUNTS, **ALL_C2C_COUNTS}
@@ -193,7 +197,8 @@ class GpuHealth:
             elif point := self._value(at, about, value):
                 yield point
         for kind, members in counts.items():
-            yield self._counters.total(self._metrics.link_errors, at, members, self._with("kind", kind))
+            name, *further = ("link_errors", "kind", kind) if isinstance(kind, str) else kind
+            yield self._counters.total(getattr(self._metrics, name), at, members, self._with(*further))
 
     def fault(self, at: int, fault: str, value: object) -> Datapoint:
         """Return the point of a fault."""
@@ -233,10 +238,10 @@ class GpuHealth:
         up = sum([fields.pop(key) > 0 for key in keys])
         return None if LINK_STATE in self._fields.partial else up, max(keys)[1] + 1
 
-    def _counted(self, fields: dict[tuple[int, int], float]) -> dict[str, dict[tuple[int, int], float]]:
+    def _counted(self, fields: dict[tuple[int, int], float]) -> dict[str | Place, dict[tuple[int, int], float]]:
         """Take the counters out of the fields, by kind; a kind without some of its members is left out."""
         partial = {self._counts.get(number) for number in self._fields.partial | self._link_fields.partial}
-        counts: dict[str, dict[tuple[int, int], float]] = {}
+        counts: dict[str | Place, dict[tuple[int, int], float]] = {}
         for key in [key for key in fields if key[0] in self._counts]:
             kind, value = self._counts[key[0]], fields.pop(key)
             if kind not in partial and _is_count(value):

@@ -14,6 +14,8 @@ from chipwatch.collectors.nvidia import nvml
 UNSUPPORTED: Final = frozenset(
     {nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_DEPRECATED}
 )
+ABSENT: Final = UNSUPPORTED | {nvml.NVML_ERROR_INVALID_ARGUMENT}
+"""Answers about a link, a field or a metric that the GPU or this driver does not have."""
 SECOND: Final = 1_000_000_000
 HOUR: Final = 3600 * SECOND
 """Retry unsupported queries after an hour; a new driver may add them."""
