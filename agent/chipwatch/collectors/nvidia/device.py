@@ -137,7 +137,7 @@ class Part:
         yield from self._further(at, values)
 
     def _further(self, at: int, values: Mapping[int, float]) -> Iterable[Datapoint]:
-        """Return the points of the metrics of GPM that are no shares of `active`."""
+        """Return the points of the metrics of GPM beside `active`."""
         return self._utilization(at, values[GRAPHICS]) if GRAPHICS in values else ()
 
     def _utilization(self, at: int, value: float) -> tuple[Datapoint, ...]:
@@ -390,7 +390,7 @@ class Gpu(Part):
         yield from self._power(at, now, energy)
 
     def _gauges(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
-        """Yield the fields that are no counters."""
+        """Yield the fields that are gauges."""
         m = self.metrics
         if (value := values.get(MEMORY_TEMPERATURE)) is not None:
             yield m.memory_temperature.point(at, value, self.dims)

@@ -12,7 +12,7 @@ from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.query import ABSENT, HOUR, SECOND, NvmlQuery
 
 PIPES: Final = {4: "integer", 6: "dfma", 7: "hmma", 8: "dmma", 9: "imma"}
-"""Metric ids of the shares of time with integer operations, and with those of the tensor cores by precision."""
+"""Metric ids of the shares of time with integer operations, and with operations of the tensor cores by precision."""
 SWITCHES: Final = range(174, 210, 5)
 """NVML_GPM_METRIC_GR{0..7}_CTXSW_ACTIVE_PCT: shares of time in which an engine switched contexts."""
 ELAPSED: Final = 248

@@ -73,7 +73,7 @@ class GpuMetrics(PartMetrics):
         self.decoder = gauge("gpu.decoder.utilization", "%", "Utilization of the video decoder.", DETAILED, keys)
         self.fan = replace(gpu_metrics.FAN, dims=keys)
         self.pipe_active = gauge(
-            "gpu.pipe.active", "%", "Share of time with integer operations, or with those of the tensor cores.",
+            "gpu.pipe.active", "%", "Share of time with integer operations, or operations of the tensor cores.",
             Level.ALL, (*keys, "pipe"))
         self.module_power = gauge(
             "gpu.module.power", "W", "Power of the module with GPU and CPU, such as Grace Hopper.", DETAILED, keys)
@@ -126,11 +126,12 @@ class GpuMetrics(PartMetrics):
             (*keys, "spare"))
         self.rows_inactive = gauge(
             "gpu.rows.inactive", "{row}", "Replacements of rows that are not in use.", Level.ALL, (*keys, "cause"))
-        self.banks_remapped = gauge(
-            "gpu.banks.remapped", "{bank}", "Replaced banks of memory, in use or not.", Level.ALL, (*keys, "state"))
-        self.banks_groups = gauge(
-            "gpu.banks.groups", "{group}", "Groups of banks with all or none of their spare banks.", Level.ALL,
-            (*keys, "spare"))
+        self.banks_remapped, self.banks_groups = (
+            gauge("gpu.banks.remapped", "{bank}", "Replaced banks of memory, in use or not.", Level.ALL,
+                  (*keys, "state")),
+            gauge("gpu.banks.groups", "{group}", "Groups of banks with all or none of their spare banks.", Level.ALL,
+                  (*keys, "spare")),
+        )
         self.nvlink_corrected = counter(
             "gpu.nvlink.corrected", "{error}", "Symbol errors that NVLinks corrected, by the driver's bin.", Level.ALL,
             (*keys, "bin"))

@@ -91,7 +91,7 @@ def test_an_older_driver_is_not_asked_for_metrics_that_it_does_not_know(version,
     assert all(map(fields.has_metric, CYCLES))
 
 
-def test_power_of_the_module_has_a_metric_of_its_own_level(newest, watch):
+def test_power_of_the_module_is_a_metric_of_level_detailed(newest, watch):
     newest.gpus[0]["field"]["186.1"] = "912345u"
     newest.tell()
     assert watch(Level.DETAILED).read()["gpu.module.power{gpu=0}"] == 912.345
