@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools import dashboards, installers, messages, pages, schema, verdict
+from tools import dashboards, hardware, installers, messages, pages, schema, verdict
 
 
 def of_catalogue() -> dict[Path, str]:
@@ -25,6 +25,7 @@ def files() -> dict[Path, str]:
     return {
         **of_catalogue(),
         messages.GOLDEN: messages.messages(),
+        hardware.PAGE: hardware.page(),
         verdict.PAGE: verdict.page(),
         verdict.situations.TABLE: verdict.table(),
         **installers.installers(),

@@ -53,6 +53,8 @@ WITHOUT_LIBRARY: Final = {
 }
 """Texts of errors that the library may not be there to explain."""
 LIBRARY: Final = "libnvidia-ml.so.1"
+load: Callable[[str], Any] = CDLL
+"""Opens a library; a function that keeps its calls, while these are captured."""
 library: Any = None
 """The library, once it is loaded."""
 functions: dict[str, Any] = {}
@@ -94,7 +96,7 @@ def nvmlInit() -> None:
     if library is None:
         windows = f"{os.environ.get('WINDIR', 'C:/Windows')}/System32/nvml.dll"
         try:
-            library = CDLL(windows if sys.platform == "win32" else LIBRARY)
+            library = load(windows if sys.platform == "win32" else LIBRARY)
         except OSError as problem:
             raise NVMLError(NVML_ERROR_LIBRARY_NOT_FOUND) from problem
     _done("nvmlInitWithFlags")(0)
