@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from chipwatch.collectors.nvidia import nvml
+from chipwatch.host import nvml
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests/fixtures/nvidia_versions.json"
@@ -75,7 +75,7 @@ def used() -> list[str]:
 def symbols() -> frozenset[str]:
     """Return the names of the functions that the collector calls in the driver's library."""
     texts = set()
-    for file in (ROOT / "agent/chipwatch/collectors/nvidia").glob("*.py"):
+    for file in (ROOT / "agent/chipwatch/host/nvml.py", *(ROOT / "agent/chipwatch/collectors/nvidia").glob("*.py")):
         texts |= {node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)}
     return frozenset(text for text in texts if isinstance(text, str) and re.fullmatch(r"nvml[A-Z]\w+", text))
 

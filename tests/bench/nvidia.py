@@ -128,7 +128,7 @@ def cpu(collector: NvidiaCollector, rounds: int) -> dict[str, object]:
 
 def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callable[..., object], tuple[object, ...]]]]:
     """Return the calls of each of some ticks, as nvidia-ml-py has them."""
-    from chipwatch.collectors.nvidia import nvml
+    from chipwatch.host import nvml
 
     made: list[list[tuple[Callable[..., object], tuple[object, ...]]]] = []
     originals = {name: call for name, call in vars(nvml).items() if callable(call) and name in LOOP}

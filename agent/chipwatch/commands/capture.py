@@ -129,7 +129,7 @@ class Capture:
         self._files: dict[str, Any] = {}
         self._left = MOST
         self._is_on = True
-        from chipwatch.collectors.nvidia import nvml  # noqa: PLC0415  # loads ctypes
+        from chipwatch.host import nvml  # noqa: PLC0415  # loads ctypes
 
         load = nvml.load
 

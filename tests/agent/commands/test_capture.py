@@ -10,9 +10,10 @@ from tests.doubles.nvml import replay
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
 
 from chipwatch.collectors.amd import AmdCollector
-from chipwatch.collectors.nvidia import NvidiaCollector, nvml
+from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.commands.capture import Mask, plain
 from chipwatch.contract.datapoint import Level
+from chipwatch.host import nvml
 
 SECOND = 10**9
 UUID = "GPU-8f6a1b2c-0d3e-4f50-8a9b-0123456789ab"

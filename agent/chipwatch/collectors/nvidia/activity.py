@@ -9,11 +9,11 @@ from statistics import median
 from struct import Struct
 from typing import Any, Final
 
-from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.query import SECOND, UNPACK, rows
 from chipwatch.contract.extensions import DeviceActivity
+from chipwatch.host import nvml
 
 POWER_BRAKE: Final = 0x80
 SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE

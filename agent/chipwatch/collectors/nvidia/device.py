@@ -9,7 +9,6 @@ from functools import partial
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, GRAPHICS, PIPES, SWITCHES, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
@@ -17,6 +16,7 @@ from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics,
 from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, rows
 from chipwatch.collectors.nvidia.unified import INTEGRATED, TEGRA, Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
+from chipwatch.host import nvml
 from chipwatch.host.counters import Life
 from chipwatch.host.gpu_metrics import MOST, OVERSHOOT, possible
 

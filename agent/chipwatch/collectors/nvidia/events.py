@@ -7,10 +7,10 @@ from contextlib import suppress
 from ctypes import c_ulonglong
 from typing import Any, Final
 
-from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.device import Gpu
 from chipwatch.collectors.nvidia.query import Lost, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.host import nvml
 from chipwatch.host.xid import action_of
 
 XID: Final = nvml.nvmlEventTypeXidCriticalError

@@ -8,8 +8,8 @@ from math import inf
 from struct import Struct
 from typing import Any, Final
 
-from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.query import ABSENT, HOUR, SECOND, NvmlQuery
+from chipwatch.host import nvml
 
 PIPES: Final = {4: "integer", 6: "dfma", 7: "hmma", 8: "dmma", 9: "imma"}
 """Metric ids of the shares of time with integer operations, and with operations of the tensor cores by precision."""

@@ -9,7 +9,6 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.activity import Activity
 from chipwatch.collectors.nvidia.device import Gpu, Instance
 from chipwatch.collectors.nvidia.events import Xids
@@ -22,6 +21,7 @@ from chipwatch.collectors.nvidia.unified import Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
+from chipwatch.host import nvml
 from chipwatch.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, product
 from typing import Any, Final
 
-from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
 from chipwatch.collectors.nvidia.query import ABSENT, SECOND, FieldSet, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.host import nvml
 from chipwatch.host.counters import Counters
 from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.pace import SLOW, Pace

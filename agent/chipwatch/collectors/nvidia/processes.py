@@ -8,11 +8,11 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
-from chipwatch.collectors.nvidia import nvml
 from chipwatch.collectors.nvidia.device import Part
 from chipwatch.collectors.nvidia.query import rows
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.host import nvml
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of

@@ -9,7 +9,7 @@ from struct import Struct
 from sys import byteorder
 from typing import Any, Final
 
-from chipwatch.collectors.nvidia import nvml
+from chipwatch.host import nvml
 
 UNSUPPORTED: Final = frozenset(
     {nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_DEPRECATED}

@@ -156,7 +156,7 @@ def test_a_forked_process_opens_its_own_nvml(library, tmp_path, proc):
         first = [point.metric.name for point in collector.collect(1)]
         out, into = os.pipe()
         if os.fork() == 0:
-            from chipwatch.collectors.nvidia import nvml
+            from chipwatch.host import nvml
             calls = []
             shutdown, init = nvml.nvmlShutdown, nvml.nvmlInit
             nvml.nvmlShutdown = lambda: calls.append("shutdown") or shutdown()
@@ -194,7 +194,7 @@ def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, p
         try:
             collector.open()
         except Unavailable:
-            print(json.dumps(["chipwatch.collectors.nvidia.nvml" in sys.modules, "ctypes" in sys.modules]))
+            print(json.dumps(["chipwatch.host.nvml" in sys.modules, "ctypes" in sys.modules]))
         """,
     )
     assert fake == [False, False]

@@ -10,11 +10,12 @@ import pynvml
 import pytest
 from tests.nvml_versions import BINDINGS, HEADERS, WANTED, at, binding, used
 
-from chipwatch.collectors.nvidia import activity, nvml
+from chipwatch.collectors.nvidia import activity
 from chipwatch.collectors.nvidia.fields import ACTIONS, DRAIN, RECOVERY, RESET, SLOWDOWNS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, HEAD, METRIC
 from chipwatch.collectors.nvidia.metrics import THROTTLES, of_gpu
 from chipwatch.collectors.nvidia.query import MEMBERS, UNPACK
+from chipwatch.host import nvml
 
 OLDEST = "12.560.30"
 """The oldest binding that has all but LATER."""
