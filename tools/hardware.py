@@ -36,7 +36,9 @@ This page is made from tools/hardware.txt by `make golden`. How a signal was tri
 | word | tried on |
 |---|---|
 """
-TAIL = """## What nvidia-smi -q prints and has no metric here
+TAIL = """Not read: CPER records and AFID of AMD (root only), the repair state of Trainium's HBM (only by an ioctl of the driver), licences and hosts of NVIDIA's vGPU.
+
+## What nvidia-smi -q prints and has no metric here
 
 By the groups of its output; docs/nvidia.md has the calls and fields.
 
