@@ -10,41 +10,17 @@ from ctypes import CDLL, byref, c_char, c_char_p, c_int, c_uint, c_ulonglong, c_
 from struct import Struct
 from typing import Any, Final
 
-NVML_ERROR_UNINITIALIZED: Final = 1
-NVML_ERROR_INVALID_ARGUMENT: Final = 2
-NVML_ERROR_NOT_SUPPORTED: Final = 3
-NVML_ERROR_NO_PERMISSION: Final = 4
-NVML_ERROR_NOT_FOUND: Final = 6
-NVML_ERROR_INSUFFICIENT_SIZE: Final = 7
-NVML_ERROR_DRIVER_NOT_LOADED: Final = 9
-NVML_ERROR_TIMEOUT: Final = 10
-NVML_ERROR_LIBRARY_NOT_FOUND: Final = 12
-NVML_ERROR_FUNCTION_NOT_FOUND: Final = 13
-NVML_ERROR_GPU_IS_LOST: Final = 15
-NVML_ERROR_RESET_REQUIRED: Final = 16
-NVML_ERROR_OPERATING_SYSTEM: Final = 17
-NVML_ERROR_LIB_RM_VERSION_MISMATCH: Final = 18
-NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Final = 25
-NVML_ERROR_DEPRECATED: Final = 26
-NVML_ERROR_UNKNOWN: Final = 999
-NVML_TEMPERATURE_GPU: Final = 0
-NVML_MEMORY_LOCATION_DRAM: Final = 2
-NVML_GPU_UTILIZATION_SAMPLES: Final = 1
-NVML_FI_DEV_ECC_SBE_VOL_TOTAL: Final = 3
-NVML_FI_DEV_ECC_DBE_VOL_TOTAL: Final = 4
-NVML_FI_DEV_MEMORY_TEMP: Final = 82
-NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: Final = 83
-NVML_FI_DEV_PCIE_REPLAY_COUNTER: Final = 94
-NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: Final = 138
-NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: Final = 139
-NVML_FI_DEV_REMAPPED_COR: Final = 142
-NVML_FI_DEV_REMAPPED_UNC: Final = 143
-NVML_FI_DEV_REMAPPED_FAILURE: Final = 145
-NVML_FI_DEV_PCIE_COUNT_TX_BYTES: Final = 197
-NVML_FI_DEV_PCIE_COUNT_RX_BYTES: Final = 198
-NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES: Final = 202
-NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES: Final = 204
-nvmlEventTypeXidCriticalError: Final = 8
+NVML_ERROR_UNINITIALIZED, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 1, 2, 3, 4
+NVML_ERROR_NOT_FOUND, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_TIMEOUT = 6, 7, 9, 10
+NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 12, 13, 15
+NVML_ERROR_RESET_REQUIRED, NVML_ERROR_OPERATING_SYSTEM, NVML_ERROR_LIB_RM_VERSION_MISMATCH = 16, 17, 18
+NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_DEPRECATED, NVML_ERROR_UNKNOWN, NVML_TEMPERATURE_GPU = 25, 26, 999, 0
+NVML_MEMORY_LOCATION_DRAM, NVML_GPU_UTILIZATION_SAMPLES, NVML_FI_DEV_ECC_SBE_VOL_TOTAL = 2, 1, 3
+NVML_FI_DEV_ECC_DBE_VOL_TOTAL, NVML_FI_DEV_MEMORY_TEMP, NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION = 4, 82, 83
+NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 94, 138
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_REMAPPED_COR, NVML_FI_DEV_REMAPPED_UNC = 139, 142, 143
+NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 145, 197, 198
+NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES, NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, nvmlEventTypeXidCriticalError = 202, 204, 8
 
 WITHOUT_LIBRARY: Final = {
     NVML_ERROR_UNINITIALIZED: "Uninitialized",
@@ -113,27 +89,15 @@ def _done(name: str) -> Callable[..., bool]:
     return do
 
 
-def _number(name: str, kind: Any = c_uint, *ignored: type[c_uint]) -> Callable[..., int]:
-    """Return a function with one output, then `ignored` ones; it raises NVMLError."""
+def _number(name: str, kind: Any = c_uint, *ignored: type[c_uint]) -> Callable[..., Any]:
+    """Return a function with one output, a number or a handle, then `ignored` ones; it raises NVMLError."""
 
     def get(*args: Any) -> Any:
         value = kind()
         further = [byref(another()) for another in ignored] if ignored else ()
         if code := (functions.get(name) or function(name))(*args, byref(value), *further):
             raise NVMLError(code)
-        return value.value
-
-    return get
-
-
-def _pointer(name: str) -> Callable[..., c_void_p]:
-    """Return a function whose output is a handle; it raises NVMLError."""
-
-    def get(*args: Any) -> c_void_p:
-        pointer = c_void_p()
-        if code := call(name, *args, byref(pointer)):
-            raise NVMLError(code)
-        return pointer
+        return value if kind is c_void_p else value.value
 
     return get
 
@@ -173,7 +137,7 @@ def _versioned(name: str, layout: str, version: int) -> Callable[..., tuple[Any,
 nvmlShutdown = _done("nvmlShutdown")
 nvmlSystemGetDriverVersion = _text("nvmlSystemGetDriverVersion")
 nvmlDeviceGetCount = _number("nvmlDeviceGetCount_v2")
-nvmlDeviceGetHandleByIndex = _pointer("nvmlDeviceGetHandleByIndex_v2")
+nvmlDeviceGetHandleByIndex = _number("nvmlDeviceGetHandleByIndex_v2", c_void_p)
 nvmlDeviceGetUUID = _text("nvmlDeviceGetUUID")
 nvmlDeviceGetName = _text("nvmlDeviceGetName")
 nvmlDeviceGetMinorNumber = _number("nvmlDeviceGetMinorNumber")
@@ -218,21 +182,21 @@ fabric_v3 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xIB3x", 3)
 """Return the same, and a summary of health."""
 nvmlDeviceGetFieldValues = _done("nvmlDeviceGetFieldValues")
 nvmlDeviceGetMaxMigDeviceCount = _number("nvmlDeviceGetMaxMigDeviceCount")
-nvmlDeviceGetMigDeviceHandleByIndex = _pointer("nvmlDeviceGetMigDeviceHandleByIndex")
+nvmlDeviceGetMigDeviceHandleByIndex = _number("nvmlDeviceGetMigDeviceHandleByIndex", c_void_p)
 nvmlDeviceGetGpuInstanceId = _number("nvmlDeviceGetGpuInstanceId")
-nvmlDeviceGetGpuInstanceById = _pointer("nvmlDeviceGetGpuInstanceById")
+nvmlDeviceGetGpuInstanceById = _number("nvmlDeviceGetGpuInstanceById", c_void_p)
 nvmlGpuInstanceGetInfo = _struct("nvmlGpuInstanceGetInfo", "PIIII")
 """Return device, number, profile, first slice, slices."""
 nvmlDeviceGetAttributes_v2 = _struct("nvmlDeviceGetAttributes_v2", "8IQ")
 """Return counts of engines; the eighth is the slices of compute."""
 nvmlGpmQueryDeviceSupport = _struct("nvmlGpmQueryDeviceSupport", "II", 1)
-nvmlGpmSampleAlloc = _pointer("nvmlGpmSampleAlloc")
+nvmlGpmSampleAlloc = _number("nvmlGpmSampleAlloc", c_void_p)
 nvmlGpmSampleFree = _done("nvmlGpmSampleFree")
 nvmlGpmSampleGet = _done("nvmlGpmSampleGet")
 nvmlGpmMigSampleGet = _done("nvmlGpmMigSampleGet")
 nvmlGpmMetricsGet = _done("nvmlGpmMetricsGet")
 nvmlDeviceGetSupportedEventTypes = _number("nvmlDeviceGetSupportedEventTypes", c_ulonglong)
-nvmlEventSetCreate = _pointer("nvmlEventSetCreate")
+nvmlEventSetCreate = _number("nvmlEventSetCreate", c_void_p)
 nvmlEventSetWait_v2 = _struct("nvmlEventSetWait_v2", "PQQII", None, 1)
 """Wait for 1 ms, since 0 means `forever` in some versions of the driver; return device, type, data, instances."""
 nvmlEventSetFree = _done("nvmlEventSetFree")

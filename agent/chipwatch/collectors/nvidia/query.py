@@ -21,15 +21,14 @@ HOUR: Final = 3600 * SECOND
 """Retry unsupported queries after an hour; a new driver may add them."""
 MINUTE: Final = 60 * SECOND
 """Retry queries without permission after a minute; permissions may change (NVIDIA/DCGM issue 214)."""
-MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Members of nvmlValue_t by nvmlValueType_t."""
 FIELD: Final = Struct("IIqqIiQ")
 """nvmlFieldValue_t: number, scope, time, latency, type of the value, code, value."""
 UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
-"""Functions that read a value, in the order of MEMBERS."""
+"""Functions that read a value, by nvmlValueType_t."""
 ENOUGH: Final = frozenset({0, nvml.NVML_ERROR_INSUFFICIENT_SIZE})
 """Codes with the number of rows; nvmlDeviceGetSamples returns no error."""
-NUMBER: Final = MEMBERS.index("ullVal")
+NUMBER: Final = 3
+"""NVML_VALUE_TYPE_UNSIGNED_LONG_LONG."""
 
 
 class Lost(Exception):

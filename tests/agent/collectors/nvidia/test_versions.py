@@ -14,7 +14,7 @@ from chipwatch.collectors.nvidia import activity
 from chipwatch.collectors.nvidia.fields import ACTIONS, DRAIN, RECOVERY, RESET, SLOWDOWNS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, HEAD, METRIC
 from chipwatch.collectors.nvidia.metrics import THROTTLES, of_gpu
-from chipwatch.collectors.nvidia.query import MEMBERS, UNPACK
+from chipwatch.collectors.nvidia.query import NUMBER, UNPACK
 from chipwatch.host import nvml
 
 OLDEST = "12.560.30"
@@ -168,7 +168,8 @@ def test_numbers_without_a_name_are_right_for_each_version(source, version):
     assert GRAPHICS in GPM_WORDS
     types = {word: has[f"NVML_VALUE_TYPE_{word}"] for word in ORDER if f"NVML_VALUE_TYPE_{word}" in has}
     assert all(ORDER[value] == word for word, value in types.items())
-    assert len(ORDER) == len(MEMBERS)
+    assert len(ORDER) == len(UNPACK)
+    assert ORDER[NUMBER] == "UNSIGNED_LONG_LONG"
     reasons = {re.sub("nvmlClocks(Event|Throttle)Reason", "", name): of for name, of in has.items() if "Clocks" in name}
     slow = ("HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
     assert sum(reasons[word] for word in slow) == activity.SLOWDOWNS
