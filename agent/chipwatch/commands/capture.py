@@ -61,6 +61,10 @@ class Mask:
         """Return a text with each identifier and each name replaced."""
         for name, instead in self._names.items():
             text = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", lambda _, to=instead: to, text)  # type: ignore[misc]
+        return self.path(text)
+
+    def path(self, text: str) -> str:
+        """Return a text with each identifier replaced, but no name: that may be a word of the kernel."""
         return IDENTIFIERS.sub(lambda match: self.identifier(match[0]), text)
 
     def data(self, data: bytes) -> bytes:
@@ -177,10 +181,10 @@ class Capture:
                 (top / Path(*parts)).stat()  # raises OSError for a file that is not there
                 for part in parts:
                     if (real / part).is_symlink():
-                        name = f"{root}/{(real / part).relative_to(top)}"
-                        self._files[name] = {"link": str((real / part).readlink())}
+                        name = self._mask.path(f"{root}/{(real / part).relative_to(top)}")
+                        self._files[name] = {"link": self._mask.path(str((real / part).readlink()))}
                     real = (real / part).resolve()
-                name = f"{root}/{real.relative_to(top)}"
+                name = self._mask.path(f"{root}/{real.relative_to(top)}")
                 self._files.setdefault(name, None)
                 if with_content and S_ISREG(real.stat().st_mode) and self._left > 0:
                     with real.open("rb") as source:
