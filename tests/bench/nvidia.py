@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -170,14 +171,20 @@ def read_fields(handle, _count, fields):
 
 
 def read_metrics(request):
-    """Read metrics of GPM as nvidia-ml-py has it."""
+    """Read metrics of GPM as nvidia-ml-py has it, with a struct that is made once."""
     _, count, earlier, later = HEAD.unpack_from(request)
-    samples = (ctypes.cast(sample, pynvml.c_nvmlGpmSample_t) for sample in (earlier, later))
-    metrics = pynvml.c_nvmlGpmMetricsGet_t(1, count, *samples)
-    for n, (number, *_) in enumerate(METRIC.iter_unpack(request[HEAD.size :])):
-        metrics.metrics[n].metricId = number
+    metrics = metrics_of(tuple(number for number, *_ in METRIC.iter_unpack(request[HEAD.size :])))
+    metrics.sample1, metrics.sample2 = (ctypes.cast(sample, pynvml.c_nvmlGpmSample_t) for sample in (earlier, later))
     pynvml.nvmlGpmMetricsGet(metrics)
-    return [metrics.metrics[n].value for n in range(count) if not metrics.metrics[n].nvmlReturn]
+    return [metric.value for metric in metrics.metrics[:count] if not metric.nvmlReturn]
+
+
+@cache
+def metrics_of(numbers):
+    metrics = pynvml.c_nvmlGpmMetricsGet_t(version=1, numMetrics=len(numbers))
+    for n, number in enumerate(numbers):
+        metrics.metrics[n].metricId = number
+    return metrics
 
 
 def read_struct(call: Callable[..., object], struct: str) -> Callable[..., object]:
