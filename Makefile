@@ -111,7 +111,7 @@ constraints:
 	$(COMPILE) 3.11 --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
 	$(COMPILE) 3.11 --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
 	$(COMPILE) 3.12 $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
-	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook; do \
+	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook proof-mocknvml; do \
 	  $(COMPILE) 3.11 $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 
 # Wheel and sdist, reproducible; and a folder for machines without an index, with all that EXTRAS needs, by hash:

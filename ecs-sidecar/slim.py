@@ -30,8 +30,8 @@ and regions stand in files beside them, and stay.
 """
 FOR_RICH = ("pygments", "markdown_it", "mdurl")
 """Packages that rich imports for code and Markdown, which the agent does not print: 9 MB, compiled."""
-NEVER_RUN = (*FOR_RICH, "bin", "example.py", "*/test", "*/tests", "*.dist-info/RECORD", "**/*.pyi", "**/*.c", "**/*.h")
-"""Files that nothing imports; example.py is nvidia-ml-py's."""
+NEVER_RUN = (*FOR_RICH, "bin", "*/test", "*/tests", "*.dist-info/RECORD", "**/*.pyi", "**/*.c", "**/*.h")
+"""Files that nothing imports."""
 
 
 def prune(lib: Path) -> None:

@@ -22,6 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from chipwatch.host import nvml
+
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests/fixtures/nvidia_versions.json"
 BINDINGS = (
@@ -36,8 +38,11 @@ HEADERS = {
 }
 """Versions of nvml.h, and the distributions that hold them."""
 WANTED = re.compile(
-    r"NVML_FI_DEV_(PERF_POLICY_\w+|CLOCKS_EVENT_REASON_\w+|(DRAIN_AND_)?RESET_STATUS|GET_GPU_RECOVERY_ACTION)"
-    r"|NVML_GPU_RECOVERY_ACTION_\w+|NVML_GPM_METRIC_(GRAPHICS|SM|ANY_TENSOR|DRAM_BW|FP\d\d)_\w+|NVML_VALUE_TYPE_\w+"
+    r"NVML_FI_DEV_(PERF_POLICY_\w+|CLOCKS_EVENT_REASON_\w+|(DRAIN_AND_)?RESET_STATUS|GET_GPU_RECOVERY_ACTION"
+    r"|MMA_STALL_PERCENT|POWER_INSTANT|NVLINK_COUNT_FEC_HISTORY_\d+|NVLINK_PLR_XMIT\w+|REMAPPED_ROWS_\w+"
+    r"|(IN)?ACTIVE_BANK_REMAPPINGS|BANK_REMAPPER_\w+|PENDING_BANK_REMAPPING)"
+    r"|NVML_POWER_SCOPE_MODULE|NVML_GPU_RECOVERY_ACTION_\w+|NVML_VALUE_TYPE_\w+"
+    r"|NVML_GPM_METRIC_((GRAPHICS|SM|\w+_TENSOR|DRAM_BW|FP\d\d|INTEGER)_\w+|\w+_CYCLES_ACTIVE|GR\d_CTXSW_ACTIVE_PCT|C2C_DATA_\w+)"
     r"|nvmlClocks\w+Reason\w*"
 )
 """Constants behind the numbers that the collector writes itself."""
@@ -48,7 +53,7 @@ STRUCTS = (
     "nvmlEccSramErrorStatus_v1_t", "nvmlRowRemapperHistogramValues_t", "nvmlMarginTemperature_v1_t",
     "nvmlRepairStatus_t", "nvmlUnrepairableMemory_v1_t",
 )  # fmt: skip
-"""Structs that cross the border to the driver; the state of nvmlGpuFabricInfo_v3_t is wider in the binding: see health.py."""
+"""Structs that cross the border to the driver; nvmlGpuFabricInfo_v3_t is another one in the binding, with a wider state."""
 CONSTANT = re.compile(r"\s*(?:#define\s+)?(\w+)(?:\s*=\s*|\s+)\(?(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\)?\s*(?:,|$)")
 """A constant of C: of an enumeration, or defined."""
 Row = dict[str, Any]
@@ -61,18 +66,27 @@ class CannotFetch(Exception):
 
 @cache
 def used() -> list[str]:
-    """Return the names of the binding that the collector uses."""
-    names = set()
-    for file in (ROOT / "agent/chipwatch/collectors/nvidia").glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pynvml":
-                names.add(node.attr)
-    return sorted(names)
+    """Return the names of NVML that the collector has: of functions of the library, and of constants."""
+    constants = {name for name, value in vars(nvml).items() if name.lower().startswith("nvml") and type(value) is int}
+    return sorted({*constants, *symbols()})
+
+
+@cache
+def symbols() -> frozenset[str]:
+    """Return the names of the functions that the collector calls in the driver's library."""
+    texts = set()
+    for file in (ROOT / "agent/chipwatch/host/nvml.py", *(ROOT / "agent/chipwatch/collectors/nvidia").glob("*.py")):
+        texts |= {node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)}
+    return frozenset(text for text in texts if isinstance(text, str) and re.fullmatch(r"nvml[A-Z]\w+", text))
 
 
 def binding(module: Any) -> Row:
     """Return what a binding has: the value of each constant, the layout of each struct, True for a function."""
-    names = {name: value for name, value in vars(module).items() if name in used() or WANTED.fullmatch(name)}
+    source = vars(module).get("source") or Path(module.__file__).read_text()
+    functions = dict.fromkeys(symbols().intersection(re.findall(r'_nvmlGetFunctionPointer\("(\w+)"\)', source)), True)
+    names = {
+        name: value for name, value in vars(module).items() if name in used() or WANTED.fullmatch(name)
+    } | functions
     constants = {name: value if type(value) is int else True for name, value in names.items()}
     return constants | {name: layout(made) for name, made in structs_of(module).items()}
 
@@ -97,6 +111,7 @@ def loaded(wheel: Path) -> types.ModuleType:
     module = types.ModuleType(wheel.stem)
     sys.modules[module.__name__] = module  # it looks itself up
     exec(compile(source, str(wheel), "exec"), module.__dict__)
+    module.__dict__["source"] = source
     return module
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools import dashboards, fleet, installers, messages, pages, schema, verdict
+from tools import dashboards, fleet, hardware, installers, messages, pages, schema, verdict
 
 
 def of_catalogue() -> dict[Path, str]:
@@ -26,6 +26,7 @@ def files() -> dict[Path, str]:
         **of_catalogue(),
         messages.GOLDEN: messages.messages(),
         fleet.TABLE: fleet.table(),
+        hardware.PAGE: hardware.page(),
         verdict.PAGE: verdict.page(),
         verdict.situations.TABLE: verdict.table(),
         **installers.installers(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -10,14 +11,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
 
+import pynvml
 from tests.bench.child import ROOT, command, environment
 from tests.bench.figure import MB, Effort, Figure, cpu_ms, rss
 from tests.bench.figure import CannotMeasure as NotHere
 
 from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.collectors.nvidia.gpm import HEAD, METRIC
+from chipwatch.collectors.nvidia.query import FIELD
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
 from chipwatch.contract.collector import Collector
@@ -96,11 +101,10 @@ def child(folder: str, what: str, level: str, word: str) -> None:
 
 
 def cpu(collector: NvidiaCollector, rounds: int) -> dict[str, object]:
-    import pynvml
-
     now, seen = [time.monotonic_ns()], []
     collector._clock = lambda: now[0]
     collector.open()
+    pynvml.nvmlInit()
 
     def tick(at: int) -> None:
         now[0] += 5_000_000_000
@@ -124,47 +128,82 @@ def cpu(collector: NvidiaCollector, rounds: int) -> dict[str, object]:
 
 
 def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callable[..., object], tuple[object, ...]]]]:
-    """Return the calls of nvidia-ml-py of each of some ticks."""
-    import pynvml
-
-    from chipwatch.collectors.nvidia import query
+    """Return the calls of each of some ticks, as nvidia-ml-py has them."""
+    from chipwatch.host import nvml
 
     made: list[list[tuple[Callable[..., object], tuple[object, ...]]]] = []
-    originals = {name: call for name, call in vars(pynvml).items() if name.startswith("nvml") and callable(call)}
+    originals = {name: call for name, call in vars(nvml).items() if callable(call) and name in LOOP}
 
-    def recorder(call):
+    def recorder(name, call):
         def record(*args):
-            made[-1].append((call, args))
+            made[-1].append((LOOP[name], tuple(map(kept, args))))
             return call(*args)
 
         return record
 
-    fill = query._field_values
+    def record_rows(name, handle, *args):
+        if args[-1] is None and name in LOOP:  # the first of two calls, which asks for the count
+            made[-1].append((LOOP[name], (handle,)))
+        return call_of_rows(name, handle, *args)
 
-    def record_fields(handle, fields):
-        numbers = [(number, scope) for number, scope, *_ in query.FIELD.iter_unpack(fields)]
-        made[-1].append((read_fields, (handle, numbers)))
-        return fill(handle, fields)
-
-    query._field_values = record_fields
+    call_of_rows, nvml.call = nvml.call, lambda *args: (record_rows if len(args) == 4 else call_of_rows)(*args)
     for name, call in originals.items():
-        if not isinstance(call, type):
-            setattr(pynvml, name, recorder(call))
+        setattr(nvml, name, recorder(name, call))
     for n in range(ticks):
         made.append([])
         tick(n)
     for name, call in originals.items():
-        setattr(pynvml, name, call)
-    query._field_values = fill
+        setattr(nvml, name, call)
+    nvml.call = call_of_rows
     return made
 
 
-def read_fields(handle, numbers):
-    """Read fields as nvidia-ml-py has it."""
-    import pynvml
+def kept(argument: object) -> object:
+    """Return an argument; of an array, which the collector uses again, a copy."""
+    return bytes(argument) if isinstance(argument, ctypes.Array) else argument
 
+
+def read_fields(handle, _count, fields):
+    """Read fields as nvidia-ml-py has it."""
+    numbers = [(number, scope) for number, scope, *_ in FIELD.iter_unpack(fields)]
     answers = pynvml.nvmlDeviceGetFieldValues(handle, numbers)
     return [field.value.ullVal for field in answers if not field.nvmlReturn]
+
+
+def read_metrics(request):
+    """Read metrics of GPM as nvidia-ml-py has it, with a struct that is made once."""
+    _, count, earlier, later = HEAD.unpack_from(request)
+    metrics = metrics_of(tuple(number for number, *_ in METRIC.iter_unpack(request[HEAD.size :])))
+    metrics.sample1, metrics.sample2 = (ctypes.cast(sample, pynvml.c_nvmlGpmSample_t) for sample in (earlier, later))
+    pynvml.nvmlGpmMetricsGet(metrics)
+    return [metric.value for metric in metrics.metrics[:count] if not metric.nvmlReturn]
+
+
+@cache
+def metrics_of(numbers):
+    metrics = pynvml.c_nvmlGpmMetricsGet_t(version=1, numMetrics=len(numbers))
+    for n, number in enumerate(numbers):
+        metrics.metrics[n].metricId = number
+    return metrics
+
+
+def read_struct(call: Callable[..., object], struct: str) -> Callable[..., object]:
+    return lambda handle: call(handle, ctypes.byref(getattr(pynvml, struct)()))
+
+
+LOOP = {name: call for name, call in vars(pynvml).items() if name.startswith("nvmlDeviceGet") and callable(call)} | {
+    "nvmlDeviceGetMemoryInfo_v2": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2),
+    "nvmlDeviceGetTemperatureV": lambda handle: pynvml.nvmlDeviceGetTemperatureV(handle, 0),
+    "nvmlDeviceGetSramEccErrorStatus": read_struct(
+        pynvml.nvmlDeviceGetSramEccErrorStatus, "c_nvmlEccSramErrorStatus_v1_t"
+    ),
+    "fabric_v3": read_struct(pynvml.nvmlDeviceGetGpuFabricInfoV, "c_nvmlGpuFabricInfo_v3_t"),
+    "nvmlDeviceGetFieldValues": read_fields,
+    "nvmlGpmSampleGet": pynvml.nvmlGpmSampleGet,
+    "nvmlGpmMetricsGet": read_metrics,
+    "nvmlEventSetWait_v2": lambda events: pynvml.nvmlEventSetWait_v2(events, 1),
+}
+"""The calls of the collector, as a loop of nvidia-ml-py makes them."""
 
 
 def memory(collector: NvidiaCollector | None) -> dict[str, object]:

@@ -119,7 +119,7 @@ def slim():
 def test_what_nothing_imports_is_cut_and_the_rest_stays(slim, tmp_path):
     stay = ["agent/chipwatch/contract/testing.py", "agent/chipwatch/py.typed", "rich/table.py", "botocore/data/partitions.json", "botocore/docs/it.py",
             "botocore/data/cloudwatch/2010-08-01/service-2.json.gz", "a.dist-info/METADATA", "a.dist-info/entry_points.txt"]  # fmt: skip
-    go = ["bin/agent", "pygments/lexers/c_like.py", "example.py", "psutil/tests/test_it.py", "msgspec/_core.pyi", "botocore/data/ec2/service-2.json.gz",
+    go = ["bin/agent", "pygments/lexers/c_like.py", "psutil/tests/test_it.py", "msgspec/_core.pyi", "botocore/data/ec2/service-2.json.gz",
           "a.dist-info/RECORD"]  # fmt: skip
     for name in stay + go:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
-from tools import messages, schema, verdict
+from tools import hardware, messages, schema, verdict
 from tools.compact import compact
 from tools.dashboards import DASHBOARDS, DRAWN, LEVELS, dashboards
 from tools.golden import files, of_catalogue
@@ -56,6 +57,17 @@ def test_the_table_of_what_the_verdict_judges_by_is_its_rules():
         file, test = name.split("::")
         (path,) = verdict.PAGE.parents[1].glob(f"tests/agent/**/{file}")
         assert f"def {test}(" in path.read_text(encoding="utf-8"), name
+
+
+def test_the_page_on_hardware_is_its_data_whose_metrics_are_declared():
+    assert hardware.page().splitlines() == hardware.PAGE.read_text(encoding="utf-8").splitlines(), STALE
+    known = {metric.name for metrics in declared().values() for metric in metrics}
+    for row in hardware.rows():
+        assert row.tried in hardware.TRIED, row
+        assert {*row.metrics} <= known or row.vendor != "NVIDIA", row
+        assert all(re.fullmatch(r"[a-z][a-z0-9_.]+", metric) for metric in row.metrics), row
+    pairs = [(row.vendor, model, row.signal) for row in hardware.rows() for model in row.models]
+    assert len(pairs) == len({*pairs}), "a signal of a model stands twice"
 
 
 def test_the_page_on_the_names_of_opentelemetry_is_the_profile():

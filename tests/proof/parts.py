@@ -7,14 +7,21 @@ To add one: requirements/proof-NAME.in, its name in PARTS, `make constraints`, a
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.deploy.tools import ROOT, check, environment, install_parts
 
 FOLDER = ROOT / ".proof"
 PARTS = ("wandb", "mlflow", "otlp", "grafana", "notebook")
+SOURCE = "MOCK_NVML_SOURCE"
+"""Variable with a clone of NVIDIA/k8s-test-infra, which no index of packages has."""
+GO = "mocknvml"
+MOCK = FOLDER / "mocknvml-source/pkg/gpu/mocknvml"
+"""Where NVIDIA's stand-in for NVML is built, with its profiles in `configs`."""
 
 
 def python(name: str) -> Path:
@@ -45,10 +52,35 @@ def debian(package: str, folder: Path) -> Path:
     return folder / "usr/bin" / package
 
 
+def mock() -> Path:
+    """Return the folder of NVIDIA's stand-in for NVML, built here or named by MOCK_NVML; skip the test without it."""
+    import pytest
+
+    folder = Path(os.environ.get("MOCK_NVML") or MOCK)
+    if not (folder / "libnvidia-ml.so.1").exists():
+        why = "no index has its source: " if SOURCE not in os.environ else f"see {FOLDER / 'mock.log'}; "
+        pytest.skip(
+            f"NVIDIA's mock of NVML is not built; {why}{SOURCE}=CLONE-OF-NVIDIA/k8s-test-infra `make proof` builds it"
+        )
+    return folder
+
+
+def build_mock(run: Callable[..., None]) -> None:
+    """Build NVIDIA's stand-in for NVML from the source that SOURCE names: three minutes."""
+    source = FOLDER / "mocknvml-source"
+    shutil.rmtree(source, ignore_errors=True)
+    run("git", "clone", "--quiet", os.environ[SOURCE], source)
+    path = f"PATH={FOLDER / GO / 'bin'}:{os.environ['PATH']}"
+    run("env", path, "GOFLAGS=-mod=vendor", "GOTOOLCHAIN=local", "make", "NO_PADDING=1", cwd=MOCK)
+
+
 def install() -> list[str]:
     """Install each part that is not there as pinned; print which cannot be, and return their names."""
-    pins = ROOT / "requirements"
-    return install_parts(FOLDER, [environment(name, FOLDER, pins / f"constraints-proof-{name}.txt") for name in PARTS])
+    pins, names = ROOT / "requirements", [*PARTS, *([GO] if SOURCE in os.environ else [])]
+    made = [environment(name, FOLDER, pins / f"constraints-proof-{name}.txt") for name in names]
+    if SOURCE in os.environ:
+        made.append(("mock", str((MOCK / "libnvidia-ml.so.1").relative_to(FOLDER)), os.environ[SOURCE], build_mock))
+    return install_parts(FOLDER, made)
 
 
 if __name__ == "__main__":

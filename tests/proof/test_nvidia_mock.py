@@ -1,7 +1,7 @@
 """
 The collector reads from NVIDIA's own stand-in for NVML what its profiles say.
 
-Build it from NVIDIA/k8s-test-infra (`make NO_PADDING=1` in pkg/gpu/mocknvml, which needs Go), and set MOCK_NVML to that folder.
+With MOCK_NVML_SOURCE=FOLDER, a clone of NVIDIA/k8s-test-infra, `make proof` builds it with a compiler of the index.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
+from tests.proof import parts
 
 pytestmark = pytest.mark.proof
 
@@ -23,10 +23,7 @@ PROFILES = ("t4", "a100", "l40s", "h100", "b200", "gb200", "gb300")
 @pytest.fixture
 def mock():
     """The folder of the stand-in, which has been built."""
-    folder = Path(os.environ.get("MOCK_NVML") or "/nonexistent")
-    if not (folder / "libnvidia-ml.so.1").exists():
-        pytest.skip("MOCK_NVML does not name a folder with NVIDIA's mock libnvidia-ml.so.1")
-    return folder
+    return parts.mock()
 
 
 def expected(config):
@@ -64,7 +61,8 @@ def test_each_gpu_of_a_profile_has_the_values_of_the_profile(mock, tmp_path, pro
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
     file = mock / f"configs/mock-nvml-config-{profile}.yaml"
-    env = os.environ | {"LD_LIBRARY_PATH": str(mock), "MOCK_NVML_CONFIG": str(file)}
+    zeros = {"CHIPWATCH_SINKS__STDOUT__ZEROS": "true"}
+    env = os.environ | zeros | {"LD_LIBRARY_PATH": str(mock), "MOCK_NVML_CONFIG": str(file)}
     words = ["--once", "--collector", "nvidia", "--level", "all", "--format", "json", "--root", tmp_path]
     done = subprocess.run(
         [sys.executable, "-m", "chipwatch", *words, "--spool", tmp_path / "spool"],

@@ -21,7 +21,15 @@ def test_a_part_that_is_not_installed_skips_with_the_command_that_installs_it(na
         parts.python(name)
 
 
-@pytest.mark.parametrize("name", parts.PARTS)
+def test_the_mock_of_nvml_skips_with_what_builds_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "MOCK", tmp_path)
+    monkeypatch.delenv("MOCK_NVML", raising=False)
+    monkeypatch.delenv(parts.SOURCE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no index has its source: MOCK_NVML_SOURCE=CLONE"):
+        parts.mock()
+
+
+@pytest.mark.parametrize("name", [*parts.PARTS, parts.GO])
 def test_every_pin_of_a_part_has_hashes_and_no_address(name):
     text = (parts.ROOT / f"requirements/constraints-proof-{name}.txt").read_text()
     assert "://" not in text

@@ -79,12 +79,12 @@ class NotPacked(CommandError):
     """The file cannot be written; the message says why."""
 
 
-def check_new(file: Path) -> None:
-    """Raise ConfigError where `pack` could not make `file`, so that a person sees it before the check begins."""
+def check_new(file: Path, option: str) -> None:
+    """Raise ConfigError where `option` could not make `file`, so that a person sees it before the check begins."""
     if file.exists() or file.is_symlink():
-        raise ConfigError(f"--bundle {file}: it exists; name a new file")
+        raise ConfigError(f"{option} {file}: it exists; name a new file")
     if not file.parent.is_dir():
-        raise ConfigError(f"--bundle {file}: {file.parent} is not a folder; name a file in one")
+        raise ConfigError(f"{option} {file}: {file.parent} is not a folder; name a file in one")
 
 
 def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, str]) -> None:
@@ -106,7 +106,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
             if source.seek(max(0, source.seek(0, os.SEEK_END) - MOST_LOG)):
                 source.readline(MOST_LOG)  # no pattern would find a secret in half a line
             parts[f"log-{log.name}"] = source.read(MOST_LOG).decode(errors="replace")
-    names = _names(config) | {value: f"<{word}>" for word, value in values.items()}
+    names = names_of_people_and_hosts(config) | {value: f"<{word}>" for word, value in values.items()}
     for newest in incidents(folder / INCIDENTS)[:1]:
         parts[f"incident-{newest.stem}.jsonl"] = [*_recorded(newest)]
     try:
@@ -159,7 +159,7 @@ def _scrubbed(value: Any, names: Mapping[str, str]) -> Any:
     return scrub(str(value), names) if isinstance(value, (str, Path)) else value
 
 
-def _names(config: Config) -> dict[str, str]:
+def names_of_people_and_hosts(config: Config) -> dict[str, str]:
     """Return the names of this host, its users and projects, and its secrets, each with its replacement."""
     hosts = {platform.node(), socket.gethostname()}
     with suppress(OSError):

@@ -315,11 +315,13 @@ def _dashboard(config: Config, given: SimpleNamespace) -> int:
 
 
 def _check(config: Config, given: SimpleNamespace) -> int:
-    from chipwatch.commands import bundle, check  # noqa: PLC0415
+    from chipwatch.commands import bundle, capture, check  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
-    if hasattr(given, "bundle"):
-        bundle.check_new(Path(given.bundle))
+    for option in ("bundle", "capture"):
+        if hasattr(given, option):
+            bundle.check_new(Path(getattr(given, option)), f"--{option}")
+    recorded = capture.Capture(config) if hasattr(given, "capture") else None
     lines, faults, missing, machine = [], [], [], dict[str, str]()
     for good, line in check.check(config, machine, send=hasattr(given, "send")):
         lines.append(one_line(line))
@@ -335,4 +337,7 @@ def _check(config: Config, given: SimpleNamespace) -> int:
     if hasattr(given, "bundle"):
         bundle.pack(Path(given.bundle), config, lines, machine)
         _print(f"bundle     {given.bundle}: read it before you send it; names, addresses and secrets are replaced")
+    if recorded:
+        recorded.write(Path(given.capture))
+        _print(f"capture    {given.capture}: read it before you send it; identifiers are replaced")
     return FAILED if faults else OK

@@ -123,6 +123,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     "check": (
         ("--send", "", "send one test point, agent.check, through each sink"),
         ("--bundle", "FILE", "pack a report for a ticket, without secrets"),
+        ("--capture", "FILE", "write raw readings of accelerators, for support of a new machine"),
         ("-v --verbose", "", "say why each collector is absent"),
     ),
     "plan": (

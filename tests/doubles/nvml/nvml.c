@@ -281,9 +281,19 @@ int nvmlShutdown(void)
 
 const char *nvmlErrorString(int code)
 {
-    static char said[32];
-    snprintf(said, sizeof said, "Error %d", code);
-    return said;
+    static char text[32];
+    switch (code) {
+    case 3: return "Not Supported";
+    case 4: return "Insufficient Permissions";
+    case 9: return "Driver Not Loaded";
+    case 11: return "Interrupt Request Issue";
+    case 15: return "GPU is lost";
+    case 17: return "The operating system has blocked the request.";
+    case 18: return "RM has detected an NVML/RM version mismatch.";
+    case 999: return "Unknown Error";
+    }
+    snprintf(text, sizeof text, "Error %d", code);
+    return text;
 }
 
 int nvmlSystemGetDriverVersion(char *found, uint size)

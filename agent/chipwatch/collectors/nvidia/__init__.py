@@ -59,7 +59,7 @@ class NvidiaCollector(Collector):
             self.metrics = (*of_gpu(*config.dimensions), *of_instance(*config.dimensions))
 
     def open(self) -> None:
-        """Find the GPUs; raise Unavailable if there is none. Without a driver, pynvml (3 MB) is not loaded."""
+        """Find the GPUs; raise Unavailable if there is none. Without a driver, ctypes is not loaded."""
         self.close()
         try:
             self._open()
@@ -79,10 +79,8 @@ class NvidiaCollector(Collector):
             if not any(file.exists() for file in files):
                 where = ", ".join(map(str, files))
                 raise Unavailable(f"no NVIDIA driver: {where} are absent; install it, or give the container its GPUs")
-        try:
-            from chipwatch.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads pynvml
-        except ModuleNotFoundError as problem:
-            raise Unavailable(f"{problem}; run `pip install nvidia-ml-py`") from problem
+        from chipwatch.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads ctypes
+
         self._gpus = Gpus(self._config, self.level, self._clock)
 
     def collect(self, at: int) -> Iterable[Datapoint]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ctypes import byref, c_uint, c_ulonglong
 from itertools import pairwise
 from statistics import median
+from struct import Struct
 from typing import Any, Final
-
-import pynvml
 
 from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
-from chipwatch.collectors.nvidia.query import MEMBERS, SECOND
+from chipwatch.collectors.nvidia.query import SECOND, UNPACK, rows
 from chipwatch.contract.extensions import DeviceActivity
+from chipwatch.host import nvml
 
 POWER_BRAKE: Final = 0x80
 SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE
 """Reasons of low clocks that are a throttle: hardware, heat (software, hardware), power brake; from nvml.h."""
+SAMPLE: Final = Struct("Q8s")
+"""nvmlSample_t: time stamp and value."""
 SAMPLES, COUNTER, POINT = "driver samples", "GPM", "point value"
 
 
@@ -81,7 +84,7 @@ class Activity:
         """Return the share of the time in which heat, a power brake or other hardware slowed the GPU down."""
         query, handle = self._gpu.query, self._gpu.handle
         counted = self._gpu.hot
-        now = query.ask("throttle.reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
+        now = query.ask("throttle.reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
         if counted is None:
             return float(bool(now & SLOWDOWNS))
         before, self._thermal = self._thermal, counted
@@ -100,25 +103,30 @@ class Activity:
         """Return the share of the GPU's compute slices that an instance has."""
         if instance.slices is None:
             query, gpu = instance.query, self._gpu
-            attributes = query.ask("attributes", pynvml.nvmlDeviceGetAttributes_v2, instance.handle)
-            count = query.ask("slices", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
+            attributes = query.ask("attributes", nvml.nvmlDeviceGetAttributes_v2, instance.handle)
+            count = query.ask("slices", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
             is_known = attributes and count
-            instance.slices = min(1.0, attributes.computeInstanceSliceCount / count) if is_known else 1 / len(gpu.parts)
+            instance.slices = min(1.0, attributes[7] / count) if is_known else 1 / len(gpu.parts)
         return instance.slices
 
 
 def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
     """Return time (microseconds) and percent of the driver's samples that are newer than `since`, oldest first."""
+    kind = c_uint()
+
+    def fill(count: Any, array: Any) -> int:
+        asked = handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, c_ulonglong(since)
+        return nvml.call("nvmlDeviceGetSamples", *asked, byref(kind), count, array)
+
     try:
-        kind, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
-    except pynvml.NVMLError as error:
-        if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+        samples = rows(SAMPLE, fill)
+    except nvml.NVMLError as error:
+        if error.value == nvml.NVML_ERROR_NOT_FOUND:
             return []  # none is newer
         raise
-    member = MEMBERS[kind]
     percents: dict[int, list[float]] = {}
-    for sample in samples:
-        at, percent = int(sample.timeStamp), float(getattr(sample.sampleValue, member))
+    for at, value in samples:
+        (percent,) = UNPACK[kind.value](value)
         if at > since and percent <= 100:
             percents.setdefault(at, []).append(percent)
     return [(at, sum(same) / len(same)) for at, same in sorted(percents.items())]

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-import pynvml
-
 from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
-from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
+from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, GRAPHICS, PIPES, SWITCHES, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
-from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, call, rows
+from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, rows
 from chipwatch.collectors.nvidia.unified import INTEGRATED, TEGRA, Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
+from chipwatch.host import nvml
 from chipwatch.host.counters import Life
 from chipwatch.host.gpu_metrics import MOST, OVERSHOOT, possible
 
 ALL_LINKS: Final = 0xFFFFFFFF
-ENERGY: Final = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
-MEMORY_TEMPERATURE: Final = pynvml.NVML_FI_DEV_MEMORY_TEMP
+ENERGY: Final = nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+MEMORY_TEMPERATURE: Final = nvml.NVML_FI_DEV_MEMORY_TEMP
 LINKS: Final = {
-    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES,
-    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES,
+    nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: nvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES,
+    nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: nvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES,
 }
 """Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
+MODULE: Final = 186, 1
+"""NVML_FI_DEV_POWER_INSTANT of NVML_POWER_SCOPE_MODULE (mW): a CPU of NVIDIA with its GPUs."""
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing power from the energy counter, which increases in steps."""
 THERMAL: Final = 75
 """NVML_FI_DEV_PERF_POLICY_THERMAL, in ns. POWER (74) is not read for jobs: it also counts the software power cap."""
-REPLAYS: Final = pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
-ROWS_FAILED: Final = pynvml.NVML_FI_DEV_REMAPPED_FAILURE
+REPLAYS: Final = nvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
+ROWS_FAILED: Final = nvml.NVML_FI_DEV_REMAPPED_FAILURE
+MOST_MIB: Final = 1 << 24
+"""Largest possible rate of a link (MiB/s)."""
 MAX_FAN: Final = 200
 """The fan's speed may exceed 100 percent; a value above this is invalid."""
 
@@ -95,7 +98,7 @@ class Part:
         running: dict[int, int | None] = {}
         most = MOST_BYTES if self.total is None else self.total
         for name, function in LISTS.items():
-            for pid, used in self.query.ask(name, rows, PROCESS, partial(call, function, self.handle)) or ():
+            for pid, used in self.query.ask(name, rows, PROCESS, partial(nvml.call, function, self.handle)) or ():
                 memory = None if used == NOT_AVAILABLE else used
                 if 0 < pid <= MOST_PID and (memory is None or memory <= most):
                     before = running.get(pid)  # a process may be in two lists
@@ -103,33 +106,39 @@ class Part:
         return running
 
     def _memory(self, at: int) -> Iterator[Datapoint]:
-        ask, read, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
+        ask, handle, m = self.query.ask, self.handle, self.metrics
         # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
-        info = ask("memory", read, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", read, self.handle)
-        total = info.total if info else MOST_BYTES + 1  # its attributes are slow
-        if total <= MOST_BYTES and (yield from self._use(at, info.used, total)) and self.detailed:
-            if (free := info.free) <= total:
+        if info := ask("memory", nvml.nvmlDeviceGetMemoryInfo_v2, handle):
+            total, reserved, free, used = info
+        else:
+            total, free, used = ask("memory.v1", nvml.nvmlDeviceGetMemoryInfo, handle) or (MOST_BYTES + 1, 0, 0)
+            reserved = total + 1
+        points = self._use(at, used, total) if total <= MOST_BYTES else []
+        yield from points
+        if points and self.detailed:
+            if free <= total:
                 yield m.memory_available.point(at, free, self.dims)
-            if (reserved := getattr(info, "reserved", total + 1)) <= total:
+            if reserved <= total:
                 yield m.memory_reserved.point(at, reserved, self.dims)
 
-    def _use(self, at: int, used: int, total: int) -> Generator[Datapoint, None, bool]:
-        """Yield the memory in use, of all; return whether it is possible."""
-        m = self.metrics
-        if is_possible := 0 < total >= used:
-            self.used, self.total = used, total
-            yield m.memory_used.point(at, used, self.dims)
-            yield m.memory_utilization.point(at, 100 * used / total, self.dims)
-            if self.detailed:
-                yield m.memory_total.point(at, total, self.dims)
-        return is_possible
+    def _use(self, at: int, used: int, total: int) -> list[Datapoint]:
+        """Return the memory in use, of all; nothing if it is not possible."""
+        if not 0 < total >= used:
+            return []
+        m, self.used, self.total = self.metrics, used, total
+        share = m.memory_utilization.point(at, 100 * used / total, self.dims)
+        further = [m.memory_total.point(at, total, self.dims)] if self.detailed else []
+        return [m.memory_used.point(at, used, self.dims), share, *further]
 
     def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
-        for number, value in self.gpm.read(gpu, now).items() if self.gpm else ():
-            if metric := self.metrics.active.get(number):
-                yield from self._share(metric, at, value)
-            else:
-                yield from self._utilization(at, value)
+        values = self.gpm.read(gpu, now) if self.gpm else {}
+        for number, metric in self.metrics.active.items():
+            yield from self._share(metric, at, values.get(number))
+        yield from self._further(at, values)
+
+    def _further(self, at: int, values: Mapping[int, float]) -> Iterable[Datapoint]:
+        """Return the points of the metrics of GPM beside `active`."""
+        return self._utilization(at, values[GRAPHICS]) if GRAPHICS in values else ()
 
     def _utilization(self, at: int, value: float) -> tuple[Datapoint, ...]:
         self.busy = percent(value)
@@ -145,7 +154,7 @@ class Instance(Part):
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
         super().__init__(handle, dims, metrics, level)
-        self.number = number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        self.number = number = self.query.ask("instance", nvml.nvmlDeviceGetGpuInstanceId, handle)
         """The driver's number of the GPU instance; None: not known."""
         self.place = ""
         """Number of its profile and its first slice, as 19-4; "" if not known."""
@@ -155,9 +164,10 @@ class Instance(Part):
     def find_place(self, gpu: Any) -> None:
         """Find profile and first slice, for the names of schedulers; the driver may not let this user ask."""
         if self.number is not None:
-            with suppress(pynvml.NVMLError):
-                info = pynvml.nvmlGpuInstanceGetInfo(pynvml.nvmlDeviceGetGpuInstanceById(gpu, self.number))
-                self.place = f"{info.profileId}-{info.placement.start}"
+            with suppress(nvml.NVMLError):
+                instance = nvml.nvmlDeviceGetGpuInstanceById(gpu, self.number)
+                _, _, profile, first, _ = nvml.nvmlGpuInstanceGetInfo(instance)
+                self.place = f"{profile}-{first}"
 
     def read(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         """Yield all readings; `gpu` is the handle of the whole GPU. Raise Lost."""
@@ -216,6 +226,8 @@ class Gpu(Part):
         """All requested recovery actions so far."""
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
+        self._c2c: dict[int, tuple[float, int]] = {}
+        """Bytes over the link to the CPU since a time, by metric id."""
         self._names: dict[tuple[int, int], str] = {}
         """Names of queries by number and scope of the field."""
         m, count = metrics, self._count
@@ -223,24 +235,33 @@ class Gpu(Part):
         self._names[THERMAL, 0] = "throttled"
         if self.detailed:
             self._names[MEMORY_TEMPERATURE, 0] = "temperature"
+            self._names[MODULE] = ""
         self._fast_fields = FieldSet(self.query, dict(self._names))
         self._names.update(((number, 0), "recovery") for number in fields.recovery)
-        count("ecc", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
+        count("ecc", nvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
         if self.detailed:
-            self.gpm = Gpm(self.query, m.active)
-            count("ecc", pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, m.ecc_corrected)
-            count("pcie", pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, m.pcie_sent)
-            count("pcie", pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, m.pcie_received)
-            for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
-                count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
-                count("nvlink", in_bytes, metric, scope=ALL_LINKS)
-            count("pcie", REPLAYS, m.pcie_replays)
-            self._names[ROWS_FAILED, 0] = "rows"
-            count("rows", pynvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
-            count("rows", pynvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
-            for field, reason in {**THROTTLES, **fields.slowdowns}.items():
-                count("throttled", field, m.throttled, 1e9, reason=reason)
+            self._detail_from(fields, level)
         self._all_fields = FieldSet(self.query, self._names)
+
+    def _detail_from(self, fields: DriverFields, level: Level) -> None:
+        """Add what level detailed reads and what level all reads."""
+        m, count = self.metrics, self._count
+        pipes = PIPES if level >= Level.ALL else {}
+        wanted = [*m.active, *pipes, *SWITCHES, *m.c2c, ELAPSED]
+        wanted += [cycles for share, cycles in CYCLES.items() if share in wanted]
+        self.gpm = Gpm(self.query, filter(fields.has_metric, wanted))
+        count("ecc", nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, m.ecc_corrected)
+        count("pcie", nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, m.pcie_sent)
+        count("pcie", nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, m.pcie_received)
+        for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
+            count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
+            count("nvlink", in_bytes, metric, scope=ALL_LINKS)
+        count("pcie", REPLAYS, m.pcie_replays)
+        self._names[ROWS_FAILED, 0] = "rows"
+        count("rows", nvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
+        count("rows", nvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
+        for field, reason in {**THROTTLES, **fields.slowdowns}.items():
+            count("throttled", field, m.throttled, 1e9, reason=reason)
 
     @property
     def parts(self) -> list[Part]:
@@ -270,8 +291,9 @@ class Gpu(Part):
 
     def troubles(self) -> list[str]:
         """Return the error messages of this tick, also the instances'."""
-        queries = [part.query for part in (self, *self.instances.values())]
-        return [*dict.fromkeys(text for query in (*queries, self.health.query) for text in query.troubles.values())]
+        queries = [self.query, self.health.query, *(part.query for part in self.instances.values())]
+        texts = [text for query in queries if query.troubles for text in query.troubles.values()]
+        return [*dict.fromkeys(texts)] if texts else texts
 
     def close(self) -> None:
         """Free the driver's resources, also the instances'."""
@@ -282,13 +304,13 @@ class Gpu(Part):
     def _readings(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
         load = self._kernel.utilization() if self._is_integrated else None
         ask_driver = load is None and not self._is_tegra
-        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle) if ask_driver else None
+        rates = self.query.ask("utilization", nvml.nvmlDeviceGetUtilizationRates, self.handle) if ask_driver else None
         if load is not None:
             yield from self._utilization(at, load)
         elif rates is not None:
-            yield from self._utilization(at, rates.gpu)
+            yield from self._utilization(at, rates[0])
             if self.detailed:
-                yield from self._share(self.metrics.memory_activity, at, rates.memory)
+                yield from self._share(self.metrics.memory_activity, at, rates[1])
         yield from self._shared_memory(at) if self._is_integrated else self._memory(at)
         yield from self._temperature(at)
         if slow:
@@ -302,12 +324,12 @@ class Gpu(Part):
             yield from instance.read(at, now, self.handle)
 
     def _temperature(self, at: int) -> Iterator[Datapoint]:
-        ask, chip = self.query.ask, pynvml.NVML_TEMPERATURE_GPU
+        ask, chip = self.query.ask, nvml.NVML_TEMPERATURE_GPU
         value: float | None = self._kernel.temperature() if self._is_integrated else None
         if value is None and not self._is_tegra:
-            value = ask("temperature", pynvml.nvmlDeviceGetTemperature, self.handle, chip)
-            if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # replaces it from CUDA 14 on
-                value = ask("temperature.v", pynvml.nvmlDeviceGetTemperatureV, self.handle, chip)
+            value = ask("temperature", nvml.nvmlDeviceGetTemperature, self.handle, chip)
+            if value is None and (now := ask("temperature.v", nvml.nvmlDeviceGetTemperatureV, self.handle)):
+                value = now[1]  # replaces it from CUDA 14 on
         if value is not None:
             yield self.metrics.temperature.point(at, value, self.dims)
 
@@ -320,31 +342,29 @@ class Gpu(Part):
 
     def _is_unified(self) -> bool:
         """Return whether the memory is a part of the machine's: integrated, or a NUMA node as with Grace."""
-        if self._is_integrated or not hasattr(pynvml, "nvmlDeviceGetNumaNodeId"):
-            return self._is_integrated
-        node = self.query.ask("numa", pynvml.nvmlDeviceGetNumaNodeId, self.handle)
+        if self._is_integrated:
+            return True
+        node = self.query.ask("numa", nvml.nvmlDeviceGetNumaNodeId, self.handle)
         return node is not None and self._kernel.is_node_of_gpu(node)
 
     def _slow_readings(self, at: int) -> Iterator[Datapoint]:
         if self._is_unified():
             yield self.metrics.unified.point(at, 1, self.dims)
-        limit = self.query.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
+        limit = self.query.ask("limit", nvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
         self._limit = limit / 1e3 if limit else None
         if self.detailed:
             if self._limit:
                 yield self.metrics.power_limit.point(at, self._limit, self.dims)
-            fan = self.query.ask("fan", pynvml.nvmlDeviceGetFanSpeed, self.handle)
+            fan = self.query.ask("fan", nvml.nvmlDeviceGetFanSpeed, self.handle)
             yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= MAX_FAN else fan)
 
     def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
         ask, m = self.query.ask, self.metrics
         for number, metric in m.clocks.items():
-            if (clock := ask(f"clock.{number}", pynvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
+            if (clock := ask(f"clock.{number}", nvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
                 yield metric.point(at, clock, self.dims)
-        if encoder := ask("encoder", pynvml.nvmlDeviceGetEncoderUtilization, self.handle):
-            yield from self._share(m.encoder, at, encoder[0])
-        if decoder := ask("decoder", pynvml.nvmlDeviceGetDecoderUtilization, self.handle):
-            yield from self._share(m.decoder, at, decoder[0])
+        yield from self._share(m.encoder, at, ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
+        yield from self._share(m.decoder, at, ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
         yield from self._activity(at, now, self.handle)
 
     def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
@@ -356,24 +376,47 @@ class Gpu(Part):
                 if in_kib in values:
                     values.pop(in_bytes, None)
             self._action = self._driver.action(values)
-        yield from self._recovery(at)
-        if (value := values.get(MEMORY_TEMPERATURE)) is not None:
-            yield self.metrics.memory_temperature.point(at, value, self.dims)
-        if (value := values.get(ROWS_FAILED)) is not None:
-            yield self.metrics.rows_failed.point(at, 1 if value else 0, self.dims)
-        counted = {n: v for n, v in values.items() if n in self._counters and self._is_counted(n, v, at, now)}
-        for number, value in counted.items():
-            metric, unit, dims, life = self._counters[number]
-            if self.detailed or metric.level == Level.BASIC:
-                yield metric.point(at, value / unit, dims, start_time=life.start_time)
-        yield from self._power(at, now, counted.get(ENERGY))
-
-    def _recovery(self, at: int) -> Iterator[Datapoint]:
-        """Yield the requested recovery, and earlier ones as 0; a GPU that never needed one has no series."""
         if self._action is not None:
-            self._actions |= {self._action} - {NONE}
-            for action in sorted(self._actions):
-                yield self.metrics.recovery.point(at, action == self._action, self.dims | {"action": action})
+            yield from self._recovery(at, self._action)
+        if self.detailed:
+            yield from self._gauges(at, values)
+        energy = None
+        for number, value in values.items():
+            if (counter := self._counters.get(number)) and self._is_counted(number, value, at, now):
+                metric, unit, dims, life = counter
+                energy = value if number == ENERGY else energy
+                if self.detailed or metric.level == Level.BASIC:
+                    yield metric.point(at, value / unit, dims, start_time=life.start_time)
+        yield from self._power(at, now, energy)
+
+    def _gauges(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
+        """Yield the fields that are gauges."""
+        m = self.metrics
+        if (value := values.get(MEMORY_TEMPERATURE)) is not None:
+            yield m.memory_temperature.point(at, value, self.dims)
+        if (value := values.get(MODULE[0])) and possible(m.module_power, value / 1e3):
+            yield m.module_power.point(at, value / 1e3, self.dims)
+        if (value := values.get(ROWS_FAILED)) is not None:
+            yield m.rows_failed.point(at, 1 if value else 0, self.dims)
+
+    def _further(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
+        m = self.metrics
+        for number in PIPES.keys() & values.keys():
+            if (share := percent(values[number])) is not None:
+                yield m.pipe_active.point(at, share, self.dims | {"pipe": PIPES[number]})
+        if switches := [values[number] for number in SWITCHES if number in values]:
+            yield from self._share(m.context_switch, at, max(switches))
+        for number, metric in m.c2c.items():
+            if self.gpm and 0 <= values.get(number, -1) <= MOST_MIB:
+                sent, since = self._c2c.get(number, (0.0, at - self.gpm.elapsed))
+                self._c2c[number] = sent + values[number] * self.gpm.elapsed / SECOND * 2**20, since
+                yield metric.point(at, self._c2c[number][0], self.dims, start_time=since)
+
+    def _recovery(self, at: int, requested: str) -> Iterator[Datapoint]:
+        """Yield the requested recovery, and earlier ones as 0; a GPU that never needed one has no series."""
+        self._actions |= {requested} - {NONE}
+        for action in sorted(self._actions):
+            yield self.metrics.recovery.point(at, action == requested, self.dims | {"action": action})
 
     def _is_counted(self, number: int, value: float, at: int, now: int) -> bool:
         """Return whether a counter's reading is plausible and continues the counter."""
@@ -394,7 +437,7 @@ class Gpu(Part):
                 self._base = life, now, energy
                 watts = (energy - base[2]) / (now - base[1]) * 1e6
         if not watts or not self._is_power(watts):  # the first tick, or no working energy counter
-            sensor = self.query.ask("power", pynvml.nvmlDeviceGetPowerUsage, self.handle)
+            sensor = self.query.ask("power", nvml.nvmlDeviceGetPowerUsage, self.handle)
             watts = None if sensor is None or not self._is_power(sensor / 1e3) else sensor / 1e3
         self.joules, self.watts = None if energy is None else energy / 1e3, watts
         if watts is not None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from ctypes import c_void_p, cast
+from ctypes import c_ulonglong
 from typing import Any, Final
-
-import pynvml
 
 from chipwatch.collectors.nvidia.device import Gpu
 from chipwatch.collectors.nvidia.query import Lost, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.host import nvml
 from chipwatch.host.xid import action_of
 
-XID: Final = pynvml.nvmlEventTypeXidCriticalError
+XID: Final = nvml.nvmlEventTypeXidCriticalError
 RECOVERY: Final = 0x8000
 EVENTS: Final = {
     0x1000: "nonfatal_poison", 0x2000: "fatal_poison", 0x4000: "unavailable", RECOVERY: "recovery_action",
@@ -22,23 +21,16 @@ EVENTS: Final = {
 """nvmlEventType{NonFatalPoisonError,FatalPoisonError,GpuUnavailableError,GpuRecoveryAction}, of newer drivers."""
 MAX_EVENTS: Final = 1000
 """Events that one tick reads; the next tick reads the rest."""
-TIMEOUT: Final = 1
-"""Milliseconds; 0 means `forever` in some versions of the driver."""
-
-
-def address(handle: Any) -> int | None:
-    """Return the address in an NVML handle, which identifies the device."""
-    return cast(handle, c_void_p).value
 
 
 def _register(handle: Any, kinds: int, events: Any) -> None:
     """Register for events; for Xid errors alone if the driver refuses the others. Raise NVMLError."""
     try:
-        pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
-    except pynvml.NVMLError:
+        nvml.nvmlDeviceRegisterEvents(handle, c_ulonglong(kinds), events)
+    except nvml.NVMLError:
         if kinds == XID:
             raise
-        pynvml.nvmlDeviceRegisterEvents(handle, XID, events)
+        nvml.nvmlDeviceRegisterEvents(handle, c_ulonglong(XID), events)
 
 
 class Xids:
@@ -62,17 +54,17 @@ class Xids:
         """Register for the events of working GPUs that are not registered yet."""
         for gpu in gpus:
             ask, handle = gpu.query.ask, gpu.handle
-            if address(handle) in self._gpus:
-                self._gpus[address(handle)] = gpu  # a new one may have the handle of a lost one
+            if handle is not None and handle.value in self._gpus:
+                self._gpus[handle.value] = gpu  # a new one may have the handle of a lost one
                 continue
             if gpu.lost or handle is None:
                 continue
             with suppress(Lost):  # the next reading reports it
-                kinds = (ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & (XID | sum(EVENTS))
+                kinds = (ask("events", nvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & (XID | sum(EVENTS))
                 if kinds:
-                    self._set = self._set or ask("events", pynvml.nvmlEventSetCreate)
+                    self._set = self._set or ask("events", nvml.nvmlEventSetCreate)
                     ask("events", _register, handle, kinds, self._set)
-                    self._gpus[address(handle)] = gpu
+                    self._gpus[handle.value] = gpu
 
     def read(self, at: int, now: int) -> Iterator[Datapoint]:
         """Yield the count of each Xid and event that has occurred."""
@@ -93,19 +85,19 @@ class Xids:
     def close(self) -> None:
         """Unregister from all events; the counts stay."""
         if self._set is not None:
-            pynvml.nvmlEventSetFree(self._set)
+            nvml.nvmlEventSetFree(self._set)
         self._set, self._gpus = None, {}
 
     def _take(self) -> Iterator[tuple[Gpu, int, int]]:
         for _ in range(MAX_EVENTS if self._set is not None else 0):
             try:
-                event = pynvml.nvmlEventSetWait_v2(self._set, TIMEOUT)
-            except pynvml.NVMLError as error:
-                if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
+                device, kind, data, *_ = nvml.nvmlEventSetWait_v2(self._set)
+            except nvml.NVMLError as error:
+                if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
                     self.close()  # else every call fails; `watch` registers the other GPUs again
-                elif error.value != pynvml.NVML_ERROR_TIMEOUT:
+                elif error.value != nvml.NVML_ERROR_TIMEOUT:
                     self.query.failed("events", "events", error.value)
                 return
-            gpu = self._gpus.get(address(event.device))
-            if gpu and (event.eventType & XID or event.eventType in EVENTS):
-                yield gpu, int(event.eventType), int(event.eventData)
+            gpu = self._gpus.get(device)
+            if gpu and (kind & XID or kind in EVENTS):
+                yield gpu, kind, data

@@ -28,6 +28,10 @@ SLOWDOWNS: Final = ("sw_thermal", "hw_thermal", "power_brake")
 """NVML_FI_DEV_CLOCKS_EVENT_REASON_{SW_THERM,HW_THERM,HW_POWER_BRAKE}_SLOWDOWN, in ns, with successive numbers."""
 
 
+LATER_METRICS: Final = ((575, range(100, 210)), (595, range(248, 261)))
+"""Metrics of GPM that older drivers lack: links to the CPU, context switches; cycles since the driver was loaded."""
+
+
 class DriverFields:
     """The fields that one version of the driver has; none of them if the version is not a number."""
 
@@ -41,6 +45,10 @@ class DriverFields:
         has_status = driver >= (560, 0) or (550, 89) <= driver < (555, 0)
         self.recovery = (RECOVERY,) if driver >= (570, 0) else (RESET, DRAIN) if has_status else ()
         """Fields with the recovery action that the GPU needs."""
+
+    def has_metric(self, number: int) -> bool:
+        """Return whether the driver has a metric of GPM."""
+        return all(self._driver[0] >= first for first, numbers in LATER_METRICS if number in numbers)
 
     def action(self, fields: Mapping[int, float]) -> str | None:
         """Return the recovery action in the fields, None if they have none."""

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ctypes import c_char
+from math import inf
+from struct import Struct
 from typing import Any, Final
 
-import pynvml
+from chipwatch.collectors.nvidia.query import ABSENT, HOUR, SECOND, NvmlQuery
+from chipwatch.host import nvml
 
-from chipwatch.collectors.nvidia.query import SECOND, NvmlQuery
-
+PIPES: Final = {4: "integer", 6: "dfma", 7: "hmma", 8: "dmma", 9: "imma"}
+"""Metric ids of the shares of time with integer operations, and with operations of the tensor cores by precision."""
+SWITCHES: Final = range(174, 210, 5)
+"""NVML_GPM_METRIC_GR{0..7}_CTXSW_ACTIVE_PCT: shares of time in which an engine switched contexts."""
+ELAPSED: Final = 248
+"""NVML_GPM_METRIC_SM_CYCLES_ELAPSED."""
+CYCLES: Final = {2: 249, 5: 250, 8: 251, 7: 252, 9: 253, 6: 254, 4: 257, 11: 258, 12: 259, 13: 260}
+"""NVML_GPM_METRIC_*_CYCLES_ACTIVE, by the metric with the same share in percent."""
+AGREES: Final = 2.0
+"""Largest difference (percent points) between both: the driver rounds its own; no chip was there to verify more."""
 GRAPHICS: Final = 1
 """Metric id of the share of time in which any work ran: the only utilization of a MIG instance."""
+HEAD: Final = Struct("IIPP")
+"""nvmlGpmMetricsGet_t without its metrics: version, count of metrics, samples."""
+METRIC: Final = Struct("Iid24x")
+"""nvmlGpmMetric_t without its names: number, code, value."""
 MIN_ELAPSED: Final = SECOND // 10
 """Shortest time (ns) between two samples, from nvml.h."""
 
@@ -25,46 +41,65 @@ class Gpm:
     def __init__(self, query: NvmlQuery, ids: Iterable[int], instance: int | None = None) -> None:
         """`ids` of the metrics; `instance`: id of the MIG instance to sample, None for the whole GPU."""
         self._query, self._instance = query, instance
-        self._request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
-        for n, number in enumerate(ids):
-            self._request.metrics[n].metricId = number
-            self._request.numMetrics = n + 1
-        self._metrics = [self._request.metrics[n] for n in range(self._request.numMetrics)]
+        self._wanted = self._ids = frozenset(ids)
+        self._ask_all_at = 0
+        self._cycles: dict[int, float] = {}
+        """Cycles until the last sample."""
+        self.elapsed = 0
+        """Time (ns) between the last two samples."""
         self._buffers: list[Any] = []
         self._sampled_at: int | None = None
 
     def read(self, gpu: Any, now: int) -> dict[int, float]:
-        """Return values in percent by metric id, nothing in the first tick; `gpu` is the GPU's handle. Raise Lost."""
+        """Return values by metric id, nothing in the first tick; `gpu` is the GPU's handle. Raise Lost."""
         if self._sampled_at is not None and now - self._sampled_at < MIN_ELAPSED:
             return {}
         if not self._buffers:
             self._allocate(gpu)
         if not self._buffers or self._sample(gpu) is None:
             return {}
-        first, self._sampled_at = self._sampled_at is None, now
+        before, self._sampled_at = self._sampled_at, now
         self._buffers.reverse()
-        if first:
+        if before is None:
             return {}
-        self._request.sample1, self._request.sample2 = self._buffers
-        if self._query.ask("gpm.metrics", pynvml.nvmlGpmMetricsGet, self._request) is None:
+        self.elapsed = now - before
+        if now >= self._ask_all_at:
+            self._ids, self._ask_all_at = self._wanted, now + HOUR
+        earlier, later = (buffer.value for buffer in self._buffers)
+        request = bytearray(HEAD.pack(1, len(self._ids), earlier, later))
+        request += b"".join(METRIC.pack(number, 0, 0.0) for number in self._ids)
+        if not self._query.ask("gpm.metrics", nvml.nvmlGpmMetricsGet, (c_char * len(request)).from_buffer(request)):
             return {}
-        return {got.metricId: got.value for got in self._metrics if not got.nvmlReturn}
+        answers = [*METRIC.iter_unpack(request[HEAD.size :])]
+        self._ids -= {number for number, code, _ in answers if code in ABSENT}
+        return self._exact({number: value for number, code, value in answers if not code})
+
+    def _exact(self, values: dict[int, float]) -> dict[int, float]:
+        """Return `values`, with shares of cycles where these agree with the driver's own shares."""
+        before, self._cycles = self._cycles, values
+        elapsed = values.get(ELAPSED, 0) - before.get(ELAPSED, inf)
+        exact = {
+            share: 100 * (values[cycles] - before[cycles]) / elapsed
+            for share, cycles in (CYCLES.items() if elapsed > 0 else ())
+            if share in values and cycles in values and cycles in before
+        }
+        return values | {share: value for share, value in exact.items() if abs(value - values[share]) <= AGREES}
 
     def close(self) -> None:
         """Free the samples; NVML must still be open."""
         for buffer in self._buffers:
-            pynvml.nvmlGpmSampleFree(buffer)
+            nvml.nvmlGpmSampleFree(buffer)
         self._buffers, self._sampled_at = [], None
 
     def _sample(self, gpu: Any) -> Any:
         if self._instance is None:
-            return self._query.ask("gpm", pynvml.nvmlGpmSampleGet, gpu, self._buffers[0])
-        return self._query.ask("gpm", pynvml.nvmlGpmMigSampleGet, gpu, self._instance, self._buffers[0])
+            return self._query.ask("gpm", nvml.nvmlGpmSampleGet, gpu, self._buffers[0])
+        return self._query.ask("gpm", nvml.nvmlGpmMigSampleGet, gpu, self._instance, self._buffers[0])
 
     def _allocate(self, gpu: Any) -> None:
-        support = self._query.ask("gpm", pynvml.nvmlGpmQueryDeviceSupport, gpu)
-        if support is not None and not support.isSupportedDevice:
-            self._query.failed("gpm", "gpm", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        support = self._query.ask("gpm", nvml.nvmlGpmQueryDeviceSupport, gpu)
+        if support is not None and not support[0]:
+            self._query.failed("gpm", "gpm", nvml.NVML_ERROR_NOT_SUPPORTED)
         elif support is not None:
-            buffers = [self._query.ask("gpm", pynvml.nvmlGpmSampleAlloc) for _ in range(2)]
+            buffers = [self._query.ask("gpm", nvml.nvmlGpmSampleAlloc) for _ in range(2)]
             self._buffers = buffers if None not in buffers else []

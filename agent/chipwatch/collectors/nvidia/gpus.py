@@ -9,8 +9,6 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pynvml
-
 from chipwatch.collectors.nvidia.activity import Activity
 from chipwatch.collectors.nvidia.device import Gpu, Instance
 from chipwatch.collectors.nvidia.events import Xids
@@ -23,6 +21,7 @@ from chipwatch.collectors.nvidia.unified import Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
+from chipwatch.host import nvml
 from chipwatch.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ SEARCH: Final = 10 * SECOND
 UNKNOWN: Final = "unknown"
 RESTART: Final = "restart the container if it lost its devices (after systemctl daemon-reload)"
 HINTS: Final = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 cannot be loaded: install the driver's libraries, or pass "
+    nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 cannot be loaded: install the driver's libraries, or pass "
     "them into this container (NVIDIA_DRIVER_CAPABILITIES=utility)",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the kernel module is not loaded, or this container has none of its devices",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the library and the kernel module have different versions, as after an "
+    nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the kernel module is not loaded, or this container has none of its devices",
+    nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the library and the kernel module have different versions, as after an "
     "upgrade: reload the module or reboot",
-    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open /dev/nvidia*",
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: f"the system denies access to /dev/nvidia*; {RESTART}",
-    pynvml.NVML_ERROR_UNKNOWN: RESTART,
+    nvml.NVML_ERROR_NO_PERMISSION: "this user may not open /dev/nvidia*",
+    nvml.NVML_ERROR_OPERATING_SYSTEM: f"the system denies access to /dev/nvidia*; {RESTART}",
+    nvml.NVML_ERROR_UNKNOWN: RESTART,
 }
 
 
@@ -50,7 +49,7 @@ def call_driver(function: Callable[[], Any]) -> Any:
     """Return the result of a function that needs no device; raise Unavailable."""
     try:
         return function()
-    except pynvml.NVMLError as error:
+    except nvml.NVMLError as error:
         hint = HINTS.get(error.value)
         raise Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}") from None
 
@@ -63,11 +62,11 @@ class _Listed(NamedTuple):
     model: str
 
 
-def _listed(index: int) -> _Listed | pynvml.NVMLError:
+def _listed(index: int) -> _Listed | nvml.NVMLError:
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return _Listed(handle, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
-    except pynvml.NVMLError as error:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        return _Listed(handle, nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle))
+    except nvml.NVMLError as error:
         return error
 
 
@@ -191,16 +190,16 @@ class Gpus:
         """Close NVML, unless the parent process opened it before a fork."""
         if self.process != os.getpid():
             return
-        with suppress(pynvml.NVMLError):
+        with suppress(nvml.NVMLError):
             self._xids.close()
         for uuid in self._gpus:
             self._free(uuid)
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        with suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
 
     def _open(self) -> None:
-        call_driver(pynvml.nvmlInit)
-        self._driver = call_driver(pynvml.nvmlSystemGetDriverVersion)
+        call_driver(nvml.nvmlInit)
+        self._driver = call_driver(nvml.nvmlSystemGetDriverVersion)
 
     def _reopen(self, now: int) -> bool:
         """Return whether NVML could be opened again; raise Unavailable if it could not for long."""
@@ -220,7 +219,7 @@ class Gpus:
 
     def _free(self, uuid: str) -> None:
         """Free the driver's resources of a GPU."""
-        with suppress(pynvml.NVMLError):
+        with suppress(nvml.NVMLError):
             self._gpus[uuid].close()
             if uuid in self._activity:
                 self._activity[uuid].close()
@@ -232,7 +231,7 @@ class Gpus:
         are_lost = bool(self._gpus) and all(gpu.lost for gpu in self._gpus.values())
         if are_lost and not self._reopen(now):
             return
-        self._count = call_driver(pynvml.nvmlDeviceGetCount)
+        self._count = call_driver(nvml.nvmlDeviceGetCount)
         listed = [_listed(index) for index in range(self._count)]
         answered = {entry.uuid for entry in listed if isinstance(entry, _Listed)}
         failed = {index for index, entry in enumerate(listed) if not isinstance(entry, _Listed)}
@@ -271,7 +270,7 @@ class Gpus:
             gpu.query.retry()
         self._divide(gpu, now)
         with suppress(Lost):
-            gpu.minor = gpu.query.ask("minor", pynvml.nvmlDeviceGetMinorNumber, gpu.handle)
+            gpu.minor = gpu.query.ask("minor", nvml.nvmlDeviceGetMinorNumber, gpu.handle)
         if self._wanted is not None and not self._wanted.intersection((str(index), listed.uuid, *gpu.instances)):
             if not is_new:
                 self._forget(listed.uuid)
@@ -286,10 +285,10 @@ class Gpus:
         self._activity.pop(uuid, None)
         del self._gpus[uuid]
 
-    def _failed_at(self, index: int, error: pynvml.NVMLError) -> Gpu | None:
+    def _failed_at(self, index: int, error: nvml.NVMLError) -> Gpu | None:
         """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""
         gpu = next((gpu for gpu in self._gpus.values() if gpu.number == index), None)
-        if error.value not in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+        if error.value not in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED):
             self._problems.append(f"GPU {index}: {error} (NVML {error.value})")
         elif gpu:
             gpu.handle = None
@@ -305,18 +304,18 @@ class Gpus:
 
     def _instances(self, gpu: Gpu) -> dict[str, Instance]:
         """Return the MIG instances of the GPU by UUID; raise Lost."""
-        count = gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
+        count = gpu.query.ask("mig", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
         if count is None:
             return gpu.instances
         instances: dict[str, Instance] = {}
         for number in range(count):
             try:
-                handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
-                uuid = pynvml.nvmlDeviceGetUUID(handle)
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
+                uuid = nvml.nvmlDeviceGetUUID(handle)
                 instance = gpu.instances.get(uuid)
-                model = "" if instance else pynvml.nvmlDeviceGetName(handle)
-            except pynvml.NVMLError as error:
-                if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # no instance has this number
+                model = "" if instance else nvml.nvmlDeviceGetName(handle)
+            except nvml.NVMLError as error:
+                if error.value != nvml.NVML_ERROR_NOT_FOUND:  # no instance has this number
                     gpu.query.failed(f"mig.{number}", "mig", error.value)
                     instances |= {uuid: old for uuid, old in gpu.instances.items() if old.dims[MIG] == str(number)}
                 continue

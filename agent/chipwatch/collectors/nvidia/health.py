@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from ctypes import byref
 from itertools import chain, product
 from typing import Any, Final
 
-import pynvml
-
 from chipwatch.collectors.nvidia.metrics import GPU, GpuMetrics
-from chipwatch.collectors.nvidia.query import SECOND, UNSUPPORTED, FieldSet, NvmlQuery
+from chipwatch.collectors.nvidia.query import ABSENT, SECOND, FieldSet, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.host import nvml
 from chipwatch.host.counters import Counters
 from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.pace import SLOW, Pace
 
-ABSENT: Final = UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
-"""Answers about a link or a field that the GPU or this driver does not have."""
 EVERY: Final = 30 * SECOND
 """Interval between readings; a link's state is a call each."""
 HELD: Final = 120 * SECOND
@@ -41,14 +37,14 @@ MOST_COUNT: Final = 2**53
 """Largest number of errors that is a reading."""
 NOT_AVAILABLE: Final = 2**32 - 1
 """NVML_VALUE_NOT_AVAILABLE, -1, as an unsigned value."""
-SRAM_BUCKETS: Final = ("L2", "Sm", "Pcie", "Mcu", "Other")
-"""Members of nvmlEccSramErrorStatus_v1_t: uncorrected errors by unit."""
+SRAM_UNITS: Final = ("l2", "sm", "pcie", "mcu", "other")
+"""Units of which nvmlEccSramErrorStatus_v1_t counts the uncorrected errors, in its order."""
 LINK_STATE: Final = 165
 """NVML_FI_DEV_NVLINK_GET_STATE: 0 is down, 1 up, 2 asleep."""
 C2C_COUNT, C2C_STATUS, C2C_POWER = 170, 171, 234
 """NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS (0: down) and _POWER_STATE (1: low power)."""
-FIELDS: Final = {31: "rows_pending", 144: "rows_pending", 145: "rows_failed"}
-"""NVML_FI_DEV_RETIRED_PENDING (before Ampere), NVML_FI_DEV_REMAPPED_PENDING, _FAILURE."""
+FIELDS: Final = {31: "rows_pending", 144: "rows_pending", 145: "rows_failed", 307: "rows_pending"}
+"""NVML_FI_DEV_RETIRED_PENDING (before Ampere), _REMAPPED_PENDING, _REMAPPED_FAILURE, _PENDING_BANK_REMAPPING."""
 COUNTS: Final = {94: "pcie_replay", 179: "pcie_nonfatal", 180: "pcie_fatal"}
 LINK_COUNTS: Final = {
     161: "nvlink_replay", 162: "nvlink_recovery", 163: "nvlink_crc", 213: "nvlink_recovery",
@@ -61,19 +57,25 @@ ALL_COUNTS: Final = {
     169: "pcie_recovery", 173: "pcie_correctable", 174: "pcie_nak_received", 175: "pcie_receiver", 176: "pcie_bad_tlp",
     177: "pcie_nak_sent", 178: "pcie_bad_dllp", 181: "pcie_unsupported_request", 182: "pcie_lcrc", 183: "pcie_lane",
 }  # fmt: skip
-ALL_LINK_COUNTS: Final = {
+Place = tuple[str, ...]
+"""An attribute of GpuMetrics, then keys and values of further dimensions."""
+ALL_LINK_COUNTS: Final[Mapping[int, str | Place]] = {
     206: "nvlink_malformed", 207: "nvlink_overrun", 208: "nvlink_receive", 209: "nvlink_remote", 210: "nvlink_header",
     211: "nvlink_integrity", 212: "nvlink_discard", 219: "nvlink_effective", 221: "nvlink_symbol",
+    **{235 + n: ("nvlink_corrected", "bin", str(n)) for n in range(16)},
+    294: ("nvlink_blocks", "kind", "sent"), 295: ("nvlink_blocks", "kind", "sent_again"),
 }  # fmt: skip
 ALL_C2C_COUNTS: Final = {232: "c2c_replay", 233: "c2c_replay_again"}
 """Counters without a rule of the verdict, which are read at level all only; 215 is the sum of 213 and 214."""
-Place = tuple[str, ...]
-"""An attribute of GpuMetrics, then keys and values of further dimensions."""
 ALL_FIELDS: Final[Mapping[int, Place]] = {
     5: ("ecc_lifetime", "kind", "corrected"), 6: ("ecc_lifetime", "kind", "uncorrected"),
     29: ("pages_retired", "cause", "correctable"), 30: ("pages_retired", "cause", "uncorrectable"),
     193: ("temperature_limit", "limit", "shutdown"), 194: ("temperature_limit", "limit", "slowdown"),
     195: ("temperature_limit", "limit", "memory"), 196: ("temperature_limit", "limit", "clock"),
+    297: ("tensor_stalled",),
+    301: ("rows_inactive", "cause", "correctable"), 302: ("rows_inactive", "cause", "uncorrectable"),
+    303: ("banks_remapped", "state", "active"), 304: ("banks_remapped", "state", "inactive"),
+    305: ("banks_groups", "spare", "max"), 306: ("banks_groups", "spare", "none"),
 }  # fmt: skip
 """NVML_FI_DEV_ECC_{SBE,DBE}_AGG_TOTAL, _RETIRED_{SBE,DBE}, _TEMPERATURE_{SHUTDOWN,SLOWDOWN,MEM_MAX,GPU_MAX}_TLIMIT."""
 REASONS: Final = {
@@ -85,54 +87,40 @@ Answers = dict[str | Place, float]
 """Faults by name, and values by place."""
 
 
-def _versioned(call: Callable[[Any, Any], Any], gpu: Any, *structures: type) -> Any:
-    """Return the first structure whose version the driver knows, filled; raise NVMLError."""
-    for structure in structures:
-        answer = structure()
-        try:
-            call(gpu, byref(answer))
-        except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
-                raise
-        else:
-            return answer
-    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-
 def _sram(gpu: Any) -> Answers:
-    sram = _versioned(pynvml.nvmlDeviceGetSramEccErrorStatus, gpu, pynvml.c_nvmlEccSramErrorStatus_v1_t)
+    _, _, _, parity, secded, _, *counts, threshold = nvml.nvmlDeviceGetSramEccErrorStatus(gpu)
     buckets: Answers = {
-        ("ecc_lifetime", "kind", f"sram_{word.lower()}"): getattr(sram, f"aggregateUncBucket{word}")
-        for word in SRAM_BUCKETS
+        ("ecc_lifetime", "kind", f"sram_{unit}"): count for unit, count in zip(SRAM_UNITS, counts, strict=True)
     }
-    uncorrected = sram.volatileUncParity + sram.volatileUncSecDed
-    return {"sram_threshold": sram.bThresholdExceeded, "sram_uncorrected": uncorrected, **buckets}
+    return {"sram_threshold": threshold, "sram_uncorrected": parity + secded, **buckets}
 
 
 def _dram(gpu: Any) -> Answers:
-    return {"dram_uncorrected": pynvml.nvmlDeviceGetMemoryErrorCounter(gpu, 1, 0, pynvml.NVML_MEMORY_LOCATION_DRAM)}
+    return {"dram_uncorrected": nvml.nvmlDeviceGetMemoryErrorCounter(gpu, 1, 0, nvml.NVML_MEMORY_LOCATION_DRAM)}
 
 
 def _spare(gpu: Any) -> Answers:
-    banks = pynvml.nvmlDeviceGetRowRemapperHistogram(gpu)
-    words = "max", "high", "partial", "low", "none"
-    histogram: Answers = {("rows_banks", "spare", word): getattr(banks, word) for word in words}
-    return {"rows_exhausted": banks.none, **histogram}
+    banks, words = nvml.nvmlDeviceGetRowRemapperHistogram(gpu), ("max", "high", "partial", "low", "none")
+    histogram: Answers = {("rows_banks", "spare", word): count for word, count in zip(words, banks, strict=True)}
+    return {"rows_exhausted": banks[-1], **histogram}
 
 
 def _fabric(gpu: Any) -> Answers:
-    structures = pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t
-    fabric = _versioned(pynvml.nvmlDeviceGetGpuFabricInfoV, gpu, *structures)
-    if not (state := fabric.state & 0xFF):  # a byte in nvml.h, and padding
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    summary, mask = getattr(fabric, "healthSummary", 0), fabric.healthMask
+    try:
+        identity, status, clique, state, mask, summary = nvml.fabric_v3(gpu)
+    except nvml.NVMLError as error:
+        if error.value != nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
+            raise
+        (identity, status, clique, state, mask), summary = nvml.fabric_v2(gpu), 0
+    if not state:
+        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
     bandwidth, recovery, route, timeout, partition = (mask >> shift & 3 for shift in (0, 2, 4, 6, 12))
     wrong = mask >> 8 & 15  # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION: 0 unknown, 1 none, 4 no partition
-    is_member, cluster = state == 3 and not fabric.status, bytes(fabric.clusterUuid).hex()
+    is_member, cluster = state == 3 and not status, identity.hex()
     uuid = "-".join((cluster[:8], cluster[8:12], cluster[12:16], cluster[16:20], cluster[20:]))
-    names = (uuid, str(fabric.cliqueId)) if is_member else ("none", "none")
+    names = (uuid, str(clique)) if is_member else ("none", "none")
     return {
-        "fabric_failed": state == 1 or (state == 3 and fabric.status != 0),  # not started; ended by an error
+        "fabric_failed": state == 1 or (state == 3 and status != 0),  # not started; ended by an error
         "fabric_starting": state == 2,
         "fabric_unhealthy": summary == 2 or route == 1 or timeout == 1 or wrong not in (0, 1, 4),
         "fabric_limited": summary == 3 or bandwidth == 1 or recovery == 1,
@@ -143,35 +131,18 @@ def _fabric(gpu: Any) -> Answers:
 
 def _width(gpu: Any) -> Answers:
     """Compare with the width that both ends of the link can use, which NVML calls the maximum."""
-    now, most = pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+    now, most = nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu), nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
     return {"pcie_narrow": 0 < now < most, ("pcie_width",): now}
 
 
-QUERIES: Final[Mapping[str, tuple[str, Callable[[Any], Answers]]]] = {
-    "sram": ("nvmlDeviceGetSramEccErrorStatus", _sram),
-    "dram": ("nvmlDeviceGetMemoryErrorCounter", _dram),
-    "spare": ("nvmlDeviceGetRowRemapperHistogram", _spare),
-    "repair": (
-        "nvmlDeviceGetRepairStatus", lambda gpu: {"repair_pending": any(pynvml.nvmlDeviceGetRepairStatus(gpu))},
-    ),
-    "unrepairable": (
-        "nvmlDeviceGetUnrepairableMemoryFlag_v1",
-        lambda gpu: {"memory_unrepairable": pynvml.nvmlDeviceGetUnrepairableMemoryFlag_v1(gpu)},
-    ),
-    "ecc": (
-        "nvmlDeviceGetDefaultEccMode",
-        lambda gpu: {"ecc_off": pynvml.nvmlDeviceGetDefaultEccMode(gpu)[0] > pynvml.nvmlDeviceGetEccMode(gpu)[0]},
-    ),
-    "fabric": ("c_nvmlGpuFabricInfo_v3_t", _fabric),
-    "width": ("nvmlDeviceGetMaxPcieLinkWidth", _width),
+QUERIES: Final[Mapping[str, Callable[[Any], Answers]]] = {
+    "sram": _sram, "dram": _dram, "spare": _spare, "fabric": _fabric, "width": _width,
+    "repair": lambda gpu: {"repair_pending": any(nvml.nvmlDeviceGetRepairStatus(gpu))},
+    "unrepairable": lambda gpu: {"memory_unrepairable": nvml.nvmlDeviceGetUnrepairableMemoryFlag_v1(gpu)[0]},
+    "ecc": lambda gpu: {"ecc_off": nvml.nvmlDeviceGetDefaultEccMode(gpu) > nvml.nvmlDeviceGetEccMode(gpu)},
 }  # fmt: skip
-"""Query -> the name that nvidia-ml-py must have for it, and the function that returns its faults and values."""
-MARGIN: Final = {
-    "margin": (
-        "nvmlDeviceGetMarginTemperature",
-        lambda gpu: {("temperature_margin",): pynvml.nvmlDeviceGetMarginTemperature(gpu)},
-    ),
-}
+"""Query -> the function that returns its faults and values."""
+MARGIN: Final = {"margin": lambda gpu: {("temperature_margin",): nvml.nvmlDeviceGetMarginTemperature(gpu)[0]}}
 """The same from level detailed on."""
 
 
@@ -185,7 +156,7 @@ class GpuHealth:
         self._further: dict[Place, Dimensions] = {}
         is_all = level >= Level.ALL
         self._queries = {**QUERIES, **(MARGIN if level >= Level.DETAILED else {})}
-        self._counts = {**COUNTS, **LINK_COUNTS, **C2C_COUNTS}
+        self._counts: dict[int, str | Place] = {**COUNTS, **LINK_COUNTS, **C2C_COUNTS}
         self._link_numbers, self._c2c_numbers = [*LINK_COUNTS, *BIT_ERRORS], [*C2C_COUNTS]
         if is_all:
             self._counts |= {**ALL_COUNTS, **ALL_LINK_COUNTS, **ALL_C2C_COUNTS}
@@ -218,25 +189,29 @@ class GpuHealth:
         answers = self._judged(fields) | self._speed(gpu, busy) | self._slowdowns(gpu, now)
         if self.links is not None:
             answers |= _states("nvlink", up=self.links, down=links - self.links)
-        for name, (needed, call) in self._queries.items():
-            if hasattr(pynvml, needed):
-                answers |= self.query.ask(name, call, gpu) or {}
+        for name, call in self._queries.items():
+            answers |= self.query.ask(name, call, gpu) or {}
         for about, value in answers.items():
-            yield from (self.fault(at, about, value),) if isinstance(about, str) else self._value(at, about, value)
+            if isinstance(about, str):
+                yield self.fault(at, about, value)
+            elif point := self._value(at, about, value):
+                yield point
         for kind, members in counts.items():
-            yield self._counters.total(self._metrics.link_errors, at, members, self._with("kind", kind))
+            name, *further = ("link_errors", "kind", kind) if isinstance(kind, str) else kind
+            yield self._counters.total(getattr(self._metrics, name), at, members, self._with(*further))
 
     def fault(self, at: int, fault: str, value: object) -> Datapoint:
         """Return the point of a fault."""
         return self._metrics.fault.point(at, 1 if value else 0, self._with("fault", fault))
 
-    def _value(self, at: int, place: Place, value: float) -> Iterator[Datapoint]:
+    def _value(self, at: int, place: Place, value: float) -> Datapoint | None:
         metric: Metric = getattr(self._metrics, place[0])
-        is_counter = metric.kind is Kind.COUNTER
-        is_possible = _is_count(value) if is_counter else abs(value) <= MOST.get(metric.unit, MOST_COUNT)
-        if metric.level <= self._level and is_possible:
-            dims = self._with(*place[1:])
-            yield self._counters.point(metric, at, value, dims) if is_counter else metric.point(at, +value, dims)
+        if metric.level > self._level:
+            return None
+        if metric.kind is Kind.COUNTER:
+            return self._counters.point(metric, at, value, self._with(*place[1:])) if _is_count(value) else None
+        is_possible = abs(value) <= MOST.get(metric.unit, MOST_COUNT)
+        return metric.point(at, +value, self._with(*place[1:])) if is_possible else None
 
     def _with(self, *further: str) -> Dimensions:
         """Return the GPU's dimensions and `further` ones: keys and values in turn."""
@@ -256,17 +231,17 @@ class GpuHealth:
             self._link_fields = self._set(product(self._link_numbers, nvlink), product(self._c2c_numbers, others))
         return self._link_fields.read(gpu)
 
-    def _count_links(self, gpu: Any, fields: Mapping[tuple[int, int], float]) -> tuple[int | None, int]:
-        """Return the number of NVLinks that are up, None if not known, and of all."""
-        is_up = {link: value > 0 for (number, link), value in fields.items() if number == LINK_STATE}
-        if not is_up:
+    def _count_links(self, gpu: Any, fields: dict[tuple[int, int], float]) -> tuple[int | None, int]:
+        """Take the states of links out of the fields; return the links that are up, None if not known, and all."""
+        if not (keys := [key for key in fields if key[0] == LINK_STATE]):
             return self.query.ask("links", _links, gpu) or (None, 0)
-        return None if LINK_STATE in self._fields.partial else sum(is_up.values()), max(is_up) + 1
+        up = sum([fields.pop(key) > 0 for key in keys])
+        return None if LINK_STATE in self._fields.partial else up, max(keys)[1] + 1
 
-    def _counted(self, fields: dict[tuple[int, int], float]) -> dict[str, dict[tuple[int, int], float]]:
+    def _counted(self, fields: dict[tuple[int, int], float]) -> dict[str | Place, dict[tuple[int, int], float]]:
         """Take the counters out of the fields, by kind; a kind without some of its members is left out."""
         partial = {self._counts.get(number) for number in self._fields.partial | self._link_fields.partial}
-        counts: dict[str, dict[tuple[int, int], float]] = {}
+        counts: dict[str | Place, dict[tuple[int, int], float]] = {}
         for key in [key for key in fields if key[0] in self._counts]:
             kind, value = self._counts[key[0]], fields.pop(key)
             if kind not in partial and _is_count(value):
@@ -296,8 +271,8 @@ class GpuHealth:
         return answers
 
     def _speed(self, gpu: Any, busy: float | None) -> Answers:
-        now = self.query.ask("speed.now", pynvml.nvmlDeviceGetCurrPcieLinkGeneration, gpu)
-        most = self.query.ask("speed.most", pynvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu)
+        now = self.query.ask("speed.now", nvml.nvmlDeviceGetCurrPcieLinkGeneration, gpu)
+        most = self.query.ask("speed.most", nvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu)
         answers: Answers = {("pcie_generation",): now} if now else {}
         if now and most and (now >= most or (busy or 0) >= BUSY):
             answers["pcie_slow"] = now < most
@@ -305,7 +280,7 @@ class GpuHealth:
 
     def _slowdowns(self, gpu: Any, now: int) -> Answers:
         """Return which slowdowns have lasted, one that is shorter so far is left out; and the reasons so far."""
-        reasons = self.query.ask("reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu)
+        reasons = self.query.ask("reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu)
         if reasons is None:
             return {}
         self._reasons |= {reason for bit, reason in REASONS.items() if reasons & bit}
@@ -336,8 +311,8 @@ def _links(gpu: Any) -> tuple[int, int]:
     up = 0
     for link in range(MOST_LINKS):
         try:
-            up += pynvml.nvmlDeviceGetNvLinkState(gpu, link)
-        except pynvml.NVMLError as error:
+            up += nvml.nvmlDeviceGetNvLinkState(gpu, link)
+        except nvml.NVMLError as error:
             if not link or error.value not in ABSENT:
                 raise
             return up, link

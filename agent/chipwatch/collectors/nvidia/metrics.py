@@ -72,6 +72,20 @@ class GpuMetrics(PartMetrics):
         self.encoder = gauge("gpu.encoder.utilization", "%", "Utilization of the video encoder.", DETAILED, keys)
         self.decoder = gauge("gpu.decoder.utilization", "%", "Utilization of the video decoder.", DETAILED, keys)
         self.fan = replace(gpu_metrics.FAN, dims=keys)
+        self.pipe_active = gauge(
+            "gpu.pipe.active", "%", "Share of time with integer operations, or operations of the tensor cores.",
+            Level.ALL, (*keys, "pipe"))
+        self.module_power = gauge(
+            "gpu.module.power", "W", "Power of the module with GPU and CPU, such as Grace Hopper.", DETAILED, keys)
+        self.context_switch = gauge(
+            "gpu.context_switch.active", "%", "Share of time in which the GPU switched between contexts.", DETAILED,
+            keys)
+        self.tensor_stalled = gauge(
+            "gpu.tensor.stalled", "%", "Share of time in which matrix operations waited.", Level.ALL, keys)
+        self.c2c = {  # by metric id of GPM
+            102: counter("gpu.c2c.sent", "By", "Sent by the GPU to the CPU over their own link.", DETAILED, keys),
+            103: counter("gpu.c2c.received", "By", "Received by the GPU from the CPU over it.", DETAILED, keys),
+        }
         self.pcie_sent = counter("gpu.pcie.sent", "By", "Sent by the GPU over PCIe.", DETAILED, keys)
         self.pcie_received = counter("gpu.pcie.received", "By", "Received by the GPU over PCIe.", DETAILED, keys)
         self.pcie_replays = replace(gpu_metrics.PCIE_REPLAYS, dims=keys)
@@ -105,6 +119,20 @@ class GpuMetrics(PartMetrics):
         self.rows_banks = gauge(
             "gpu.rows.banks", "{bank}", "Banks of memory, by the spare rows that they have left.", Level.ALL,
             (*keys, "spare"))
+        self.rows_inactive = gauge(
+            "gpu.rows.inactive", "{row}", "Replacements of rows that are not in use.", Level.ALL, (*keys, "cause"))
+        self.banks_remapped, self.banks_groups = (
+            gauge("gpu.banks.remapped", "{bank}", "Replaced banks of memory, in use or not.", Level.ALL,
+                  (*keys, "state")),
+            gauge("gpu.banks.groups", "{group}", "Groups of banks with all or none of their spare banks.", Level.ALL,
+                  (*keys, "spare")),
+        )
+        self.nvlink_corrected = counter(
+            "gpu.nvlink.corrected", "{error}", "Symbol errors that NVLinks corrected, by the driver's bin.", Level.ALL,
+            (*keys, "bin"))
+        self.nvlink_blocks = counter(
+            "gpu.nvlink.blocks", "{block}", "Blocks that NVLinks sent, and sent again for errors.", Level.ALL,
+            (*keys, "kind"))
         self.pages_retired = counter(
             "gpu.pages.retired", "{page}", "Pages of memory out of use for errors, before Ampere.", Level.ALL,
             (*keys, "cause"))

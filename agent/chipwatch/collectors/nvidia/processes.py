@@ -8,12 +8,11 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
-import pynvml
-
 from chipwatch.collectors.nvidia.device import Part
-from chipwatch.collectors.nvidia.query import call, rows
+from chipwatch.collectors.nvidia.query import rows
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.host import nvml
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of
@@ -143,11 +142,11 @@ def _new_samples(part: Part, reader: str) -> list[tuple[int, int, int]] | None:
 
 def _samples(part: Part, since: int) -> list[tuple[int, int, int]]:
     def fill(count: Any, array: Any) -> int:
-        return call("nvmlDeviceGetProcessUtilization", part.handle, array, count, c_ulonglong(since))
+        return nvml.call("nvmlDeviceGetProcessUtilization", part.handle, array, count, c_ulonglong(since))
 
     try:
         return [(pid, at, share) for pid, at, share in rows(SAMPLE, fill)]
-    except pynvml.NVMLError as error:
-        if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+    except nvml.NVMLError as error:
+        if error.value == nvml.NVML_ERROR_NOT_FOUND:
             return []  # no process ran since the last sample
         raise

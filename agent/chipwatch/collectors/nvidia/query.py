@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from ctypes import byref, c_char, c_uint, memmove
 from math import inf, isfinite
 from struct import Struct
 from sys import byteorder
 from typing import Any, Final
 
-import pynvml
+from chipwatch.host import nvml
 
 UNSUPPORTED: Final = frozenset(
-    {pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_DEPRECATED}
+    {nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_DEPRECATED}
 )
+ABSENT: Final = UNSUPPORTED | {nvml.NVML_ERROR_INVALID_ARGUMENT}
+"""Answers about a link, a field or a metric that the GPU or this driver does not have."""
 SECOND: Final = 1_000_000_000
 HOUR: Final = 3600 * SECOND
 """Retry unsupported queries after an hour; a new driver may add them."""
 MINUTE: Final = 60 * SECOND
 """Retry queries without permission after a minute; permissions may change (NVIDIA/DCGM issue 214)."""
-MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Members of nvmlValue_t by nvmlValueType_t."""
 FIELD: Final = Struct("IIqqIiQ")
 """nvmlFieldValue_t: number, scope, time, latency, type of the value, code, value."""
 UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
-"""Functions that read a value, in the order of MEMBERS."""
-TOO_SMALL: Final = 7
-"""NVML_ERROR_INSUFFICIENT_SIZE: the count has changed to the number of rows."""
-NUMBER: Final = MEMBERS.index("ullVal")
+"""Functions that read a value, by nvmlValueType_t."""
+ENOUGH: Final = frozenset({0, nvml.NVML_ERROR_INSUFFICIENT_SIZE})
+"""Codes with the number of rows; nvmlDeviceGetSamples returns no error."""
+NUMBER: Final = 3
+"""NVML_VALUE_TYPE_UNSIGNED_LONG_LONG."""
 
 
 class Lost(Exception):
@@ -81,7 +82,7 @@ class NvmlQuery:
             return None
         try:
             answer = call(*args)
-        except pynvml.NVMLError as error:
+        except nvml.NVMLError as error:
             self.failed(name, name, error.value)
             return None
         self.answered.add(name)
@@ -95,24 +96,24 @@ class NvmlQuery:
         """Handle the error `code` of a query; raise Lost."""
         if code in UNSUPPORTED:
             self.postpone(key, HOUR)
-        elif code == pynvml.NVML_ERROR_GPU_IS_LOST:
+        elif code == nvml.NVML_ERROR_GPU_IS_LOST:
             raise Lost
-        elif code == pynvml.NVML_ERROR_RESET_REQUIRED:
+        elif code == nvml.NVML_ERROR_RESET_REQUIRED:
             self.reset = True
         else:
             group = name.partition(".")[0]
-            if code == pynvml.NVML_ERROR_NO_PERMISSION:
+            if code == nvml.NVML_ERROR_NO_PERMISSION:
                 self.postpone(key, MINUTE)
             else:
                 self.broken.add(group)
-            self.troubles.setdefault(group, f"{self._device}: {group}: {pynvml.NVMLError(code)} (NVML {code})")
+            self.troubles.setdefault(group, f"{self._device}: {group}: {nvml.NVMLError(code)} (NVML {code})")
 
 
 class FieldSet:
     """
     Fields that one call reads.
 
-    The array is made once: nvidia-ml-py makes a new one in each call, and that takes longer than all else.
+    The array is made once: to make one for each call would take longer than all else.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class FieldSet:
         self._keys: list[tuple[int, int]] = []
         self._made: tuple[int, float] = -1, 0
         """Revision for which the array was made, and the time (monotonic ns) until which it holds."""
-        self.partial: set[int] = set()
+        self.partial: frozenset[int] | set[int] = frozenset()
         """Numbers of fields that failed in the last call, although the device has them."""
 
     def read(self, handle: Any) -> dict[tuple[int, int], float]:
@@ -131,30 +132,39 @@ class FieldSet:
         query, values = self._query, dict[tuple[int, int], float]()
         if query.revision != self._made[0] or query.now >= self._made[1]:
             self._make()
-        self.partial = set()
+        self.partial = frozenset()
         if not self._keys:
             return values
         memmove(self._array, self._request, len(self._request))
-        if query.ask("fields", _field_values, handle, self._array) is None:
+        if query.ask("fields", nvml.nvmlDeviceGetFieldValues, handle, len(self._keys), self._array) is None:
             self.partial = {number for number, _ in self._keys}
             return values
         query.answered.discard("fields")  # each field has its own answer
+        missing = []
         for key, (_, _, _, _, kind, code, value) in zip(self._keys, FIELD.iter_unpack(self._array), strict=True):
-            is_value = not code and kind < len(UNPACK)
-            if is_value and kind != NUMBER:
-                (value,) = UNPACK[kind](value.to_bytes(8, byteorder))  # noqa: PLW2901  # eight bytes, decoded
-                is_value = isfinite(value)
-            if is_value:
+            if not code and kind == NUMBER:
                 values[key] = value
-                if name := self._names[key]:
-                    query.answered.add(name)
-            elif code in self._absent:
-                query.postpone(key, HOUR)
-            elif self._names[key] and code:
-                query.failed(key, self._names[key], code)
+            elif not code and kind < len(UNPACK) and isfinite(number := UNPACK[kind](value.to_bytes(8, byteorder))[0]):
+                values[key] = number
             else:
-                self.partial.add(key[0])
+                missing.append((key, code))
+        names = self._names
+        query.answered.update(filter(None, map(names.__getitem__, values)) if missing else self._answers)
+        if missing:
+            self._miss(missing)
         return values
+
+    def _miss(self, missing: Iterable[tuple[tuple[int, int], int]]) -> None:
+        """Handle fields without a value, and their codes; raise Lost."""
+        partial = set()
+        for key, code in missing:
+            if code in self._absent:
+                self._query.postpone(key, HOUR)
+            elif self._names[key] and code:
+                self._query.failed(key, self._names[key], code)
+            else:
+                partial.add(key[0])
+        self.partial = partial
 
     def _make(self) -> None:
         """Make the array of the fields that are due."""
@@ -162,31 +172,19 @@ class FieldSet:
         later = [at for at in due.values() if at > self._query.now]
         self._made = self._query.revision, min(later, default=inf)
         self._keys = [key for key, at in due.items() if at <= self._query.now]
-        absent = pynvml.NVML_ERROR_NOT_SUPPORTED  # until the driver says otherwise
+        self._answers = {self._names[key] for key in self._keys} - {""}
+        absent = nvml.NVML_ERROR_NOT_SUPPORTED  # until the driver says otherwise
         self._request = b"".join(FIELD.pack(*key, 0, 0, 0, absent, 0) for key in self._keys)
         self._array = (c_char * len(self._request))()
 
 
-def _field_values(handle: Any, fields: Any) -> bool:
-    """Fill an array of nvmlFieldValue_t; raise NVMLError."""
-    if code := call("nvmlDeviceGetFieldValues", handle, len(fields) // FIELD.size, fields):
-        raise pynvml.NVMLError(code)
-    return True
-
-
-def call(name: str, *args: Any) -> int:
-    """Return the code of a function of the driver."""
-    function = getattr(pynvml.nvmlLib, name, None)
-    return int(function(*args)) if function else pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
-
-
 def rows(row: Struct, fill: Callable[[Any, Any], int]) -> Iterator[tuple[Any, ...]]:
-    """Return the rows that `fill` writes, given count and array; raise NVMLError. nvidia-ml-py is slow at it."""
+    """Return the rows that `fill` writes, given count and array; raise NVMLError."""
     count, array = c_uint(0), bytearray()
-    if (code := fill(byref(count), None)) == TOO_SMALL:
+    if (code := fill(byref(count), None)) in ENOUGH:
         count.value = 2 * count.value + 5  # more may come until the second call
         array = bytearray(row.size * count.value)
         code = fill(byref(count), (c_char * len(array)).from_buffer(array))
     if code:
-        raise pynvml.NVMLError(code)
+        raise nvml.NVMLError(code)
     return row.iter_unpack(array[: row.size * count.value])

@@ -15,7 +15,9 @@ HEALTH = ("gpu.fault{", "gpu.link.errors{")
 SELDOM = (
     "gpu.links{", "gpu.fabric{", "gpu.nvlink.bit_error_rate{", "gpu.ecc.lifetime{", "gpu.rows.banks{",
     "gpu.pages.retired{", "gpu.pcie.width{", "gpu.pcie.generation{", "gpu.temperature.margin{",
-    "gpu.temperature.limit{", "gpu.clock.reduced{",
+    "gpu.temperature.limit{", "gpu.clock.reduced{", "gpu.tensor.stalled{", "gpu.rows.inactive{", "gpu.banks.remapped{",
+    "gpu.banks.groups{",
+    "gpu.nvlink.corrected{", "gpu.nvlink.blocks{",
 )  # fmt: skip
 
 

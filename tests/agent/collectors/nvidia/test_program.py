@@ -156,11 +156,11 @@ def test_a_forked_process_opens_its_own_nvml(library, tmp_path, proc):
         first = [point.metric.name for point in collector.collect(1)]
         out, into = os.pipe()
         if os.fork() == 0:
-            import pynvml
+            from chipwatch.host import nvml
             calls = []
-            shutdown, init = pynvml.nvmlShutdown, pynvml.nvmlInit
-            pynvml.nvmlShutdown = lambda: calls.append("shutdown") or shutdown()
-            pynvml.nvmlInit = lambda: calls.append("init") or init()
+            shutdown, init = nvml.nvmlShutdown, nvml.nvmlInit
+            nvml.nvmlShutdown = lambda: calls.append("shutdown") or shutdown()
+            nvml.nvmlInit = lambda: calls.append("init") or init()
             points = [point.metric.name for point in collector.collect(2)]
             collector.close()
             os.write(into, json.dumps([points, calls]).encode())
@@ -194,7 +194,7 @@ def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, p
         try:
             collector.open()
         except Unavailable:
-            print(json.dumps(["pynvml" in sys.modules, "ctypes" in sys.modules]))
+            print(json.dumps(["chipwatch.host.nvml" in sys.modules, "ctypes" in sys.modules]))
         """,
     )
     assert fake == [False, False]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import inspect
 import re
 
 import pynvml
@@ -10,18 +12,36 @@ from tests.nvml_versions import BINDINGS, HEADERS, WANTED, at, binding, used
 
 from chipwatch.collectors.nvidia import activity
 from chipwatch.collectors.nvidia.fields import ACTIONS, DRAIN, RECOVERY, RESET, SLOWDOWNS, DriverFields
-from chipwatch.collectors.nvidia.gpm import GRAPHICS
+from chipwatch.collectors.nvidia.gpm import GRAPHICS, HEAD, METRIC
 from chipwatch.collectors.nvidia.metrics import THROTTLES, of_gpu
-from chipwatch.collectors.nvidia.query import MEMBERS
+from chipwatch.collectors.nvidia.query import NUMBER, UNPACK
+from chipwatch.host import nvml
 
 OLDEST = "12.560.30"
-"""The oldest binding that pyproject.toml allows."""
+"""The oldest binding that has all but LATER."""
 LATER = {
     "nvmlDeviceGetTemperatureV", "nvmlDeviceGetRepairStatus", "nvmlDeviceGetUnrepairableMemoryFlag_v1",
-    "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_v3_t", "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetMarginTemperature",
 }  # fmt: skip
-"""Names that the collector looks for before it uses them."""
+"""Functions that older drivers lack; to ask them is an error that means not supported."""
 SUPPORTED = BINDINGS[BINDINGS.index(OLDEST) :]
+LAYOUTS = [
+    ("nvmlDeviceGetUtilizationRates", "c_nvmlUtilization_t"),
+    ("nvmlDeviceGetMemoryInfo", "c_nvmlMemory_t"),
+    ("nvmlDeviceGetMemoryInfo_v2", "c_nvmlMemory_v2_t"),
+    ("nvmlDeviceGetTemperatureV", "c_nvmlTemperature_v1_t"),
+    ("nvmlDeviceGetMarginTemperature", "c_nvmlMarginTemperature_v1_t"),
+    ("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t"),
+    ("nvmlDeviceGetRowRemapperHistogram", "c_nvmlRowRemapperHistogramValues"),
+    ("nvmlDeviceGetRepairStatus", "c_nvmlRepairStatus_t"),
+    ("nvmlDeviceGetUnrepairableMemoryFlag_v1", "c_nvmlUnrepairableMemory_v1_t"),
+    ("nvmlDeviceGetAttributes_v2", "c_nvmlDeviceAttributes"),
+    ("nvmlGpmQueryDeviceSupport", "c_nvmlGpmSupport_t"),
+    ("nvmlEventSetWait_v2", "c_nvmlEventData_t"),
+    ("fabric_v2", "c_nvmlGpuFabricInfo_v2_t"),
+    ("fabric_v3", "c_nvmlGpuFabricInfo_v3_t"),
+]
+"""A function of the collector, and the struct of the binding that it fills."""
 DRIVERS = {"12.2.140": "535.104", "12.4.127": "550.54", "12.6.77": "560.35", "12.8.90": "570.124", "12.9.79": "575.57",
            "13.0.39": "580.65", "13.0.87": "580.82", "13.1.115": "590.48", "13.2.86": "595.58"}  # fmt: skip
 """The driver of a header, by CUDA's release notes."""
@@ -49,6 +69,49 @@ def test_the_table_has_the_names_that_the_collector_uses():
     has = at("nvidia-ml-py", BINDINGS[-1])
     assert {*used()} - {*has} == set(), "run `python -m tests.nvml_versions`"
     assert not [name for name in has if not (name in used() or WANTED.fullmatch(name) or name.endswith("_t"))]
+    assert len(used()) > len(LAYOUTS)
+
+
+@pytest.mark.parametrize(("function", "struct"), LAYOUTS)
+def test_a_struct_is_read_as_the_binding_lays_it_out(function, struct):
+    layout, written = inspect.getclosurevars(getattr(nvml, function)).nonlocals["struct"], getattr(pynvml, struct)()
+    assert layout.size == ctypes.sizeof(written)
+    members = [field[0] for field in written._fields_]
+    for n, name in enumerate(members):
+        if not isinstance(getattr(written, name), ctypes.Array | ctypes._Pointer):
+            setattr(written, name, 7 + n)
+    read = layout.unpack(bytes(written))
+    assert len(read) == len(members)
+    assert all(value == 7 + n or type(value) is not int or not value for n, value in enumerate(read))
+    assert sum(type(value) is int and value > 0 for value in read) >= len(members) - 1
+
+
+def test_a_sample_an_instance_and_a_metric_are_read_as_the_binding_lays_them_out():
+    sample = pynvml.c_nvmlSample_t(timeStamp=5)
+    sample.sampleValue.uiVal = 60
+    at, value = activity.SAMPLE.unpack(bytes(sample))
+    assert (at, *UNPACK[1](value)) == (5, 60)
+    instance = pynvml.c_nvmlGpuInstanceInfo_t(id=3, profileId=19)
+    instance.placement.start, instance.placement.size = 4, 2
+    assert inspect.getclosurevars(nvml.nvmlGpuInstanceGetInfo).nonlocals["struct"].unpack(bytes(instance)) == (
+        0,
+        3,
+        19,
+        4,
+        2,
+    )
+    request = pynvml.c_nvmlGpmMetricsGet_t(version=1, numMetrics=2)
+    request.metrics[1].metricId, request.metrics[1].nvmlReturn, request.metrics[1].value = 10, 3, 55.5
+    body = bytes(request)
+    assert HEAD.unpack_from(body) == (1, 2, 0, 0)
+    assert METRIC.unpack_from(body, HEAD.size + METRIC.size) == (10, 3, 55.5)
+
+
+def test_a_constant_has_the_number_of_the_binding():
+    constants = {
+        name: value for name, value in vars(nvml).items() if name.lower().startswith("nvml") and type(value) is int
+    }
+    assert constants == {name: getattr(pynvml, name) for name in constants}
 
 
 def test_the_installed_binding_is_as_the_table_says():
@@ -105,7 +168,8 @@ def test_numbers_without_a_name_are_right_for_each_version(source, version):
     assert GRAPHICS in GPM_WORDS
     types = {word: has[f"NVML_VALUE_TYPE_{word}"] for word in ORDER if f"NVML_VALUE_TYPE_{word}" in has}
     assert all(ORDER[value] == word for word, value in types.items())
-    assert len(ORDER) == len(MEMBERS)
+    assert len(ORDER) == len(UNPACK)
+    assert ORDER[NUMBER] == "UNSIGNED_LONG_LONG"
     reasons = {re.sub("nvmlClocks(Event|Throttle)Reason", "", name): of for name, of in has.items() if "Clocks" in name}
     slow = ("HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
     assert sum(reasons[word] for word in slow) == activity.SLOWDOWNS

@@ -1,0 +1,204 @@
+"""`chipwatch check --capture`: the raw readings of a machine as one JSON file, from which a fixture is made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any, Final
+
+from chipwatch.commands.bundle import NotPacked, names_of_people_and_hosts
+from chipwatch.config.options import Config
+from chipwatch.contract.errors import os_text
+from chipwatch.contract.version import __version__
+
+MOST_CALLS: Final = 20_000
+MOST_FILES: Final = 20_000
+MOST_BYTES: Final = 64 << 10
+"""Bytes of one file."""
+MOST: Final = 8 << 20
+"""Bytes of all files."""
+OF_PROC: Final = ("driver", "meminfo")
+"""Parts of /proc that are taken: nothing of processes, mounts, addresses and the command line of the kernel."""
+SECRET_FILES: Final = re.compile(r"serial|unique_id|uuid|guid|wwid|mac_?addr|^address$|^vpd|asset|gids", re.IGNORECASE)
+IDENTIFIERS: Final = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|\b(?=\d*[a-f])[0-9a-f]{16,}\b",
+    re.IGNORECASE,
+)
+"""UUIDs, hardware addresses and long numbers with letters."""
+TEXTS: Final = frozenset({"nvmlSystemGetDriverVersion", "nvmlDeviceGetUUID", "nvmlDeviceGetName"})
+ADDRESSES: Final = {"nvmlGpmMetricsGet": (8, 24), "nvmlEventSetWait_v2": (0, 8), "nvmlGpuInstanceGetInfo": (0, 8)}
+"""Where structs of NVML hold addresses in memory, which are set to 0."""
+CLUSTER: Final = "nvmlDeviceGetGpuFabricInfoV", 4, 20
+"""The struct of NVML with a binary UUID, and where this is."""
+
+
+class Mask:
+    """Replaces identifiers by others of the same form; within one capture the same by the same."""
+
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        """`names` of hosts and people, with what is written instead."""
+        self._salt = os.urandom(16)
+        self._names = names or {}
+
+    def identifier(self, text: str) -> str:
+        """Return other letters and digits in the same places."""
+        digest = hashlib.shake_128(self._salt + text.encode(errors="replace")).digest(len(text))
+        digits = "0123456789" if text.isdecimal() else "0123456789abcdef"
+        return "".join(
+            digits[n % len(digits)] if char.isalnum() else char for n, char in zip(digest, text, strict=True)
+        )
+
+    def text(self, text: str) -> str:
+        """Return a text with each identifier and each name replaced."""
+        for name, instead in self._names.items():
+            text = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", lambda _, to=instead: to, text)  # type: ignore[misc]
+        return self.path(text)
+
+    def path(self, text: str) -> str:
+        """Return a text with each identifier replaced, but no name: that may be a word of the kernel."""
+        return IDENTIFIERS.sub(lambda match: self.identifier(match[0]), text)
+
+    def data(self, data: bytes) -> bytes:
+        """Return other bytes; zeros, which mean none, stay."""
+        return hashlib.shake_128(self._salt + data).digest(len(data)) if any(data) else data
+
+
+class Calls:
+    """A library of NVML whose calls are kept with their arguments, codes and answers."""
+
+    def __init__(self, library: Any, mask: Mask) -> None:
+        self._library, self._mask = library, mask
+        self._handles: dict[int | None, int] = {}
+        self._since = time.monotonic()
+        self.made: list[dict[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        """Return a function of the library that keeps its calls; raise AttributeError without one."""
+        function = getattr(self._library, name)
+        if name == "nvmlErrorString":
+            return function  # type: ignore[no-any-return]  # ctypes has no types
+
+        def call(*args: Any) -> int:
+            asked = [plain(name, arg, self._handles) for arg in args]
+            code: int = function(*args)
+            answer = [self._masked(name, plain(name, arg, self._handles)) for arg in args]
+            asked = [self._masked(name, part) for part in asked]
+            row = {"call": name, "asked": asked, "code": code, "s": round(time.monotonic() - self._since, 3)}
+            if len(self.made) < MOST_CALLS:
+                self.made.append(row | ({"answer": answer} if answer != asked else {}))
+            return code
+
+        return call
+
+    def _masked(self, name: str, part: Any) -> Any:
+        if name in TEXTS and isinstance(part, str):
+            return self._mask.text(bytes.fromhex(part).partition(b"\0")[0].decode(errors="replace"))
+        if name == CLUSTER[0] and isinstance(part, str):
+            data, start, end = bytes.fromhex(part), *CLUSTER[1:]
+            return (data[:start] + self._mask.data(data[start:end]) + data[end:]).hex()
+        return part
+
+
+def plain(name: str, argument: Any, handles: dict[int | None, int]) -> Any:
+    """Return an argument of a function for JSON: a number, the hex digits of a struct, or a handle by its first use."""
+    argument = getattr(argument, "_obj", argument)  # of byref
+    kind = type(argument).__name__
+    if kind == "c_void_p":
+        return {"handle": handles.setdefault(argument.value, len(handles))} if argument.value else None
+    if kind.startswith("c_char_Array"):
+        start, end = ADDRESSES.get(name, (0, 0))
+        data = bytes(argument)
+        return (data[:start] + bytes(end - start) + data[end:]).hex()
+    return argument.value if hasattr(argument, "value") else argument
+
+
+class Capture:
+    """Keeps what is read from now on, until `write`."""
+
+    def __init__(self, config: Config) -> None:
+        self._roots = {"sys": Path(config.sys), "proc": Path(config.proc)}
+        self._mask = Mask(names_of_people_and_hosts(config))
+        self._opened: dict[str, None] = {}
+        self._listed: dict[str, None] = {}
+        self._calls: Calls | None = None
+        self._files: dict[str, Any] = {}
+        self._left = MOST
+        self._is_on = True
+        from chipwatch.host import nvml  # noqa: PLC0415  # loads ctypes
+
+        load = nvml.load
+
+        def recorded(name: str) -> Calls:
+            self._calls = Calls(load(name), self._mask)
+            return self._calls
+
+        nvml.load = recorded
+        sys.addaudithook(self._hear)  # there is no way to remove it: the command ends soon
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if self._is_on and event in ("open", "os.listdir", "os.scandir"):
+            paths = self._opened if event == "open" else self._listed
+            if isinstance(args[0], (str, os.PathLike)) and len(paths) < MOST_FILES:
+                paths[os.fspath(args[0])] = None
+
+    def write(self, file: Path) -> None:
+        """Write a new file of mode 0600; raise NotPacked."""
+        self._is_on = False
+        for folder in map(Path, self._listed):
+            with suppress(OSError):
+                for entry in sorted(folder.iterdir())[:MOST_FILES]:
+                    self._take(entry, with_content=False)
+        for path in (self._roots["proc"] / "driver/nvidia/version", *map(Path, self._opened)):
+            self._take(path, with_content=True)
+        about = {"chipwatch": __version__, "kernel": platform.release(), "machine": platform.machine()}
+        calls = (json.dumps(row) for row in (self._calls.made if self._calls is not None else ()))
+        files = (f"{json.dumps(name)}: {json.dumps(self._files[name])}" for name in sorted(self._files))
+        lists = f'"nvml": [\n{_lines(calls)}\n],\n"files": {{\n{_lines(files)}\n}}'
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+                out.write(f'{{\n"about": {json.dumps(about)},\n{lists}\n}}\n')
+        except OSError as problem:
+            raise NotPacked(f"--capture: {file}: {os_text(problem)}") from problem
+
+    def _take(self, path: Path, *, with_content: bool) -> None:
+        """Keep a file below one of the roots: links as links, a folder or an unread file as null."""
+        for root, at in self._roots.items():
+            with suppress(OSError, ValueError):
+                parts, top = Path(os.path.normpath(path)).relative_to(at).parts, at.resolve()
+                if not parts or (root == "proc" and parts[0] not in OF_PROC):
+                    continue
+                real = top
+                (top / Path(*parts)).stat()  # raises OSError for a file that is not there
+                for part in parts:
+                    if (real / part).is_symlink():
+                        name = self._mask.path(f"{root}/{(real / part).relative_to(top)}")
+                        self._files[name] = {"link": self._mask.path(str((real / part).readlink()))}
+                    real = (real / part).resolve()
+                name = self._mask.path(f"{root}/{real.relative_to(top)}")
+                self._files.setdefault(name, None)
+                if with_content and S_ISREG(real.stat().st_mode) and self._left > 0:
+                    with real.open("rb") as source:
+                        self._files[name] = self._content(real.name, source.read(MOST_BYTES))
+
+    def _content(self, name: str, data: bytes) -> Any:
+        self._left -= len(data)
+        if SECRET_FILES.search(name):
+            return self._mask.identifier(data.decode(errors="replace"))
+        try:
+            return self._mask.text(data.decode())
+        except UnicodeDecodeError:
+            return {"hex": data.hex()}
+
+
+def _lines(rows: Iterable[str]) -> str:
+    return ",\n".join(rows)

@@ -1,0 +1,203 @@
+"""NVML, the driver's library: the functions that the collector needs, with the names of nvml.h and nvidia-ml-py."""
+# ruff: noqa: N802, N816
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from ctypes import CDLL, byref, c_char, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
+from struct import Struct
+from typing import Any, Final
+
+NVML_ERROR_UNINITIALIZED, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 1, 2, 3, 4
+NVML_ERROR_NOT_FOUND, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_TIMEOUT = 6, 7, 9, 10
+NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 12, 13, 15
+NVML_ERROR_RESET_REQUIRED, NVML_ERROR_OPERATING_SYSTEM, NVML_ERROR_LIB_RM_VERSION_MISMATCH = 16, 17, 18
+NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_DEPRECATED, NVML_ERROR_UNKNOWN, NVML_TEMPERATURE_GPU = 25, 26, 999, 0
+NVML_MEMORY_LOCATION_DRAM, NVML_GPU_UTILIZATION_SAMPLES, NVML_FI_DEV_ECC_SBE_VOL_TOTAL = 2, 1, 3
+NVML_FI_DEV_ECC_DBE_VOL_TOTAL, NVML_FI_DEV_MEMORY_TEMP, NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION = 4, 82, 83
+NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 94, 138
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_REMAPPED_COR, NVML_FI_DEV_REMAPPED_UNC = 139, 142, 143
+NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 145, 197, 198
+NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES, NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, nvmlEventTypeXidCriticalError = 202, 204, 8
+
+WITHOUT_LIBRARY: Final = {
+    NVML_ERROR_UNINITIALIZED: "Uninitialized",
+    NVML_ERROR_LIBRARY_NOT_FOUND: "NVML Shared Library Not Found",
+    NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
+}
+"""Texts of errors that the library may not be there to explain."""
+LIBRARY: Final = "libnvidia-ml.so.1"
+load: Callable[[str], Any] = CDLL
+"""Opens a library; a function that keeps its calls, while these are captured."""
+library: Any = None
+"""The library, once it is loaded."""
+functions: dict[str, Any] = {}
+"""Its functions by name, as far as they have been called."""
+
+
+class NVMLError(Exception):
+    """An error of the driver; `value` is its code."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        self.value = value
+
+    def __str__(self) -> str:
+        if (text := WITHOUT_LIBRARY.get(self.value)) is None:
+            explain = function("nvmlErrorString")
+            explain.restype = c_char_p
+            text = explain(self.value).decode(errors="replace")
+        return text
+
+
+def function(name: str) -> Any:
+    """Return a function of the library; where it has none of this name, a function that returns the code for that."""
+    if (loaded := functions.get(name) or getattr(library, name, None)) is not None:
+        functions[name] = loaded
+        return loaded
+    code = NVML_ERROR_UNINITIALIZED if library is None else NVML_ERROR_FUNCTION_NOT_FOUND
+    return lambda *_: code
+
+
+def call(name: str, *args: Any) -> int:
+    """Return the code of a function of the driver."""
+    return function(name)(*args)  # type: ignore[no-any-return]  # a C int
+
+
+def nvmlInit() -> None:
+    """Load the library and open it; raise NVMLError."""
+    global library  # noqa: PLW0603  # a process has one
+    if library is None:
+        windows = f"{os.environ.get('WINDIR', 'C:/Windows')}/System32/nvml.dll"
+        try:
+            library = load(windows if sys.platform == "win32" else LIBRARY)
+        except OSError as problem:
+            raise NVMLError(NVML_ERROR_LIBRARY_NOT_FOUND) from problem
+    _done("nvmlInitWithFlags")(0)
+
+
+def _done(name: str) -> Callable[..., bool]:
+    """Return a function that returns True, or raises NVMLError."""
+
+    def do(*args: Any) -> bool:
+        if code := (functions.get(name) or function(name))(*args):
+            raise NVMLError(code)
+        return True
+
+    return do
+
+
+def _number(name: str, kind: Any = c_uint, *ignored: type[c_uint]) -> Callable[..., Any]:
+    """Return a function with one output, a number or a handle, then `ignored` ones; it raises NVMLError."""
+
+    def get(*args: Any) -> Any:
+        value = kind()
+        further = [byref(another()) for another in ignored] if ignored else ()
+        if code := (functions.get(name) or function(name))(*args, byref(value), *further):
+            raise NVMLError(code)
+        return value if kind is c_void_p else value.value
+
+    return get
+
+
+def _text(name: str) -> Callable[..., str]:
+    """Return a function whose output is a text; it raises NVMLError."""
+
+    def get(*args: Any) -> str:
+        text = (c_char * 96)()
+        if code := call(name, *args, text, len(text)):
+            raise NVMLError(code)
+        return text.value.decode(errors="replace")
+
+    return get
+
+
+def _struct(name: str, layout: str, version: int | None = None, *last: int) -> Callable[..., tuple[Any, ...]]:
+    """Return a function whose output, before `last`, is a struct, with a `version` first; it raises NVMLError."""
+    struct = Struct(layout)
+    array = c_char * struct.size
+    start = b"".ljust(struct.size, b"\0") if version is None else Struct("I").pack(version).ljust(struct.size, b"\0")
+
+    def get(*args: Any) -> tuple[Any, ...]:
+        members = array.from_buffer_copy(start)
+        if code := (functions.get(name) or function(name))(*args, members, *last):
+            raise NVMLError(code)
+        return struct.unpack(members)[version is not None :]
+
+    return get
+
+
+def _versioned(name: str, layout: str, version: int) -> Callable[..., tuple[Any, ...]]:
+    """Return the same, of a struct whose version has its size too."""
+    return _struct(name, layout, Struct(layout).size | version << 24)
+
+
+nvmlShutdown = _done("nvmlShutdown")
+nvmlSystemGetDriverVersion = _text("nvmlSystemGetDriverVersion")
+nvmlDeviceGetCount = _number("nvmlDeviceGetCount_v2")
+nvmlDeviceGetHandleByIndex = _number("nvmlDeviceGetHandleByIndex_v2", c_void_p)
+nvmlDeviceGetUUID = _text("nvmlDeviceGetUUID")
+nvmlDeviceGetName = _text("nvmlDeviceGetName")
+nvmlDeviceGetMinorNumber = _number("nvmlDeviceGetMinorNumber")
+nvmlDeviceGetNumaNodeId = _number("nvmlDeviceGetNumaNodeId", c_int)
+nvmlDeviceGetUtilizationRates = _struct("nvmlDeviceGetUtilizationRates", "II")
+"""Return the utilization of the GPU and of its memory."""
+nvmlDeviceGetMemoryInfo = _struct("nvmlDeviceGetMemoryInfo", "QQQ")
+"""Return total, free, used."""
+nvmlDeviceGetMemoryInfo_v2 = _versioned("nvmlDeviceGetMemoryInfo_v2", "IQQQQ", 2)
+"""Return total, reserved, free, used."""
+nvmlDeviceGetTemperature = _number("nvmlDeviceGetTemperature")
+nvmlDeviceGetTemperatureV = _versioned("nvmlDeviceGetTemperatureV", "IIi", 1)
+"""Return a sensor, 0 for the chip, and its temperature."""
+nvmlDeviceGetMarginTemperature = _versioned("nvmlDeviceGetMarginTemperature", "Ii", 1)
+nvmlDeviceGetPowerUsage = _number("nvmlDeviceGetPowerUsage")
+nvmlDeviceGetEnforcedPowerLimit = _number("nvmlDeviceGetEnforcedPowerLimit")
+nvmlDeviceGetFanSpeed = _number("nvmlDeviceGetFanSpeed")
+nvmlDeviceGetClockInfo = _number("nvmlDeviceGetClockInfo")
+nvmlDeviceGetEncoderUtilization = _number("nvmlDeviceGetEncoderUtilization", c_uint, c_uint)
+nvmlDeviceGetDecoderUtilization = _number("nvmlDeviceGetDecoderUtilization", c_uint, c_uint)
+nvmlDeviceGetCurrentClocksThrottleReasons = _number("nvmlDeviceGetCurrentClocksThrottleReasons", c_ulonglong)
+nvmlDeviceGetCurrPcieLinkWidth = _number("nvmlDeviceGetCurrPcieLinkWidth")
+nvmlDeviceGetMaxPcieLinkWidth = _number("nvmlDeviceGetMaxPcieLinkWidth")
+nvmlDeviceGetCurrPcieLinkGeneration = _number("nvmlDeviceGetCurrPcieLinkGeneration")
+nvmlDeviceGetMaxPcieLinkGeneration = _number("nvmlDeviceGetMaxPcieLinkGeneration")
+nvmlDeviceGetNvLinkState = _number("nvmlDeviceGetNvLinkState")
+nvmlDeviceGetEccMode = _number("nvmlDeviceGetEccMode", c_uint, c_uint)
+nvmlDeviceGetDefaultEccMode = _number("nvmlDeviceGetDefaultEccMode")
+nvmlDeviceGetMemoryErrorCounter = _number("nvmlDeviceGetMemoryErrorCounter", c_ulonglong)
+nvmlDeviceGetSramEccErrorStatus = _versioned("nvmlDeviceGetSramEccErrorStatus", "I11QI4x", 1)
+"""
+Return 3 aggregate counts, the current uncorrected ones by parity and SECDED, the corrected ones, and the uncorrected
+ones of L2, SM, PCIe, microcontrollers and others; then whether the threshold is exceeded.
+"""
+nvmlDeviceGetRowRemapperHistogram = _struct("nvmlDeviceGetRowRemapperHistogram", "5I")
+"""Return the banks by spare rows: all, many, some, few, none."""
+nvmlDeviceGetRepairStatus = _versioned("nvmlDeviceGetRepairStatus", "III", 1)
+nvmlDeviceGetUnrepairableMemoryFlag_v1 = _versioned("nvmlDeviceGetUnrepairableMemoryFlag_v1", "II", 1)
+fabric_v2 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xI", 2)
+"""Return cluster, status, clique, state, mask of health."""
+fabric_v3 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xIB3x", 3)
+"""Return the same, and a summary of health."""
+nvmlDeviceGetFieldValues = _done("nvmlDeviceGetFieldValues")
+nvmlDeviceGetMaxMigDeviceCount = _number("nvmlDeviceGetMaxMigDeviceCount")
+nvmlDeviceGetMigDeviceHandleByIndex = _number("nvmlDeviceGetMigDeviceHandleByIndex", c_void_p)
+nvmlDeviceGetGpuInstanceId = _number("nvmlDeviceGetGpuInstanceId")
+nvmlDeviceGetGpuInstanceById = _number("nvmlDeviceGetGpuInstanceById", c_void_p)
+nvmlGpuInstanceGetInfo = _struct("nvmlGpuInstanceGetInfo", "PIIII")
+"""Return device, number, profile, first slice, slices."""
+nvmlDeviceGetAttributes_v2 = _struct("nvmlDeviceGetAttributes_v2", "8IQ")
+"""Return counts of engines; the eighth is the slices of compute."""
+nvmlGpmQueryDeviceSupport = _struct("nvmlGpmQueryDeviceSupport", "II", 1)
+nvmlGpmSampleAlloc = _number("nvmlGpmSampleAlloc", c_void_p)
+nvmlGpmSampleFree = _done("nvmlGpmSampleFree")
+nvmlGpmSampleGet = _done("nvmlGpmSampleGet")
+nvmlGpmMigSampleGet = _done("nvmlGpmMigSampleGet")
+nvmlGpmMetricsGet = _done("nvmlGpmMetricsGet")
+nvmlDeviceGetSupportedEventTypes = _number("nvmlDeviceGetSupportedEventTypes", c_ulonglong)
+nvmlEventSetCreate = _number("nvmlEventSetCreate", c_void_p)
+nvmlEventSetWait_v2 = _struct("nvmlEventSetWait_v2", "PQQII", None, 1)
+"""Wait for 1 ms, since 0 means `forever` in some versions of the driver; return device, type, data, instances."""
+nvmlEventSetFree = _done("nvmlEventSetFree")
+nvmlDeviceRegisterEvents = _done("nvmlDeviceRegisterEvents")
