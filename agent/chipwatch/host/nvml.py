@@ -134,6 +134,18 @@ def _versioned(name: str, layout: str, version: int) -> Callable[..., tuple[Any,
     return _struct(name, layout, Struct(layout).size | version << 24)
 
 
+def nvmlDeviceGetActiveVgpus(device: Any) -> list[int]:
+    """Return the vGPUs on a host's GPU; raise NVMLError."""
+    count = c_uint()
+    code = call("nvmlDeviceGetActiveVgpus", device, byref(count), None)
+    numbers = (c_uint * count.value)()
+    if code == NVML_ERROR_INSUFFICIENT_SIZE:
+        code = call("nvmlDeviceGetActiveVgpus", device, byref(count), numbers)
+    if code:
+        raise NVMLError(code)
+    return numbers[: count.value]
+
+
 nvmlShutdown = _done("nvmlShutdown")
 nvmlSystemGetDriverVersion = _text("nvmlSystemGetDriverVersion")
 nvmlDeviceGetCount = _number("nvmlDeviceGetCount_v2")
@@ -180,6 +192,14 @@ fabric_v2 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xI", 2)
 """Return cluster, status, clique, state, mask of health."""
 fabric_v3 = _versioned("nvmlDeviceGetGpuFabricInfoV", "I16siIB3xIB3x", 3)
 """Return the same, and a summary of health."""
+nvmlDeviceGetVirtualizationMode = _number("nvmlDeviceGetVirtualizationMode")
+"""Return 0 for no virtual machine, 1 for passthrough, 2 in a guest with a vGPU, 3 and 4 on a host of vGPUs."""
+nvmlDeviceGetGridLicensableFeatures_v4 = _struct(
+    "nvmlDeviceGetGridLicensableFeatures_v4", "iI" + 3 * "II128s128sII5HB0I"
+)
+"""Return whether licences apply, the number of features, and 12 values of each of 3: the second is whether it is on."""
+nvmlVgpuInstanceGetLicenseInfo_v2 = _struct("nvmlVgpuInstanceGetLicenseInfo_v2", "BI5HBI")
+"""Return whether a vGPU has a licence, when that expires, and its state."""
 nvmlDeviceGetFieldValues = _done("nvmlDeviceGetFieldValues")
 nvmlDeviceGetMaxMigDeviceCount = _number("nvmlDeviceGetMaxMigDeviceCount")
 nvmlDeviceGetMigDeviceHandleByIndex = _number("nvmlDeviceGetMigDeviceHandleByIndex", c_void_p)

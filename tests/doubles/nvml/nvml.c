@@ -654,6 +654,70 @@ int nvmlDeviceGetRowRemapperHistogram(const Device *device, uint *found)
     return code;
 }
 
+int nvmlDeviceGetVirtualizationMode(const Device *device, uint *found)
+{
+    double value;
+    ENTER;
+    int code = number(device, "virtual", &value);
+    if (!code)
+        *found = (uint)value;
+    return code;
+}
+
+/* nvmlGridLicensableFeatures_t of nvml.h 13: 0.licence is a digit for each feature, whether it is on. */
+typedef struct {
+    int applies;
+    uint many;
+    struct {
+        uint code, state;
+        char info[128], product[128];
+        uint enabled, year;
+        unsigned short time[5];
+        unsigned char status;
+    } features[3];
+} Licences;
+
+int nvmlDeviceGetGridLicensableFeatures_v4(const Device *device, Licences *found)
+{
+    const char *value;
+    ENTER;
+    int code = ask(device, "licence", &value);
+    if (code)
+        return code;
+    found->applies = 1;
+    found->many = (uint)strlen(value);
+    for (uint n = 0; n < found->many && n < 3; n++)
+        found->features[n].state = (uint)(value[n] - '0');
+    return 0;
+}
+
+/* 0.vgpus is a digit for each vGPU, whether it has a licence; its number is its place, after 3251634176. */
+int nvmlDeviceGetActiveVgpus(const Device *device, uint *many, uint *found)
+{
+    const char *value;
+    ENTER;
+    int code = ask(device, "vgpus", &value);
+    if (code)
+        return code;
+    uint there = (uint)strlen(value), room = *many;
+    *many = there;
+    if (room < there)
+        return 7;
+    for (uint n = 0; n < there; n++)
+        found[n] = 3251634176u + n;
+    return 0;
+}
+
+int nvmlVgpuInstanceGetLicenseInfo_v2(uint vgpu, unsigned char *found)
+{
+    const char *value;
+    ENTER;
+    int code = ask(&devices[0][0], "vgpus", &value);
+    if (!code)
+        *found = (unsigned char)(value[vgpu - 3251634176u] - '0');
+    return code;
+}
+
 int nvmlDeviceGetRepairStatus(const Device *device, uint *found)
 {
     double value;

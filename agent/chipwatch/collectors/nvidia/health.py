@@ -135,6 +135,24 @@ def _width(gpu: Any) -> Answers:
     return {"pcie_narrow": 0 < now < most, ("pcie_width",): now}
 
 
+def _virtual(gpu: Any) -> Answers:
+    """Return the licence of this guest's vGPU, or the vGPUs of this host, by licence."""
+    mode = nvml.nvmlDeviceGetVirtualizationMode(gpu)
+    if mode == GUEST:
+        applies, number, *features = nvml.nvmlDeviceGetGridLicensableFeatures_v4(gpu)
+        if applies and number:
+            return {("licensed",): any(features[1::12][:number])}
+    if mode in HOSTS:
+        licences = [nvml.nvmlVgpuInstanceGetLicenseInfo_v2(vgpu)[0] for vgpu in nvml.nvmlDeviceGetActiveVgpus(gpu)]
+        valid = sum(map(bool, licences))
+        return {("vgpus", "licence", "valid"): valid, ("vgpus", "licence", "none"): len(licences) - valid}
+    raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+GUEST, HOSTS = 2, (3, 4)
+"""NVML_GPU_VIRTUALIZATION_MODE_VGPU; _HOST_VGPU and _HOST_VSGA."""
+VIRTUAL: Final = {"virtual": _virtual}
+"""A query of level all."""
 QUERIES: Final[Mapping[str, Callable[[Any], Answers]]] = {
     "sram": _sram, "dram": _dram, "spare": _spare, "fabric": _fabric, "width": _width,
     "repair": lambda gpu: {"repair_pending": any(nvml.nvmlDeviceGetRepairStatus(gpu))},
@@ -155,7 +173,7 @@ class GpuHealth:
         self._pace = Pace(EVERY / SECOND, shift=SLOW * (int(dims[GPU]) % (EVERY // SECOND // int(SLOW))))
         self._further: dict[Place, Dimensions] = {}
         is_all = level >= Level.ALL
-        self._queries = {**QUERIES, **(MARGIN if level >= Level.DETAILED else {})}
+        self._queries = {**QUERIES, **(MARGIN if level >= Level.DETAILED else {}), **(VIRTUAL if is_all else {})}
         self._counts: dict[int, str | Place] = {**COUNTS, **LINK_COUNTS, **C2C_COUNTS}
         self._link_numbers, self._c2c_numbers = [*LINK_COUNTS, *BIT_ERRORS], [*C2C_COUNTS]
         if is_all:

@@ -69,8 +69,10 @@ class GpuMetrics(PartMetrics):
         }
         self.ecc_corrected = replace(gpu_metrics.ECC_CORRECTED, dims=keys)
         self.ecc_uncorrected = replace(gpu_metrics.ECC_UNCORRECTED, dims=keys)
-        self.encoder = gauge("gpu.encoder.utilization", "%", "Utilization of the video encoder.", DETAILED, keys)
-        self.decoder = gauge("gpu.decoder.utilization", "%", "Utilization of the video decoder.", DETAILED, keys)
+        self.encoder, self.decoder = (
+            gauge(f"gpu.{word}.utilization", "%", f"Utilization of the video {word}.", DETAILED, keys)
+            for word in ("encoder", "decoder")
+        )
         self.fan = replace(gpu_metrics.FAN, dims=keys)
         self.pipe_active = gauge(
             "gpu.pipe.active", "%", "Share of time with integer operations, or operations of the tensor cores.",
@@ -148,6 +150,11 @@ class GpuMetrics(PartMetrics):
         self.recovery = gauge(
             "gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.",
             DETAILED, (*keys, "action"))
+        self.licensed, self.vgpus = (
+            gauge("gpu.licensed", "1", "1: this guest's vGPU has a licence; 0: none, and the driver slows it down.",
+                  Level.ALL, keys),
+            gauge("gpu.vgpus", "{device}", "vGPUs on the GPU of this host.", Level.ALL, (*keys, "licence")),
+        )
         # fmt: on
 
 

@@ -141,3 +141,26 @@ def test_corrected_errors_and_blocks_are_summed_over_the_links(newest, watch):
         "gpu.nvlink.blocks{gpu=0,kind=sent}": 500,
         "gpu.nvlink.blocks{gpu=0,kind=sent_again}": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"virtual": 0}, {}),
+        ({"virtual": 1, "licence": "1"}, {}),
+        ({"virtual": 2, "licence": "10"}, {"gpu.licensed{gpu=0}": 1}),
+        ({"virtual": 2, "licence": "00"}, {"gpu.licensed{gpu=0}": 0}),
+        ({"virtual": 2, "licence": ""}, {}),
+        ({"virtual": 2, "licence": "!3"}, {}),
+        ({"virtual": 3, "vgpus": "101"}, {"gpu.vgpus{gpu=0,licence=valid}": 2, "gpu.vgpus{gpu=0,licence=none}": 1}),
+        ({"virtual": 3, "vgpus": ""}, {"gpu.vgpus{gpu=0,licence=valid}": 0, "gpu.vgpus{gpu=0,licence=none}": 0}),
+        ({"virtual": "!3", "vgpus": "1"}, {}),
+    ],
+)
+def test_a_vgpu_has_its_licence_in_the_guest_and_is_counted_by_licence_on_the_host(driver, watch, answers, expected):
+    fake = driver("t4")
+    fake.gpus[0] |= answers
+    fake.tell()
+    gpu = watch()
+    assert {name: value for name, value in gpu.read().items() if "licen" in name} == expected
+    assert gpu.problems == []

@@ -107,6 +107,19 @@ def test_a_sample_an_instance_and_a_metric_are_read_as_the_binding_lays_them_out
     assert METRIC.unpack_from(body, HEAD.size + METRIC.size) == (10, 3, 55.5)
 
 
+def test_the_structs_of_licences_are_read_as_the_binding_lays_them_out():
+    def layout(of):
+        return inspect.getclosurevars(of).nonlocals["struct"]
+
+    licences = pynvml.c_nvmlGridLicensableFeatures_v4_t(isGridLicenseSupported=1, licensableFeaturesCount=3)
+    for number in range(3):
+        licences.gridLicensableFeatures[number].featureState = 7 + number
+    read = layout(nvml.nvmlDeviceGetGridLicensableFeatures_v4).unpack(bytes(licences))
+    assert (read[:2], read[2:][1::12]) == ((1, 3), (7, 8, 9))
+    assert layout(nvml.nvmlVgpuInstanceGetLicenseInfo_v2).size == ctypes.sizeof(pynvml.c_nvmlVgpuLicenseInfo_t)
+    assert pynvml.c_nvmlVgpuLicenseInfo_t.isLicensed.offset == 0
+
+
 def test_a_constant_has_the_number_of_the_binding():
     constants = {
         name: value for name, value in vars(nvml).items() if name.lower().startswith("nvml") and type(value) is int
