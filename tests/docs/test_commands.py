@@ -30,6 +30,7 @@ ELSEWHERE = {
     r"pip install moto\[server\]": "requirements/constraints-dev.txt has moto",
     r"python3 -m venv|source tutorial/|curl|grep|kill": "tests/docs/test_tutorial.py::test_the_tutorial_runs_as_it_stands",
     r"pip install -e \.$": "tests/docs/test_writing_plugins.py::test_the_collector_is_listed_and_read",
+    r"sudo sh install\.sh": "tests/deploy/test_installer.py::test_an_update_keeps_one_previous_release_and_rollback_brings_it_back_with_its_configuration",
     r"pip install --no-index": "tests/deploy/test_boot.py::test_user_data_installs_offline_sends_within_a_minute_survives_a_second_run_and_is_gone_afterwards",
     r"pip install --(require-hashes|no-deps)": "`make run` installs in this way",
     r"pip uninstall": "a command of pip alone",
