@@ -108,6 +108,23 @@ def test_bases_without_a_digest_are_refused_by_name():
         assert missing in done.stderr.splitlines()[0]
 
 
+def test_images_of_both_machines_become_one_manifest(tmp_path):
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n')
+    docker.chmod(0o755)
+    bases = [f"{name}=python@sha256:{'0' * 64}" for name in ("BUILD_BASE", "RUN_BASE")]
+    subprocess.run(["make", "--no-print-directory", "images", f"DOCKER={docker}", "IMAGE=host/chipwatch:1", *bases],
+                   cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=True)  # fmt: skip
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [call.partition(" --file")[0] for call in calls] == [
+        "build --platform linux/amd64", "push host/chipwatch:1-amd64", "build --platform linux/arm64", "push host/chipwatch:1-arm64",
+        "manifest create host/chipwatch:1 host/chipwatch:1-amd64 host/chipwatch:1-arm64", "manifest push host/chipwatch:1",
+    ]  # fmt: skip
+    assert "--tag host/chipwatch:1-arm64" in calls[2]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"--build-arg REVISION={head.strip()}" in calls[0]
+
+
 # -- slim.py ----------------------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,6 @@ ELSEWHERE = {
     r"pip install --(require-hashes|no-deps)": "`make run` installs in this way",
     r"pip uninstall": "a command of pip alone",
     r"(pipx|uv tool) (un)?install": "neither is a dependency for development",
-    r"pip download .* pip$": "downloads pip from the index",
     r"moto_server": "tests/e2e/test_moto.py::test_this_machines_metrics_appear",
     r"docker run": "tests/deploy/test_container.py::test_it_reads_the_host_with_nothing_but_read_only_mounts",
     r"docker push": "needs a registry",
