@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden size picture picture-report constraints dist image images clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist image images clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -58,6 +58,10 @@ unit: $(VENV)/dev.stamp
 # Needs root: the image built and run by buildah, podman and runc, a unit under a real systemd.
 test-deploy: $(VENV)/dev.stamp tools
 	$(BIN)/pytest -m deploy -s tests/deploy $(PYTEST_ARGS)
+
+# The same for install.sh on Debian 12 and 13 and Ubuntu 24.04: install, update, broken updates, downgrade, removal; 20 minutes.
+test-rollout: $(VENV)/dev.stamp
+	$(BIN)/pytest -m deploy -s tests/deploy/test_rollout.py $(PYTEST_ARGS)
 
 # Ten minutes of faults; FULL=1 for all of them, SEED=n to repeat, PARTS="soak inputs" for some.
 faults: $(VENV)/dev.stamp

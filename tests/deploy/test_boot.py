@@ -24,7 +24,7 @@ LIMIT = 40.0
 CONFIG = f'endpoint_url = "{MOTO}"\ncollector = ["cpu", "memory", "disk", "network", "pressure"]\n'
 OF_THE_BOOT = re.compile(
     r"(dev|proc|run|sys|tmp|root|home|var/(log|cache|tmp|lib/(cloud|systemd|private))"
-    r"|etc/(machine-id|hostname|ssh|apt|sudoers(\.d)?|resolv\.conf|default/locale|\.pwd\.lock|(sub)?[ug]id-|(g?shadow|passwd|group)-))(/|$)"
+    r"|var/\.updated|etc/(\.updated|machine-id|hostname|ssh|apt|sudoers(\.d)?|resolv\.conf|default/locale|\.pwd\.lock|(sub)?[ug]id-|(g?shadow|passwd|group)-))(/|$)"
 )
 
 

@@ -32,7 +32,7 @@ def test_an_agent_that_ticks_is_healthy_and_ready_unless_it_says_why_not(tmp_pat
     assert not probe(path, ready=False)  # nobody holds it
 
 
-def test_a_tick_that_is_late_and_a_file_that_is_none_are_not_healthy(tmp_path, probe):
+def test_a_late_tick_and_a_file_without_a_heartbeat_are_not_healthy(tmp_path, probe):
     heart = Heartbeat(tmp_path / "alive", 5)
     heart.beat(None)
     with (tmp_path / "alive").open("r+b") as file:
