@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist image images clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist package image images clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -117,7 +117,7 @@ constraints:
 	$(COMPILE) 3.11 --upgrade --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
 	$(COMPILE) 3.11 --upgrade --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
 	$(COMPILE) 3.12 --upgrade $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
-	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook; do \
+	@set -e; for part in tools package peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook; do \
 	  $(COMPILE) 3.11 --upgrade $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 	@set -e; for extra in base $(ALL_EXTRAS); do \
 	  $(COMPILE) 3.11 --upgrade $$(test $$extra = base || echo --extra $$extra) pyproject.toml $(PINS)/install.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/$$extra.txt; done
@@ -128,6 +128,8 @@ EXTRAS ?= cloudwatch
 PYTHONS ?= 3.11 3.12 3.13 3.14
 PLATFORMS ?= x86_64 aarch64
 DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary :all: --no-deps --require-hashes
+SUMS = $(BIN)/python -c 'import hashlib, pathlib; top = pathlib.Path("dist"); print(*(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(top)}" \
+	  for f in sorted(top.rglob("*")) if f.suffix in (".whl", ".gz", ".sh")), sep="\n")' > build/SHA256SUMS && mv build/SHA256SUMS dist/
 comma := ,
 OF_EXTRAS = $(addprefix --requirement ,$(patsubst %,$(PINS)/%.txt,$(or $(subst all,$(ALL_EXTRAS),$(subst $(comma), ,$(EXTRAS))),base)))
 
@@ -139,8 +141,20 @@ dist: $(VENV)/run.stamp
 	@for python in $(PYTHONS); do for platform in $(PLATFORMS); do echo $$python $$platform; done; done | xargs -P 4 -n 2 sh -c \
 	  '$(DOWNLOAD) --python-version $$0 --platform manylinux_2_28_$$1 --platform manylinux_2_17_$$1 $(OF_EXTRAS) --dest build/wheels/$$0-$$1'
 	@mkdir dist/wheelhouse && find build/wheels -name '*.whl' -exec cp {} dist/wheelhouse/ \; && cp install.sh dist/
-	@$(BIN)/python -c 'import hashlib, pathlib; top = pathlib.Path("dist"); print(*(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(top)}" \
-	  for f in sorted(top.rglob("*")) if f.suffix in (".whl", ".gz", ".sh")), sep="\n")' > build/SHA256SUMS && mv build/SHA256SUMS dist/
+	@$(SUMS)
+
+# The same with a Python in it, for machines without one: dist/chipwatch-VERSION-linux-MACHINE.tar.gz, for this machine's processor, and
+# its glibc or a later one.
+COLLECTED := --collect-all chipwatch --collect-all chipwatch_sinks --copy-metadata chipwatch --hidden-import pynvml $(if $(findstring google,$(EXTRAS)),--collect-all google)
+package: dist
+	rm -rf build/package
+	$(BIN)/python -m venv build/package
+	build/package/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(PINS)/constraints-package.txt $(OF_EXTRAS)
+	build/package/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps dist/*.whl
+	cd build/package && bin/pyinstaller --noconfirm --log-level ERROR --onedir --name program $(COLLECTED) --distpath top lib/python*/site-packages/chipwatch/__main__.py
+	mkdir build/package/top/bin && for name in agent chipwatch; do ln -s ../program/program build/package/top/bin/$$name; done
+	name=$$(basename dist/*.whl -py3-none-any.whl)-linux-$$(uname -m); tar -czf dist/$$name.tar.gz --owner 0 --group 0 --transform "s,^top,$$name," -C build/package top
+	@$(SUMS)
 
 # The container's image; see ecs-sidecar/README.md.
 DOCKER ?= docker

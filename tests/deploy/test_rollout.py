@@ -161,3 +161,42 @@ def test_install_update_broken_update_downgrade_rollback_and_purge(suite, dists,
         left = {path for path in paths(running.root) - before if not path.startswith("srv")}
         assert sorted(left) == []
         assert running.inside("find", "/", "-xdev", "-name", "*chipwatch*", "-not", "-path", "/srv/*").stdout == ""
+
+
+def test_a_package_with_its_python_runs_under_the_unit_where_there_is_none(tmp_path):
+    made = boot_machine.Machine(boot_machine.bare("trixie"), tmp_path, "")
+    for python in [*made.root.glob("usr/bin/python3*"), *made.root.glob("usr/bin/perl*")]:
+        python.unlink()
+    name = f"chipwatch-{__version__}-linux-{os.uname().machine}.tar.gz"
+    if not (ROOT / "dist" / name).exists():
+        run("make", "package", cwd=ROOT)
+    shutil.copytree(ROOT / "dist", made.root / "srv/dist")
+    shutil.copy(boot.INSTALL, made.root / "srv/install.sh")
+    (made.root / "srv/mine.toml").write_text(TOML)
+    with made as running:
+        running.until(
+            lambda: (
+                running.inside("systemctl", "is-system-running", check=False).stdout.strip() in ("running", "degraded")
+            ),
+            "it does not boot",
+        )
+        begun = time.monotonic()
+        done = running.inside(
+            "sh",
+            "/srv/install.sh",
+            "--version",
+            __version__,
+            "--from",
+            "/srv/dist",
+            "--config",
+            "/srv/mine.toml",
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"from {name}, which needs no Python" in done.stdout
+        report("trixie without Python", "install", time.monotonic() - begun)
+        assert (
+            running.inside("/opt/chipwatch/current/bin/agent", "health", "--spool", "/var/lib/chipwatch").returncode
+            == 0
+        )
+        assert running.inside("sh", "/srv/install.sh", "--uninstall").returncode == 0
