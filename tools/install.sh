@@ -139,7 +139,9 @@ read_options() {
     cli=yes
     case $1 in
       --dry-run) dry=yes; shift; continue ;;
-      --rollback | --uninstall) action=${1#--}; shift; continue ;;
+      --rollback | --uninstall)
+        [ "$action" = install ] || refuse "$1: --$action was given too"
+        action=${1#--}; shift; continue ;;
       --config) config_file=$2 ;;
       --environment) environment_file=$2 ;;
       --watch) watch=$2 ;;
@@ -517,7 +519,9 @@ main() {
   write_config > "$work/chipwatch.toml"
   : > "$work/sinks"
   [ -n "$given_extras" ] || grep -E '^[[:space:]]*sink\b' "$work/chipwatch.toml" > "$work/sinks" || true
-  release=$base/$given_version-$(for name in version extras wheelhouse sums_sha256 index_url constraints wheel_sha256; do echo "$name=$(value "$name")"; done | cat - "$work/sinks" | sha256sum | cut -c 1-8)
+  place=wheelhouse
+  [ -z "$given_sums_sha256" ] || place=''  # the same files in another folder are the same release
+  release=$base/$given_version-$(for name in version extras $place sums_sha256 index_url constraints wheel_sha256; do echo "$name=$(value "$name")"; done | cat - "$work/sinks" | sha256sum | cut -c 1-8)
   if [ -n "$dry" ]; then plan; release=''; return; fi
   if [ ! -e "$release/complete" ] || ! "$release/bin/agent" version > /dev/null 2>&1; then make_release "$release"; fi
   code=0

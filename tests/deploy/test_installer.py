@@ -208,6 +208,7 @@ def test_uninstall_leaves_nothing(play):
     [
         (["--versoin", "1"], "--versoin: no such option; see --help"),
         (["--version"], "--version: expected a value after it"),
+        (["--rollback", "--uninstall"], "--uninstall: --rollback was given too"),
         (["--version", "1.0\n2"], "--version: expected one line"),
         (["--version", "latest", "--from", "/x", "--config", "mine.toml"], "--version: expected one version, such as 0.1.0, got 'latest'"),
         (["--version", "1.0", "--config", "mine.toml"], "--from: give it, or constraints with wheel_sha256"),
@@ -317,6 +318,14 @@ def test_over_https_it_fetches_what_this_python_and_machine_need_and_nothing_els
          f"wheelhouse/psutil-7.0-cp36-abi3-manylinux_2_17_{machine}.whl", f"wheelhouse/grpcio-1.0-cp312-cp312-manylinux_2_17_{machine}.whl"]
     )  # fmt: skip
     assert "-m venv --without-pip" in play.calls()
+
+
+def test_the_same_files_in_another_folder_are_the_same_release(play, site):
+    place = play.folder / "site/1.0"
+    options = ("--sha256", site, "--config", play.folder / "mine.toml")
+    assert play.cli("--version", "1.0", "--from", place, *options).returncode == 0
+    done = play.cli("--version", "1.0", "--from", place.rename(play.folder / "elsewhere"), *options)
+    assert done.stdout == "chipwatch: 1.0 runs already\n"
 
 
 def test_over_https_other_bytes_than_the_sums_say_are_refused(play, site):
