@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden size picture picture-report constraints dist image clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist package image images clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -59,6 +59,10 @@ unit: $(VENV)/dev.stamp
 test-deploy: $(VENV)/dev.stamp tools
 	$(BIN)/pytest -m deploy -s tests/deploy $(PYTEST_ARGS)
 
+# The same for install.sh on Debian 12 and 13 and Ubuntu 24.04: install, update, broken updates, downgrade, removal; 20 minutes.
+test-rollout: $(VENV)/dev.stamp
+	$(BIN)/pytest -m deploy -s tests/deploy/test_rollout.py $(PYTEST_ARGS)
+
 # Ten minutes of faults; FULL=1 for all of them, SEED=n to repeat, PARTS="soak inputs" for some.
 faults: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.faults
@@ -105,34 +109,52 @@ $(VENV)/made.stamp:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# Renews the pins of every dependency, for every platform and Python that is supported; needs uv and an index.
-COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --python-version
+# Renews the pins of every dependency, for every platform and Python that is supported; needs uv and an index. What one extra needs is
+# in a file with its name (base.txt: no extra), as pinned in constraints.txt.
+COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version
+ALL_EXTRAS := cloudwatch google kubernetes prometheus tpu
 constraints:
-	$(COMPILE) 3.11 --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
-	$(COMPILE) 3.11 --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
-	$(COMPILE) 3.12 $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
-	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook proof-mocknvml; do \
-	  $(COMPILE) 3.11 $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
+	$(COMPILE) 3.11 --upgrade --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
+	$(COMPILE) 3.11 --upgrade --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
+	$(COMPILE) 3.12 --upgrade $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
+	@set -e; for part in tools package peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook proof-mocknvml; do \
+	  $(COMPILE) 3.11 --upgrade $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
+	@set -e; for extra in base $(ALL_EXTRAS); do \
+	  $(COMPILE) 3.11 --upgrade $$(test $$extra = base || echo --extra $$extra) pyproject.toml $(PINS)/install.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/$$extra.txt; done
 
-# Wheel and sdist, reproducible; and a folder for machines without an index, with all that EXTRAS needs, by hash:
+# Wheel and sdist, reproducible; install.sh; and a folder for machines without an index, with all that EXTRAS needs, by hash:
 #   (cd dist && sha256sum --check SHA256SUMS) && pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'
 EXTRAS ?= cloudwatch
-PYTHONS ?= 3.11 3.12 3.13
+PYTHONS ?= 3.11 3.12 3.13 3.14
 PLATFORMS ?= x86_64 aarch64
-DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary :all:
+DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary :all: --no-deps --require-hashes
+SUMS = $(BIN)/python -c 'import hashlib, pathlib; top = pathlib.Path("dist"); print(*(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(top)}" \
+	  for f in sorted(top.rglob("*")) if f.suffix in (".whl", ".gz", ".sh")), sep="\n")' > build/SHA256SUMS && mv build/SHA256SUMS dist/
+comma := ,
+OF_EXTRAS = $(addprefix --requirement ,$(patsubst %,$(PINS)/%.txt,$(or $(subst all,$(ALL_EXTRAS),$(subst $(comma), ,$(EXTRAS))),base)))
 
 dist: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
-dist: $(VENV)/dev.stamp
+dist: $(VENV)/run.stamp
 	rm -rf dist build/wheels
 	$(BIN)/python -m hatchling build --directory dist
-	@set -e; for python in $(PYTHONS); do for platform in $(PLATFORMS); do \
-	  echo "wheels for Python $$python on $$platform"; \
-	  for_them="--python-version $$python --platform manylinux_2_28_$$platform --platform manylinux_2_17_$$platform"; \
-	  $(DOWNLOAD) $$for_them --no-deps --require-hashes --requirement $(PINS)/constraints.txt --dest build/wheels; \
-	  $(DOWNLOAD) $$for_them --no-index --find-links build/wheels --dest dist/wheelhouse "$$(echo dist/*.whl)[$(EXTRAS)]"; \
-	done; done
-	@$(BIN)/python -c 'import hashlib, pathlib; top = pathlib.Path("dist"); print(*(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(top)}" \
-	  for f in sorted(top.rglob("*")) if f.suffix in (".whl", ".gz")), sep="\n")' > build/SHA256SUMS && mv build/SHA256SUMS dist/
+	@echo 'wheels for Python $(PYTHONS) on $(PLATFORMS)'
+	@for python in $(PYTHONS); do for platform in $(PLATFORMS); do echo $$python $$platform; done; done | xargs -P 4 -n 2 sh -c \
+	  '$(DOWNLOAD) --python-version $$0 --platform manylinux_2_28_$$1 --platform manylinux_2_17_$$1 $(OF_EXTRAS) --dest build/wheels/$$0-$$1'
+	@mkdir dist/wheelhouse && find build/wheels -name '*.whl' -exec cp {} dist/wheelhouse/ \; && cp install.sh dist/
+	@$(SUMS)
+
+# The same with a Python in it, for machines without one: dist/chipwatch-VERSION-linux-MACHINE.tar.gz, for this machine's processor, and
+# its glibc or a later one.
+COLLECTED := --collect-all chipwatch --collect-all chipwatch_sinks --copy-metadata chipwatch --hidden-import pynvml $(if $(findstring google,$(EXTRAS)),--collect-all google)
+package: dist
+	rm -rf build/package
+	$(BIN)/python -m venv build/package
+	build/package/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(PINS)/constraints-package.txt $(OF_EXTRAS)
+	build/package/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps dist/*.whl
+	cd build/package && bin/pyinstaller --noconfirm --log-level ERROR --onedir --name program $(COLLECTED) --distpath top lib/python*/site-packages/chipwatch/__main__.py
+	mkdir build/package/top/bin && for name in agent chipwatch; do ln -s ../program/program build/package/top/bin/$$name; done
+	name=$$(basename dist/*.whl -py3-none-any.whl)-linux-$$(uname -m); tar -czf dist/$$name.tar.gz --owner 0 --group 0 --transform "s,^top,$$name," -C build/package top
+	@$(SUMS)
 
 # The container's image; see ecs-sidecar/README.md.
 DOCKER ?= docker
@@ -141,11 +163,19 @@ image:
 	@test -n "$(IMAGE)" || { echo "IMAGE is missing: the name of the image, as in IMAGE=chipwatch:0.1.0" >&2; exit 2; }
 	@echo "$(BUILD_BASE)" | grep -Eq '@sha256:[0-9a-f]{64}$$' || { echo "BUILD_BASE is to end with a digest (see ecs-sidecar/README.md), not: '$(BUILD_BASE)'" >&2; exit 2; }
 	@echo "$(RUN_BASE)" | grep -Eq '@sha256:[0-9a-f]{64}$$' || { echo "RUN_BASE is to end with a digest (see ecs-sidecar/README.md), not: '$(RUN_BASE)'" >&2; exit 2; }
-	$(DOCKER) build --file ecs-sidecar/Dockerfile --target $(TARGET) --tag $(IMAGE) --build-arg EXTRAS=$(EXTRAS) \
+	$(DOCKER) build $(if $(PLATFORM),--platform $(PLATFORM)) --file ecs-sidecar/Dockerfile --target $(TARGET) --tag $(IMAGE) --build-arg EXTRAS=$(EXTRAS) \
 	  --build-arg BUILD_BASE=$(BUILD_BASE) --build-arg RUN_BASE=$(RUN_BASE) $(if $(NEURON_BASE),--build-arg NEURON_BASE=$(NEURON_BASE)) \
 	  --build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/chipwatch/contract/version.py) \
 	  --build-arg REVISION=$(or $(shell git rev-parse HEAD 2>/dev/null),unknown) \
 	  --build-arg CREATED=$(shell date -u +%Y-%m-%dT%H:%M:%SZ) .
+
+# The same for both machines, pushed to a registry, and IMAGE as one manifest of them. The last steps of each run the agent, so the
+# other machine's image needs that machine, or its emulation (binfmt).
+ARCHS ?= amd64 arm64
+images:
+	@set -e; for arch in $(ARCHS); do $(MAKE) image IMAGE=$(IMAGE)-$$arch PLATFORM=linux/$$arch; $(DOCKER) push $(IMAGE)-$$arch; done
+	$(DOCKER) manifest create $(IMAGE) $(addprefix $(IMAGE)-,$(ARCHS))
+	$(DOCKER) manifest push $(IMAGE)
 
 clean:
 	rm -rf $(VENV) .tools .proof .peers build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

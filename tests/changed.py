@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 TESTS_OF = {"agent/chipwatch/": "tests/agent/", "sinks/chipwatch_sinks/": "tests/sinks/"}
 """Package -> the folder of its tests."""
 DEPLOY_FILES = (
-    "ecs-sidecar/", "helm/", "requirements/", "slurm/", "terraform/", "tests/deploy/", "tests/doubles/", "tools/", "pyproject.toml",
+    "ecs-sidecar/", "helm/", "install.sh", "requirements/", "slurm/", "terraform/", "tests/deploy/", "tests/doubles/", "tools/", "pyproject.toml",
 )  # fmt: skip
 
 

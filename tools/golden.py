@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools import dashboards, fleet, hardware, installers, messages, pages, schema, verdict
+from tools import dashboards, fleet, hardware, installers, messages, pages, schema, values, verdict
 
 
 def of_catalogue() -> dict[Path, str]:
@@ -30,6 +30,7 @@ def files() -> dict[Path, str]:
         verdict.PAGE: verdict.page(),
         verdict.situations.TABLE: verdict.table(),
         **installers.installers(),
+        values.PAGE: values.page(),
     }
 
 

@@ -1,62 +1,108 @@
-"""Installers of EC2 and of Compute Engine, from one text with words in place of `@NAME@`."""
+"""The installer and what is made of it: one text, in which Terraform fills in the settings that options give elsewhere."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import re
+import textwrap
 from pathlib import Path
 
+from chipwatch.contract.version import __version__
+
 ROOT = Path(__file__).parents[1]
-TEXT = Path(__file__).with_name("install.sh.tftpl")
+TEXT = Path(__file__).with_name("install.sh")
+INSTALL = ROOT / "install.sh"
 AWS = ROOT / "terraform/aws/user-data.sh.tftpl"
+CLOUD_INIT = ROOT / "terraform/aws/cloud-init.yaml"
 GOOGLE = ROOT / "terraform/google/files"
 SHARED = ("chipwatch.service", "uninstall.sh")
 """Files of terraform/aws/files that the modules for Google need too; each folder is published by itself."""
-ON_EC2 = {
-    "platform": "on EC2: Amazon Linux 2023, Ubuntu 22.04 and 24.04, Deep Learning AMIs. See docs/ec2.md.",
-    "limit": " EC2 takes 16 KiB: base64gzip().",
-    "written_by": "Written by this instance's user-data.",
-    "cli": """aws_cli() {
-  command -v aws > /dev/null || { command -v snap > /dev/null && snap install aws-cli --classic > /dev/null; } \\
-    || die "$1: s3:// takes the AWS CLI, and aws is not on PATH"
-}""",
-    "copy_folder": 'aws_cli wheelhouse; retry aws s3 cp --recursive --only-show-errors "$from" "$folder" >&2',
-    "copy_file": 'aws_cli constraints; retry aws s3 cp --only-show-errors "$from" "$to"',
-    "report_failure": """report_failure() {  # to an alarm
-  ! command -v aws > /dev/null || timeout 60 aws cloudwatch put-metric-data $${given[region]:+--region "$${given[region]}"} \\
-    --namespace "$${given[namespace]:-Chipwatch}" --metric-name agent.install.failed --value 1 || true
-}
-
-""",
-    "trap_begin": "trap 'code=$?; ",
-    "trap_end": '; [ "$code" = 0 ] || report_failure\' EXIT',
-    "bucket": "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
-    "scheme": "s3",
-}  # fmt: skip
-ON_COMPUTE_ENGINE = {
-    "platform": "on Compute Engine: Debian 12 and 13, Ubuntu 22.04 and 24.04, Rocky and Red Hat 9. See README.md.",
-    "limit": " Metadata may have 256 KB, an OS policy's script 32.",
-    "written_by": "Written by the installer of terraform/google.",
-    "cli": """gcloud_cli() {
-  PATH=$PATH:/snap/bin  # where Ubuntu's images have it
-  export CLOUDSDK_CONFIG=$work/gcloud CLOUDSDK_CORE_DISABLE_PROMPTS=1
-  command -v gcloud > /dev/null || { command -v snap > /dev/null && snap install google-cloud-cli --classic > /dev/null; } \\
-    || die "$1: gs:// takes the gcloud CLI, and gcloud is not on PATH"
-}""",
-    "copy_folder": 'gcloud_cli wheelhouse; mkdir -p "$folder"; retry gcloud storage rsync --recursive --no-user-output-enabled "$from" "$folder" >&2',
-    "copy_file": 'gcloud_cli constraints; retry gcloud storage cp --no-user-output-enabled "$from" "$to"',
-    "report_failure": "",
-    "trap_begin": "trap '",
-    "trap_end": "' EXIT",
-    "bucket": "[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]",
-    "scheme": "gs",
-}  # fmt: skip
+HEAD = """
+# Variables of this template, all strings; those marked * may not be empty:
+#   version*      such as 0.1.0             extras        cloudwatch, google, tpu, all; several with commas
+#   sink*         such as cloudwatch        namespace     CloudWatch's
+#   region        else the instance's own   common_dims   such as instance_id,instance_type
+#   level         basic, detailed, all      config        further TOML; keys first, then tables
+# Where the agent comes from, one of two:
+#   wheelhouse    s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///PATH or /PATH: what `make dist` made; no index is asked then
+#   sums_sha256   SHA-256 of the wheelhouse's SHA256SUMS
+# or
+#   constraints   s3://, gs://, https:// or /PATH: our requirements/cloudwatch.txt or another; with it every file of an index is
+#   wheel_sha256  held to its hash, and chipwatch's own to this one
+#   index_url     https://; else what pip is set up for
+#   unit*, uninstall*   the text of files/chipwatch.service and files/uninstall.sh
+# One line each, but for the last two and config. EC2 takes 16 KiB: base64gzip(). Metadata of Compute Engine may have 256 KB, an OS
+# policy's script 32."""
+CLOUD_CONFIG = """\
+#cloud-config
+# The agent on EC2 without Terraform: this file as user-data. Write your configuration into chipwatch.toml, and the place of the
+# wheels with their SHA-256 into the last line; docs/ec2.md says more. install.sh is packed, as EC2 takes 16 KiB: unpack it with
+# `base64 -d | gunzip`, or compare it with the one of the same release.
+write_files:
+-
+ path: /run/chipwatch/chipwatch.toml
+ content: |
+  sink = ["cloudwatch"]
+  common_dims = ["instance_id", "instance_type"]
+-
+ path: /run/chipwatch/install.sh
+ encoding: gz+b64
+ content: |
+{packed}
+runcmd:
+- [sh, /run/chipwatch/install.sh, --version, {version}, --config, /run/chipwatch/chipwatch.toml,
+   --from, "s3://BUCKET/PREFIX", --sha256, "SHA256 OF SHA256SUMS"]
+"""
 
 
 def installers() -> dict[Path, str]:
-    """Return the files that install the agent on virtual machines, by path."""
+    """Return the files that install the agent on machines, by path."""
     shared = {GOOGLE / name: (AWS.parent / "files" / name).read_text(encoding="utf-8") for name in SHARED}
-    return {AWS: _filled(ON_EC2), GOOGLE / "install.sh.tftpl": _filled(ON_COMPUTE_ENGINE), **shared}
+    return {
+        INSTALL: whole(),
+        AWS: template(),
+        GOOGLE / "install.sh.tftpl": template(),
+        CLOUD_INIT: cloud_init(),
+        **shared,
+    }
+
+
+def whole() -> str:
+    """Return the installer with the unit and the uninstaller in it, and without settings."""
+    unit, uninstall = ((AWS.parent / "files" / name).read_text(encoding="utf-8").strip() for name in SHARED)
+    return _filled({"head": "", "config": "", "unit": unit, "uninstall": uninstall})
+
+
+def template() -> str:
+    """Return the same as a template of Terraform, with a variable for each setting."""
+    escaped = _filled({"head": HEAD, "config": "@config@", "unit": "@unit@", "uninstall": "@uninstall@"})
+    escaped = re.sub(
+        r"(?s)^usage: .*?(?=^END_OF_USAGE)", "See install.sh of the same release.\n", escaped, flags=re.MULTILINE
+    )
+    escaped = escaped.replace("${", "$${").replace("%{", "%%{")
+    escaped = re.sub(r"(?m)^(\w+)=$(?=[\s\S]*^END_OF_SETTINGS)", r"\1=${\1}", escaped)
+    return re.sub(r"@(config|unit|uninstall)@", r"${\1}", escaped)
+
+
+def cloud_init() -> str:
+    """Return the same as a file of cloud-init; it stays as it is where it holds this text already, since packing varies."""
+    text = whole()
+    if CLOUD_INIT.exists() and packed_in(old := CLOUD_INIT.read_text(encoding="utf-8")) == text:
+        packed = re.findall(r"(?m)^  [A-Za-z0-9+/=]+$", old)
+    else:
+        data = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+        packed = textwrap.indent(textwrap.fill(data, 120), "  ").splitlines()
+    return CLOUD_CONFIG.format(packed="\n".join(packed), version=__version__)
+
+
+def packed_in(text: str) -> str:
+    """Return the installer that a file of cloud-init holds."""
+    try:
+        return gzip.decompress(base64.b64decode("".join(re.findall(r"(?m)^  ([A-Za-z0-9+/=]+)$", text)))).decode()
+    except (OSError, ValueError, EOFError):
+        return ""
 
 
 def _filled(words: dict[str, str]) -> str:
-    return re.sub(r"@([a-z_0-9]+)@", lambda mark: words[mark[1]], TEXT.read_text(encoding="utf-8"))
+    return re.sub(r"@([a-z_]+)@", lambda mark: words.get(mark[1], mark[0]), TEXT.read_text(encoding="utf-8"))

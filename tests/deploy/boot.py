@@ -1,13 +1,8 @@
-"""
-Makes the installers from their one source: user-data from the template, the cloud-init file from user-data.
-
-`python -m tests.deploy.boot` renews terraform/aws/cloud-init.yaml.
-"""
+"""The installer as each of its readers gets it: user-data from the template, the options of install.sh, the cloud-init file."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from pathlib import Path
 
 from chipwatch.contract.version import __version__
@@ -17,22 +12,8 @@ TEMPLATE = AWS / "user-data.sh.tftpl"
 UNIT = AWS / "files/chipwatch.service"
 UNINSTALL = AWS / "files/uninstall.sh"
 CLOUD_INIT = AWS / "cloud-init.yaml"
+INSTALL = AWS.parents[1] / "install.sh"
 MARK = re.compile(r"\$\$\{|%%\{|\$\{\s*(\w+)\s*\}|\$\{|%\{")
-HEAD = """\
-#cloud-config
-# The agent on EC2 without Terraform: this file as user-data. Change the lines between END_OF_SETTINGS, wheelhouse and
-# sums_sha256 at least, and those between END_OF_CONFIG for further TOML; docs/ec2.md says what they mean.
-# Made from user-data.sh.tftpl.
-write_files:
--
- path: /run/chipwatch/install.sh
- permissions: "0700"
- content: |
-"""
-TAIL = """\
-runcmd:
-- [bash, /run/chipwatch/install.sh]
-"""
 
 
 def variables(**given):
@@ -58,13 +39,3 @@ def render(template, values):
 
 def user_data(**given):
     return render(TEMPLATE.read_text(), variables(**given))
-
-
-def cloud_init():
-    """Return the cloud-init file: the script without what only speaks of the template, as EC2 takes 16 KiB."""
-    script = re.sub(r"(?ms)^# Variables of .*?\n(?!#)", "", user_data())
-    return HEAD + textwrap.indent(script, " " * 2) + TAIL
-
-
-if __name__ == "__main__":
-    CLOUD_INIT.write_text(cloud_init())

@@ -68,6 +68,25 @@ def debian():
     return _kept(SUITE, _debootstrap)
 
 
+BARE = {"bookworm": (), "trixie": (), "noble": ("http://archive.ubuntu.com/ubuntu", "main,universe")}
+"""Debian 12 and 13, Ubuntu 24.04: where each comes from, and its components."""
+
+
+def bare(suite):
+    """Return the folder of a small distribution with systemd and Python, and nothing else that an installation needs."""
+    return _kept(f"{suite}-bare", lambda fresh: _bare(suite, fresh))
+
+
+def _bare(suite, fresh):
+    mirror, components = BARE[suite] or (None, "main")
+    packages = "systemd,systemd-sysv,dbus,udev,python3,ca-certificates,procps,iproute2"
+    words = [tools.debootstrap(), "--variant=minbase", f"--components={components}", f"--include={packages}"]
+    key = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
+    if mirror:  # a debootstrap of another distribution may not know the suite: all of Ubuntu's have one script
+        words += [f"--keyring={key}" if key.exists() else "--no-check-gpg"]
+    return run(*words, suite, fresh, *([mirror, "/usr/share/debootstrap/scripts/gutsy"] if mirror else []), check=False)
+
+
 def without_venv():
     """Return the same without python3-venv, which apt finds in a repository inside; and with the AWS CLI."""
     return _kept(f"{SUITE}-without-venv", _take_venv)
@@ -127,7 +146,7 @@ def index_packages(folder):
 
 
 class Machine:
-    """A copy of a Debian in `folder`, with user-data to be executed at its boot."""
+    """A copy of a Debian in `folder`, with user-data to be executed at its boot, if there is any."""
 
     def __init__(self, debian, folder, user_data):
         self.root = folder / "root"
@@ -135,6 +154,8 @@ class Machine:
         self._others = []
         self.lead = 0
         run("cp", "-a", "--reflink=auto", debian, self.root)
+        if not user_data:
+            return
         self.write("var/lib/cloud/seed/nocloud-net/user-data", user_data)
         self.write("var/lib/cloud/seed/nocloud-net/meta-data", "instance-id: i-1\nlocal-hostname: node1\n")
         self.write(

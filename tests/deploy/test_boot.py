@@ -24,21 +24,18 @@ LIMIT = 40.0
 CONFIG = f'endpoint_url = "{MOTO}"\ncollector = ["cpu", "memory", "disk", "network", "pressure"]\n'
 OF_THE_BOOT = re.compile(
     r"(dev|proc|run|sys|tmp|root|home|var/(log|cache|tmp|lib/(cloud|systemd|private))"
-    r"|etc/(machine-id|hostname|ssh|apt|sudoers(\.d)?|resolv\.conf|default/locale|\.pwd\.lock|(sub)?[ug]id-|(g?shadow|passwd|group)-))(/|$)"
+    r"|var/\.updated|etc/(\.updated|machine-id|hostname|ssh|apt|sudoers(\.d)?|resolv\.conf|default/locale|\.pwd\.lock|(sub)?[ug]id-|(g?shadow|passwd|group)-))(/|$)"
 )
 
 
 def as_cloud_init(given):
     """Return the cloud-init file with the lines changed that a person would change."""
     text = boot.CLOUD_INIT.read_text()
-    for name, value in given.items():
-        if name == "config":
-            text = text.replace(
-                "'END_OF_CONFIG'\n\n", "'END_OF_CONFIG'\n" + "".join(f"  {line}\n" for line in value.splitlines()), 1
-            )
-        else:
-            text = re.sub(rf"(?m)^(  {name}=).*$", rf"\g<1>{value}", text, count=1)
-    return text
+    configuration = f'sink = ["cloudwatch"]\ncommon_dims = ["{given["common_dims"]}"]\nregion = "{given["region"]}"\n'
+    configuration += f'namespace = "{given["namespace"]}"\n{given["config"]}'
+    mine = "".join(f"  {line}\n" for line in configuration.splitlines())
+    text = re.sub(r"(?m)^  sink = .*\n  common_dims = .*\n", lambda _: mine, text, count=1)
+    return text.replace("s3://BUCKET/PREFIX", given["wheelhouse"]).replace("SHA256 OF SHA256SUMS", given["sums_sha256"])
 
 
 def paths(root):

@@ -36,7 +36,7 @@ NAMESPACE = "monitoring"
 VERSIONS = ["1.25", *(f"1.{minor}" for minor in range(29, 38))]
 """The oldest that Chart.yaml allows, and those that are run today."""
 NEEDED = {"clusterName": "c", "sinks": ["cloudwatch"], "image": {"repository": "team/chipwatch"}}
-CUSTOM = {"VerticalPodAutoscaler", "PodMonitor"}
+CUSTOM = {"VerticalPodAutoscaler", "PodMonitor", "ServiceMonitor"}
 LONG = 300.0
 
 
@@ -511,13 +511,16 @@ def test_a_pod_monitor_is_rendered_only_where_there_is_something_to_scrape():
 # -- what is refused --------------------------------------------------------------------------------------------
 
 REFUSED = {
+    # what a platform adds
+    "{sinks: [prometheus], probes: {type: none}, podMonitor: {enabled: true, interval: 15s, scrapeTimeout: 20s}}": "podMonitor.scrapeTimeout: 20s is above the interval of 15s",
+    "{sinks: [prometheus], probes: {type: none}, serviceMonitor: {enabled: true}}": "serviceMonitor.enabled: takes prometheus.service.enabled too",
+    "podMonitor: {relabelings: [{action: rename}]}": "relabelings",
+    "extraContainers: [{name: agent, image: x}]": "extraContainers: the name agent is given twice",
+    "probes: {custom: {liveness: {periodSeconds: 5}}}": "liveness",
+    "lifecycle: {preStop: {shell: x}}": "preStop",
+    "imagePullSecrets: [Not_A_Name]": "imagePullSecrets",
     # required
-    "clusterName: null": "clusterName is required",
-    "sinks: null": "sinks is required",
-    "image: null": "repository is required",
-    "image: {tag: x}": "repository is required",
-    "image: {repository: null}": "image.repository: Invalid type",
-    "sinks: []": "sinks: none is given",
+    "image: {repository: null}": "repository is required",
     # malformed
     "clusterNam: x": "clusterNam is not allowed",
     "clusterName: 'a b'": "clusterName: Does not match",
@@ -619,8 +622,7 @@ REFUSED = {
     "nodeSelector: {a: 'b c'}": "nodeSelector.a: Does not match",
     "nodeSelector: {a: true}": "nodeSelector.a: Invalid type",
     f"nodeSelector: {{a: {'x' * 64}}}": "nodeSelector.a: Does not match",
-    "imagePullSecrets: [registry]": "imagePullSecrets.0: Invalid type",
-    "imagePullSecrets: [{name: Registry}]": "imagePullSecrets.0.name: Does not match",
+    "imagePullSecrets: [{name: Registry}]": "imagePullSecrets.0",
     "imagePullSecrets: [{name: a}, {name: a}]": "imagePullSecrets: array items[0,1] must be unique",
     "global: {imageRegistry: 'https://mirror'}": "global.imageRegistry: Does not match",
     "resources: {limits: {memory: -1}}": "resources.limits.memory",
@@ -753,11 +755,69 @@ def test_what_is_missing_or_wrong_is_refused_by_name(words, said, tmp_path):
     assert said in done.stdout
 
 
-def test_the_chart_without_values_says_all_that_it_needs():
-    done = helm("lint", CHART)
+def test_the_chart_without_values_passes_lint_and_says_all_that_it_needs():
+    done = helm("lint", "--strict", CHART)
+    assert (done.returncode, "[ERROR]" in done.stdout) == (0, False), done.stdout
+    done = helm("template", CHART)
     assert done.returncode == 1
-    for name in ("clusterName", "sinks", "repository"):
-        assert f"{name} is required" in done.stdout
+    for name in ("clusterName: required", "sinks: none is given", "image.repository: required"):
+        assert name in done.stderr
+
+
+def test_the_chart_says_whose_it_is():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert {"home", "sources", "maintainers", "icon", "annotations"} <= chart.keys()
+    notes = chart["annotations"]
+    assert all(isinstance(text, str) for text in notes.values()), "Kubernetes' annotations are texts"
+    assert notes["artifacthub.io/category"] == "monitoring-logging"
+    kinds = {change["kind"] for change in yaml.safe_load(notes["artifacthub.io/changes"])}
+    assert kinds <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
+    assert all({"name", "url"} == link.keys() for link in yaml.safe_load(notes["artifacthub.io/links"]))
+
+
+# -- what a platform adds -----------------------------------------------------------------------------------------
+
+
+def test_a_dead_node_stops_no_update():
+    strategy = one(render({}), "DaemonSet")["spec"]["updateStrategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
+
+
+def test_pull_secrets_have_either_form():
+    given = {"imagePullSecrets": ["one", {"name": "two"}], "global": {"imagePullSecrets": ["two", {"name": "three"}]}}
+    assert pod_of(render(given))["imagePullSecrets"] == [{"name": "two"}, {"name": "three"}, {"name": "one"}]
+
+
+def test_both_monitors_carry_what_the_operator_takes():
+    found = objects(of_file("monitors"))
+    for kind, ends, labels in (
+        ("PodMonitor", "podMetricsEndpoints", {}),
+        ("ServiceMonitor", "endpoints", {"targetLabels": ["team"]}),
+    ):
+        spec = one(found, kind)["spec"]
+        (endpoint,) = spec[ends]
+        assert {"port": "metrics", "scrapeTimeout": "10s", "interval": "30s"}.items() <= endpoint.items()
+        assert endpoint["relabelings"][0]["targetLabel"] == "node"
+        assert endpoint["metricRelabelings"] == [{"action": "drop", "sourceLabels": ["__name__"], "regex": "disk_.*"}]
+        assert {
+            "podTargetLabels": ["app.kubernetes.io/version"],
+            "attachMetadata": {"node": True},
+            **labels,
+        }.items() <= spec.items()
+        labels_of = one(found, "Service" if kind == "ServiceMonitor" else "DaemonSet")["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"].items() <= labels_of.items()
+
+
+def test_further_containers_hooks_and_own_probes_are_the_pod_s_but_not_in_the_pod_of_helm_s_test():
+    found = objects(of_file("monitors"))
+    pod = pod_of(found)
+    assert [container["name"] for container in pod["containers"]] == ["agent", "log-shipper"]
+    assert pod["containers"][0]["lifecycle"]["preStop"] == {"exec": {"command": ["agent", "version"]}}
+    assert pod["containers"][0]["livenessProbe"] == {"tcpSocket": {"port": "metrics"}, "periodSeconds": 30}
+    assert pod["containers"][0]["readinessProbe"]["exec"]["command"] == ["agent", "health", "--ready"]
+    assert pod["topologySpreadConstraints"][0]["topologyKey"] == "topology.kubernetes.io/zone"
+    (container,) = one(found, "Pod")["spec"]["containers"]
+    assert {"lifecycle", "livenessProbe"}.isdisjoint(container)
 
 
 # -- on an API server -------------------------------------------------------------------------------------------
@@ -789,7 +849,7 @@ def test_helm_4_lives_through_the_same_and_renders_the_same_objects(api):
     done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=LONG, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert "missing property 'clusterName'" in found.pop("bad")["error"]
+    assert "clusterName: required" in found.pop("bad")["error"]
     assert "podMonitor.enabled: the sink prometheus" in found.pop("worse")["error"]
     assert "'/config/collectors': additional properties 'nvidea' not allowed" in found.pop("typo")["error"]
     assert found["onprem"].keys() == {"installed", "upgraded", "tested", "removed"}, found["onprem"]
@@ -879,7 +939,11 @@ def declared(part: dict, path: str = "") -> set[str]:
     found = set()
     for key, value in part["properties"].items():
         own = f"{path}{key}"
-        deeper = value.get("properties") and is_closed(own) and key not in ("tlsConfig", "basicAuth")
+        deeper = (
+            value.get("properties")
+            and is_closed(own)
+            and key not in ("tlsConfig", "basicAuth", "attachMetadata", "lifecycle")
+        )
         found |= declared(value, f"{own}.") if deeper else {own}
     return found
 
@@ -887,7 +951,7 @@ def declared(part: dict, path: str = "") -> set[str]:
 OF_KUBERNETES = re.compile(
     r"(^|\.)(resources|affinity|dnsConfig|podSecurityContext|securityContext)(\.|$)|^probes\.(startup|liveness|readiness)\."
 )
-WITHOUT_DEFAULT = {"enabled", "clusterName", "sinks", "image.repository", "window", "hostUsers"}
+WITHOUT_DEFAULT = {"enabled", "window", "hostUsers"}
 
 
 def test_every_value_has_a_default_or_a_reason_to_have_none():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import runpy
 import shutil
 import stat
@@ -17,6 +18,8 @@ import botocore
 import pytest
 import rich
 from tests.deploy import tools
+
+from chipwatch.status.heartbeat import Heartbeat
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "ecs-sidecar"
@@ -108,6 +111,23 @@ def test_bases_without_a_digest_are_refused_by_name():
         assert missing in done.stderr.splitlines()[0]
 
 
+def test_images_of_both_machines_become_one_manifest(tmp_path):
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n')
+    docker.chmod(0o755)
+    bases = [f"{name}=python@sha256:{'0' * 64}" for name in ("BUILD_BASE", "RUN_BASE")]
+    subprocess.run(["make", "--no-print-directory", "images", f"DOCKER={docker}", "IMAGE=host/chipwatch:1", *bases],
+                   cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=True)  # fmt: skip
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [call.partition(" --file")[0] for call in calls] == [
+        "build --platform linux/amd64", "push host/chipwatch:1-amd64", "build --platform linux/arm64", "push host/chipwatch:1-arm64",
+        "manifest create host/chipwatch:1 host/chipwatch:1-amd64 host/chipwatch:1-arm64", "manifest push host/chipwatch:1",
+    ]  # fmt: skip
+    assert "--tag host/chipwatch:1-arm64" in calls[2]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"--build-arg REVISION={head.strip()}" in calls[0]
+
+
 # -- slim.py ----------------------------------------------------------------------------------------------------
 
 
@@ -157,6 +177,40 @@ def test_the_starter_needs_no_shell_and_may_be_run_by_all(slim, tmp_path):
     assert script.read_text().startswith("#!/usr/bin/python3\n")
     assert stat.S_IMODE(script.stat().st_mode) == 0o755
     assert (tmp_path / "bin/chipwatch").read_text() == script.read_text()
+
+
+def cost_of(command, env):
+    """Return the least CPU time (s) of five runs that succeed."""
+    costs = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, env=env, capture_output=True, timeout=LONG, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(costs)
+
+
+def test_a_probe_of_the_image_costs_little_more_than_an_empty_program_and_a_no_is_the_commands(slim, tmp_path):
+    slim["starter"](tmp_path / "bin")
+    script = tmp_path / "bin/agent"
+    script.write_text(script.read_text().replace("/app/lib", str(ROOT / "agent")))
+    env = {"STATE_DIRECTORY": str(tmp_path), "PYTHONPATH": f"{ROOT}/agent"}
+    heart = Heartbeat(tmp_path / "alive", 60)
+    heart.beat(None)
+    probe = cost_of([sys.executable, script, "health", "--ready"], env)
+    assert probe < 1.6 * cost_of([sys.executable, "-c", "pass"], env)
+    assert probe < 0.5 * cost_of([sys.executable, "-m", "chipwatch", "health"], env)
+    heart.beat("cloudwatch: no credentials")
+    done = subprocess.run(
+        [sys.executable, script, "health", "--ready"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert (done.returncode, "is not ready: cloudwatch: no credentials" in done.stdout + done.stderr) == (1, True)
+    heart.close()
 
 
 ENDPOINTS = """

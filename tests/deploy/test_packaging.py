@@ -9,16 +9,20 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from chipwatch.contract.version import __version__
+from chipwatch.contract.version import build as build_of_this
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0
 NAME = f"chipwatch-{__version__}"
+COMMIT = "chipwatch/contract/commit"
 
 
 def run(*words, **options):
@@ -27,6 +31,10 @@ def run(*words, **options):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def head():
+    return run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
 
 
 def build(folder, epoch):
@@ -58,7 +66,7 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(built):
         *(f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")),
         f"{info}/licenses/agent/chipwatch/report/page/uplot/LICENSE",
     }
-    assert names - metadata == set(sources())
+    assert names - metadata == {*sources(), COMMIT}
     assert "chipwatch/py.typed" in names
     assert {"chipwatch_sinks/common/cloudwatch_prices.toml", "chipwatch_sinks/google/prices.toml"} <= names
     assert {"chipwatch/advisor/dashboard/alarms.toml", "chipwatch/advisor/dashboard/charts.toml"} <= names
@@ -73,6 +81,8 @@ def test_the_sdist_holds_these_and_what_says_what_they_are(built):
         "LICENSE",
         "PKG-INFO",
         "README.md",
+        "COMMIT",
+        "hatch_build.py",
         "pyproject.toml",
     }
     assert set(sources().values()) <= names
@@ -111,7 +121,8 @@ def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
     )
     assert all(Path(path).is_relative_to(own) for path in where.split())
     for command in ("agent", "chipwatch"):
-        assert run(tmp_path / "venv/bin" / command, "version", cwd=tmp_path, env=env) == f"chipwatch {__version__}\n"
+        said = run(tmp_path / "venv/bin" / command, "version", cwd=tmp_path, env=env)
+        assert re.fullmatch(rf"chipwatch {__version__} \({head()}(\+changes)?\)\n", said)
     assert "cpu.utilization" in run(tmp_path / "venv/bin/agent", "list", cwd=tmp_path, env=env)
     assert '"name": "memory.utilization"' in run(tmp_path / "venv/bin/agent", "--once", cwd=tmp_path, env=env)
 
@@ -120,7 +131,56 @@ def test_git_gives_the_same_program(tmp_path):
     run(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation", "--quiet",
         "--target", tmp_path, f"git+file://{ROOT}")  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    assert run(tmp_path / "bin/agent", "version", cwd=tmp_path, env=env) == f"chipwatch {__version__}\n"
+    assert run(tmp_path / "bin/agent", "version", cwd=tmp_path, env=env) == f"chipwatch {__version__} ({head()})\n"
+
+
+def test_a_build_without_git_names_the_commit_that_it_is_given_or_none(built, tmp_path):
+    with tarfile.open(built[1]) as archive:
+        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    (tmp_path / NAME / "COMMIT").unlink()
+    for given, named in (({"CHIPWATCH_COMMIT": "abc123"}, "abc123\n"), ({}, "unknown\n")):
+        run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path, cwd=tmp_path / NAME,
+            env={**os.environ, "GIT_DIR": "/nowhere", **given})  # fmt: skip
+        assert zipfile.ZipFile(tmp_path / built[0].name).read(COMMIT).decode() == named
+
+
+def test_a_checkout_says_that_it_is_one():
+    assert build_of_this() == f"{__version__} (a checkout)"
+
+
+# -- what it needs -----------------------------------------------------------------------------------------------
+
+
+def pins(name):
+    """Return the pinned packages of a file of requirements, and the text of each."""
+    entries = re.split(r"(?m)^(?=\w)", (ROOT / f"requirements/{name}.txt").read_text())[1:]
+    return {entry.split("==")[0]: entry for entry in entries}
+
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys() - {
+    "all",
+    "dev",
+}
+
+
+@pytest.mark.parametrize("name", ["base", *sorted(EXTRAS)])
+def test_the_requirements_of_an_extra_are_its_own_pinned_as_all_are_by_hash_and_without_an_address(name):
+    own, everything = pins(name), pins("constraints")
+    assert "pip" in own, "it installs the rest where the distribution's Python has none"
+    assert {package: text for package, text in own.items() if package != "pip"}.items() <= everything.items()
+    assert all("--hash=sha256:" in text for text in own.values())
+    assert not re.search(r"://|--(extra-)?index", (ROOT / f"requirements/{name}.txt").read_text())
+    wanted = [
+        re.split(r"[^\w.-]", line)[0]
+        for line in metadata.requires("chipwatch")
+        if "extra ==" not in line or f"'{name}'" in line
+    ]
+    assert set(wanted) - {"chipwatch"} <= own.keys()
+
+
+def test_a_node_that_sends_to_cloudwatch_gets_14_wheels():
+    assert len(pins("cloudwatch")) == 14
+    assert len(pins("constraints")) == 41
 
 
 # -- where it is installed from ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 
 import pytest
 from tests.deploy import boot, tools
+from tools import installers
 
 from chipwatch.collectors.neuron import monitor
 from chipwatch.contract.version import __version__
@@ -19,10 +21,11 @@ from chipwatch.contract.version import __version__
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="user-data runs on Linux alone")
 LONG = 60.0
 EC2_TAKES = 16384
+OS_POLICY_TAKES = 32768
 TOP_LEVEL = {"write_files", "runcmd"}
 COMMANDS = (
-    "bash", "cat", "chmod", "cp", "cut", "env", "find", "grep", "id", "install", "ln", "mkdir", "mktemp", "mv", "rm",
-    "sed", "sha256sum", "sleep", "timeout", "touch",
+    "basename", "bash", "cat", "chmod", "cmp", "cp", "cut", "env", "find", "flock", "grep", "gzip", "head", "id", "install", "ln", "mkdir",
+    "mktemp", "mv", "readlink", "rm", "sed", "sh", "sha256sum", "sleep", "tar", "timeout", "touch", "tr", "uname",
 )  # fmt: skip
 SHA = "ab" * 32
 FAKE = """#!/bin/bash
@@ -32,7 +35,7 @@ echo "$name $*" >> "$play/calls"
 [ -z "${PIP_INDEX_URL:-}" ] || echo "PIP_INDEX_URL=$PIP_INDEX_URL" >> "$play/calls"
 last=${!#}
 case "$name $*" in
-  *"-m venv "*) mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; cp "$0" "$last/bin/agent"; exit ;;
+  *"-m venv "*) mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; cp "$0" "$last/bin/agent"; cp "$0" "$last/bin/chipwatch"; exit ;;
   *" install --quiet"* | *" download --quiet"*) echo "Looking in indexes: https://user:hunter2@pypi.example/simple" ;;
   "aws s3 cp --recursive"*) cp -r "$play/bucket" "$last" ;;
   "aws s3 cp"*) cp "$play/constraints.txt" "$last" ;;
@@ -65,10 +68,11 @@ class Play:
         """Let a fake's call end with `code`."""
         (self.folder / call).write_text(f"{code}\n")
 
-    def run(self, script):
+    def run(self, script, *options):
+        env = {"PATH": str(self.bin), "CHIPWATCH_ROOT": str(self.root), "CHIPWATCH_PAUSE": "0", "CHIPWATCH_WATCH": "2"}
         return subprocess.run(
-            ["bash", "-c", script], env={"PATH": str(self.bin), "CHIPWATCH_ROOT": str(self.root), "CHIPWATCH_PAUSE": "0"}, capture_output=True,
-            text=True, timeout=LONG, check=False, cwd=self.folder, stdin=subprocess.DEVNULL,
+            ["sh", "-c", script, "install.sh", *map(str, options)], env=env, capture_output=True, text=True, timeout=LONG, check=False,
+            cwd=self.folder, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
     def install(self, **given):
@@ -76,6 +80,9 @@ class Play:
             self.wheels.mkdir(exist_ok=True)
             given["wheelhouse"] = str(self.wheels)
         return self.run(boot.user_data(**given))
+
+    def cli(self, *options):
+        return self.run(boot.INSTALL.read_text(), *options)
 
     def calls(self):
         found = self.folder / "calls"
@@ -101,7 +108,7 @@ def tool(*words, **options):
 
 def test_the_templates_head_lists_the_variables_that_it_takes():
     text = boot.TEMPLATE.read_text()
-    head = text[: text.index("set -euo")]
+    head = text[: text.index("set -eu")]
     taken = {found[1] for found in boot.MARK.finditer(text) if found[1]}
     assert taken == set(boot.variables())
     assert [name for name in taken if not re.search(rf"\b{name}\b", head)] == []
@@ -128,34 +135,39 @@ def test_nothing_but_plain_names_is_used_of_the_templates_language():
     assert boot.render("$${a} %%{b} ${ c }", {"c": "d"}) == "${a} %{b} d"
 
 
-def test_what_ec2_gets_is_smaller_than_it_takes():
+def test_what_ec2_and_an_os_policy_get_is_smaller_than_they_take():
     given = {"index_url": "https://user:token@pypi.example/simple", "wheel_sha256": SHA, "region": "us-east-1"}
-    assert len(boot.user_data(**given)) < EC2_TAKES
-    assert len(boot.CLOUD_INIT.read_bytes()) < EC2_TAKES
-    assert len(gzip.compress(boot.user_data(**given).encode())) < EC2_TAKES / 2
+    assert len(boot.user_data(**given)) < OS_POLICY_TAKES - 3000
+    assert len(boot.CLOUD_INIT.read_bytes()) < EC2_TAKES - 1000
+    assert len(gzip.compress(boot.user_data(**given).encode())) < EC2_TAKES * 0.7
 
 
 def test_shellcheck_finds_nothing(tmp_path):
     script = tmp_path / "user-data.sh"
     script.write_text(boot.user_data())
-    found = tool(tools.shellcheck(), script, boot.UNINSTALL)
+    found = tool(tools.shellcheck(), script, boot.UNINSTALL, boot.INSTALL)
     assert (found.returncode, found.stdout) == (0, "")
 
 
 # -- the cloud-init file ---------------------------------------------------------------------------------------------
 
 
-def test_the_cloud_init_file_is_made_from_the_template_and_holds_the_same_unit_and_uninstaller():
+def test_the_cloud_init_file_holds_the_installer_and_runs_it_with_options_that_it_takes(play):
     text = boot.CLOUD_INIT.read_text()
-    assert text == boot.cloud_init(), "python -m tests.deploy.boot writes it anew"
+    assert installers.packed_in(text) == boot.INSTALL.read_text()
     yaml = pytest.importorskip("yaml")
     read = yaml.safe_load(text)
     assert set(read) == TOP_LEVEL
-    (script,) = (one["content"] for one in read["write_files"])
-    assert boot.UNIT.read_text() in script
-    assert boot.UNINSTALL.read_text() in script
-    full = boot.user_data().splitlines()
-    assert [line for line in script.splitlines() if line not in full] == []
+    assert gzip.decompress(base64.b64decode(read["write_files"][1]["content"])).decode() == boot.INSTALL.read_text()
+    (play.folder / "mine.toml").write_text(read["write_files"][0]["content"])
+    (command,) = read["runcmd"]
+    assert command[:2] == ["sh", read["write_files"][1]["path"]]
+    options = dict(zip(command[2::2], command[3::2], strict=True))
+    assert options["--config"] == read["write_files"][0]["path"]
+    play.wheels.mkdir()
+    given = options | {"--config": play.folder / "mine.toml", "--from": play.wheels, "--sha256": ""}
+    done = play.cli(*(word for pair in given.items() for word in pair))
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_cloud_init_file_has_no_key_that_cloud_init_would_pass_over():
@@ -333,7 +345,8 @@ def test_a_second_run_installs_nothing_and_another_version_takes_the_place_of_th
     assert 'namespace = "Other"' in (play.root / "etc/chipwatch/chipwatch.toml").read_text()
     assert play.releases() == first
     assert play.install(version="9.9.9").returncode == 0
-    (second,) = play.releases()
+    assert play.releases()[0] == first[0]  # the previous one stays
+    second = play.releases()[1]
     assert second.startswith("9.9.9-")
     assert (play.root / "opt/chipwatch/current").resolve().name == second
 
@@ -433,7 +446,7 @@ def test_the_locks_of_apt_and_dpkg_are_waited_for(play, locked, command):
     done = play.install()
     assert play.calls().count(f"apt-get -q {command}") == 4
     assert done.stdout.count(f"chipwatch: waiting for apt: {HELD}\n") == 1
-    assert "python3.13-venv" in play.calls()
+    assert "python3.14-venv" in play.calls()
 
 
 def test_a_lock_that_is_never_released_ends_the_attempt_and_is_reported(play, locked):
@@ -449,19 +462,19 @@ def test_a_lock_that_is_never_released_ends_the_attempt_and_is_reported(play, lo
 def test_without_a_python_it_asks_the_distribution_for_one_and_says_so_if_there_is_none(play):
     (play.bin / "python3.12").unlink()
     play.add("apt-get")
-    for minor in 13, 12:
+    for minor in 14, 13, 12:
         play.ends(f"apt-get -q install -y --no-install-recommends python3.{minor}-venv", 100)
     play.add("python3")
     play.ends("python3 -c", 1)  # Ubuntu 22.04's
     done = play.install()
     assert done.returncode == 1
-    assert "there is no Python 3.11 or later" in done.stderr
+    assert "there is no Python 3.11 to 3.14" in done.stderr
     assert "apt-get -q update" in play.calls()
     assert play.calls().rstrip().splitlines()[-2].endswith("python3.11-venv")
     (play.bin / "apt-get").unlink()
     play.add("dnf")
     assert play.install().returncode == 1
-    assert "dnf install -y -q python3.13" in play.calls()
+    assert "dnf install -y -q python3.14" in play.calls()
 
 
 # -- offline, and by hash --------------------------------------------------------------------------------------------
@@ -497,7 +510,7 @@ def test_a_wheelhouse_of_s3_is_copied_first(play, wheelhouse):
 
 def test_s3_without_the_aws_cli_is_reported(play):
     done = play.install(wheelhouse="s3://my-bucket/chipwatch")
-    assert (done.returncode, play.calls()) == (1, "")
+    assert (done.returncode, play.releases(), "pip" in play.calls()) == (1, [], False)
     assert "wheelhouse: s3:// takes the AWS CLI" in done.stderr
 
 

@@ -33,6 +33,7 @@ KINDS = [
     *(("apps", "v1", kind, f"{kind.lower()}s", NAMESPACED) for kind in ("DaemonSet", "Deployment", "StatefulSet")),
     ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", NAMESPACED),
     ("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors", NAMESPACED),
+    ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", NAMESPACED),
     ("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers", NAMESPACED),
 ]
 CUSTOM = ("monitoring.coreos.com", "autoscaling.k8s.io")

@@ -21,7 +21,7 @@ from chipwatch.config.layers import PREFIX
 from chipwatch.config.options import TABLES, Config
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import without_secrets
-from chipwatch.contract.version import __version__
+from chipwatch.contract.version import build
 from chipwatch.logs.file import LOG_NAME
 from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
 from chipwatch.status.heartbeat import state_folder
@@ -189,7 +189,7 @@ def _versions() -> str:
         with suppress(metadata.PackageNotFoundError):
             versions.append(f"{name} {metadata.version(name)}")
     variables = sorted(name for name in os.environ if name.startswith(PREFIX))
-    lines = [f"chipwatch {__version__}", f"python {platform.python_version()}", platform.platform(), "", *versions]
+    lines = [f"chipwatch {build()}", f"python {platform.python_version()}", platform.platform(), "", *versions]
     return "\n".join([*lines, "", "variables that are set:", *variables])
 
 

@@ -19,7 +19,7 @@ from chipwatch.commands.command_line import flags, parse
 from chipwatch.commands.deferred import defer
 from chipwatch.contract.errors import CommandError, os_text, text_of
 from chipwatch.contract.redaction import one_line
-from chipwatch.contract.version import __version__
+from chipwatch.contract.version import build
 from chipwatch.verdict.callers import code_of_failure
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
     "list": _list,
     "sample-config": _sample_config,
     "completion": _completion,
-    "version": lambda _: _print(f"chipwatch {__version__}"),
+    "version": lambda _: _print(f"chipwatch {build()}"),
     "help": lambda given: _print(given.text),
 }
 

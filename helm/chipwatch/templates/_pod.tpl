@@ -21,7 +21,11 @@ spec:
 serviceAccountName: {{ include "chipwatch.serviceAccountName" .root }}
 automountServiceAccountToken: {{ $v.serviceAccount.automountServiceAccountToken }}
 enableServiceLinks: false
-{{- with concat (default list (default dict $v.global).imagePullSecrets) $v.imagePullSecrets | uniq }}
+{{- $secrets := list }}
+{{- range concat (default list (default dict $v.global).imagePullSecrets) $v.imagePullSecrets }}
+{{- if kindIs "string" . }}{{ $secrets = append $secrets (dict "name" .) }}{{ else }}{{ $secrets = append $secrets . }}{{ end }}
+{{- end }}
+{{- with uniq $secrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -68,6 +72,10 @@ affinity:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with $own.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- $prepare := and $agent (eq $v.spool.type "hostPath") $v.spool.prepare (not .check) -}}
 {{- if or $prepare (and $agent $v.initContainers) }}
 initContainers:
@@ -80,6 +88,11 @@ initContainers:
 {{- end }}
 containers:
   - {{ include "chipwatch.container" . | indent 4 | trim }}
+  {{- if and $agent (not .check) }}
+  {{- with $v.extraContainers }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- end }}
 volumes:
   {{- include "chipwatch.volumes" . | nindent 2 }}
 {{- end -}}
@@ -143,13 +156,24 @@ ports:
   - {name: metrics, containerPort: {{ include "chipwatch.whole" $v.prometheus.port }}, protocol: TCP}
   {{- end }}
 {{- end }}
-{{- if not (or .check (eq $v.probes.type "none")) }}
-startupProbe:
-  {{- include "chipwatch.probe" (dict "values" $v "probe" $v.probes.startup "agent" $agent "ready" false) | nindent 2 }}
-livenessProbe:
-  {{- include "chipwatch.probe" (dict "values" $v "probe" $v.probes.liveness "agent" $agent "ready" false) | nindent 2 }}
-readinessProbe:
-  {{- include "chipwatch.probe" (dict "values" $v "probe" $v.probes.readiness "agent" $agent "ready" true) | nindent 2 }}
+{{- if not .check }}
+{{- range $name := list "startup" "liveness" "readiness" }}
+{{- $custom := index $v.probes.custom $name }}
+{{- if or $custom (ne $v.probes.type "none") }}
+{{ $name }}Probe:
+  {{- if $custom }}
+  {{- toYaml $custom | nindent 2 }}
+  {{- else }}
+  {{- include "chipwatch.probe" (dict "values" $v "probe" (index $v.probes $name) "agent" $agent "ready" (eq $name "readiness")) | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- if $agent }}
+{{- with $v.lifecycle }}
+lifecycle:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
 resources:
   {{- toYaml (ternary $v.neuron.resources $own.resources (and $agent $v.neuron.enabled)) | nindent 2 }}

@@ -7,14 +7,16 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include . . -}}
 {{- end -}}
 
-{{/* Combinations that no schema can see. */}}
+{{/* Combinations that no schema can see. What must be given ends a rendering by `fail` alone, so that `helm lint` passes without values. */}}
 {{- define "chipwatch.validate" -}}
 {{- $v := .Values -}}
+{{- $missing := list -}}
+{{- if not $v.clusterName }}{{ $missing = append $missing "clusterName: required: the name of the cluster, which a pod cannot find out" }}{{ end -}}
+{{- if not $v.image.repository }}{{ $missing = append $missing "image.repository: required: no image is published" }}{{ end -}}
+{{- if not (concat $v.sinks $v.extraSinks) }}{{ $missing = append $missing "sinks: none is given, so nothing would be sent; choose from: cloudwatch, google, mlflow, otlp, prometheus, stdout" }}{{ end -}}
+{{- with $missing }}{{ fail (join "\n" .) }}{{ end -}}
 {{- if not (or $v.daemonSet.enabled $v.deployment.enabled) -}}
 {{- include "chipwatch.refuse" "daemonSet.enabled, deployment.enabled: both are false, so nothing would run" -}}
-{{- end -}}
-{{- if not (concat $v.sinks $v.extraSinks) -}}
-{{- include "chipwatch.refuse" "sinks: none is given, so nothing would be sent; choose from: cloudwatch, google, mlflow, otlp, prometheus, stdout" -}}
 {{- end -}}
 {{- range $v.extraSinks -}}
 {{- if has . (list "cloudwatch" "google" "mlflow" "otlp" "prometheus" "stdout") -}}
@@ -29,7 +31,7 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" (printf "cloudwatch.%s: the sink cloudwatch is not among sinks" $key) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $v.probes.type "exec") (not $v.extraSinks) (not (without $v.sinks "prometheus" "stdout")) -}}
+{{- if and (eq $v.probes.type "exec") $v.sinks (not $v.extraSinks) (not (without $v.sinks "prometheus" "stdout")) -}}
 {{- include "chipwatch.refuse" (printf "probes.type: exec reads the heartbeat beside the spool, and the sink %s keeps none; choose http or none" (join ", " $v.sinks)) -}}
 {{- end -}}
 {{- $tables := default dict $v.config.sinks -}}
@@ -97,8 +99,16 @@ so a template that is not there, and has the message for its name, ends it there
 {{- if and $v.verticalPodAutoscaler.enabled (not $v.daemonSet.enabled) -}}
 {{- include "chipwatch.refuse" "verticalPodAutoscaler.enabled: it is for the DaemonSet, and daemonSet.enabled is false" -}}
 {{- end -}}
-{{- if and $v.podMonitor.tlsConfig (eq $v.podMonitor.scheme "http") -}}
-{{- include "chipwatch.refuse" "podMonitor.tlsConfig: podMonitor.scheme is http; set it to https" -}}
+{{- range $key, $monitor := dict "podMonitor" $v.podMonitor "serviceMonitor" $v.serviceMonitor -}}
+{{- if and $monitor.tlsConfig (eq $monitor.scheme "http") -}}
+{{- include "chipwatch.refuse" (printf "%s.tlsConfig: %s.scheme is http; set it to https" $key $key) -}}
+{{- end -}}
+{{- if gt (include "chipwatch.seconds" $monitor.scrapeTimeout | float64) (include "chipwatch.seconds" $monitor.interval | float64) -}}
+{{- include "chipwatch.refuse" (printf "%s.scrapeTimeout: %s is above the interval of %s, and Prometheus refuses that" $key $monitor.scrapeTimeout $monitor.interval) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.serviceMonitor.enabled (not $v.prometheus.service.enabled) -}}
+{{- include "chipwatch.refuse" "serviceMonitor.enabled: takes prometheus.service.enabled too" -}}
 {{- end -}}
 {{- if and $v.prometheus.service.enabled (regexMatch "^[0-9]" (include "chipwatch.fullname" .)) -}}
 {{- include "chipwatch.refuse" "prometheus.service.enabled: the name of a Service begins with a letter; set fullnameOverride" -}}
@@ -117,7 +127,7 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" "serviceAccount.annotations: serviceAccount.create is false, so nothing would carry them" -}}
 {{- end -}}
 {{- if not (has "prometheus" $v.sinks) -}}
-{{- range $key, $wanted := dict "podMonitor.enabled" $v.podMonitor.enabled "prometheus.service.enabled" $v.prometheus.service.enabled "prometheus.webConfigSecret" $v.prometheus.webConfigSecret "prometheus.machineLabels" $v.prometheus.machineLabels -}}
+{{- range $key, $wanted := dict "podMonitor.enabled" $v.podMonitor.enabled "serviceMonitor.enabled" $v.serviceMonitor.enabled "prometheus.service.enabled" $v.prometheus.service.enabled "prometheus.webConfigSecret" $v.prometheus.webConfigSecret "prometheus.machineLabels" $v.prometheus.machineLabels -}}
 {{- if $wanted -}}
 {{- include "chipwatch.refuse" (printf "%s: the sink prometheus is not among sinks" $key) -}}
 {{- end -}}

@@ -31,9 +31,10 @@
 {{- end -}}
 {{- $containers := list -}}
 {{- range $n, $container := concat $pod.containers (default list $pod.initContainers) -}}
-{{- $where := ternary $prefix (printf "initContainers: %s: " $container.name) (eq $n 0) -}}
+{{- $key := ternary "extraContainers" "initContainers" (lt $n (len $pod.containers)) -}}
+{{- $where := ternary $prefix (printf "%s: %s: " $key $container.name) (eq $n 0) -}}
 {{- if has $container.name $containers -}}
-{{- include "chipwatch.refuse" (printf "initContainers: the name %s is given twice" $container.name) -}}
+{{- include "chipwatch.refuse" (printf "%s: the name %s is given twice" $key $container.name) -}}
 {{- end -}}
 {{- $containers = append $containers $container.name -}}
 {{- $names := list -}}

@@ -23,7 +23,7 @@ from chipwatch.config.convert import options_of, values_of
 from chipwatch.config.load import load, plugin_config, sink_options
 from chipwatch.config.options import CollectorOptions, Config, SinkOptions
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.version import __version__
+from chipwatch.contract.version import build
 from chipwatch.naming.profiles import PROFILES
 
 INTERVAL = "expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m"
@@ -254,7 +254,7 @@ def test_a_flag_without_a_value_overrides_nothing():
 
 def test_version_is_one_line(agent):
     done = agent.run("version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"chipwatch {__version__}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"chipwatch {build()}\n", "")
     assert agent.run("--version").stdout == done.stdout
 
 

@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/sh
 # Ends with 100 if the machine is as the policy wants it, with 101 if not.
 root=${CHIPWATCH_ROOT:-}  # for tests: what stands before every path
 

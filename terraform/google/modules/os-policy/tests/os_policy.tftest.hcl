@@ -11,7 +11,7 @@ run "as_usual" {
   command = plan
 
   assert {
-    condition     = endswith(output.enforce_script, "exit 100 # what VM Manager takes for success\n") && startswith(output.enforce_script, "#!/bin/bash\n") && startswith(output.validate_script, "#!/bin/bash\n")
+    condition     = endswith(output.enforce_script, "exit 100 # what VM Manager takes for success\n") && startswith(output.enforce_script, "#!/bin/sh\n") && startswith(output.validate_script, "#!/bin/sh\n")
     error_message = "Scripts are run by their first line, and end as VM Manager wants it."
   }
 
