@@ -2,16 +2,25 @@
 
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden size picture picture-report constraints dist image clean
+RELEASE := .release
+SITE := .site
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden size picture picture-report constraints dist packages chart sbom site release-check publish-index publish-image try image clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
 	@$(BIN)/agent $(if $(filter-out -%,$(firstword $(ARGS))),,--interval 1) $(ARGS)
+
+# A first run, for systems where not all tests can run.
+try: $(VENV)/run.stamp
+	$(BIN)/chipwatch version
+	$(BIN)/chipwatch check
+	$(BIN)/chipwatch --once
 
 # Every check of the program that needs no server but moto: six minutes of CPU time. If a deployed file has changed on this
 # branch, the checks of deployed files follow; DEPLOY_FILES=yes runs them always, as .ci/run does.
@@ -110,8 +119,9 @@ COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-
 constraints:
 	$(COMPILE) 3.11 --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
 	$(COMPILE) 3.11 --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
+	$(COMPILE) 3.11 $(PINS)/release.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-release.txt
 	$(COMPILE) 3.12 $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
-	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook; do \
+	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook site; do \
 	  $(COMPILE) 3.11 $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 
 # Wheel and sdist, reproducible; and a folder for machines without an index, with all that EXTRAS needs, by hash:
@@ -134,6 +144,54 @@ dist: $(VENV)/dev.stamp
 	@$(BIN)/python -c 'import hashlib, pathlib; top = pathlib.Path("dist"); print(*(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(top)}" \
 	  for f in sorted(top.rglob("*")) if f.suffix in (".whl", ".gz")), sep="\n")' > build/SHA256SUMS && mv build/SHA256SUMS dist/
 
+# Forms that need no Python: one file, a deb (dpkg-deb) and an rpm (rpmbuild). They need the glibc that PYTHON was built with, so a
+# release takes one of uv's, which needs an old one only: make packages PYTHON="$$(uv python find --managed-python 3.13)"
+FORMS ?= onefile deb rpm
+packages: $(RELEASE)/stamp
+	$(PIP_RELEASE) --no-deps --force-reinstall --no-build-isolation .
+	$(RELEASE)/bin/python deploy/packages/build.py $(FORMS)
+
+# What is in the program, as CycloneDX: every dependency with its version and hashes.
+sbom: $(RELEASE)/stamp
+	@mkdir -p dist
+	$(RELEASE)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON $(PINS)/constraints.txt > dist/sbom.cdx.json
+
+# The chart as a file for a registry.
+chart: $(VENV)/dev.stamp tools
+	.tools/bin/helm package helm/chipwatch --destination dist
+
+# What only the workflow of a release runs, with its identity: sign and publish the wheel and sdist; push and sign image and chart.
+publish-index: $(RELEASE)/stamp
+	$(RELEASE)/bin/python -m pypi_attestations sign dist/chipwatch-*.whl dist/chipwatch-*.tar.gz
+	$(RELEASE)/bin/uv publish --trusted-publishing always dist/chipwatch-*.whl dist/chipwatch-*.tar.gz
+
+publish-image:
+	$(DOCKER) push $(IMAGE)
+	cosign sign --yes "$$($(DOCKER) inspect --format '{{index .RepoDigests 0}}' $(IMAGE))"
+	helm push dist/chipwatch-*.tgz oci://$(CHARTS)
+
+# The pages of docs/ as a site in build/site; `make site ARGS=serve` shows it while you write.
+site: $(SITE)/stamp
+	$(SITE)/bin/python -m tools.site $(ARGS)
+
+# All that a release needs but publishing. docs/releasing.md says what a person does then.
+release-check: test proof dist sbom chart packages site
+	$(RELEASE)/bin/zizmor --offline --persona=pedantic .github
+	$(RELEASE)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(RELEASE)/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/python -m tools.release
+
+$(RELEASE)/stamp: $(PINS)/constraints.txt $(PINS)/constraints-release.txt
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(PIP_RELEASE) --require-hashes -r $(PINS)/constraints-release.txt
+	@$(PIP_RELEASE) --require-hashes -r $<
+	@touch $@
+
+$(SITE)/stamp: $(PINS)/constraints-site.txt
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
 # The container's image; see ecs-sidecar/README.md.
 DOCKER ?= docker
 TARGET ?= image
@@ -148,4 +206,4 @@ image:
 	  --build-arg CREATED=$(shell date -u +%Y-%m-%dT%H:%M:%SZ) .
 
 clean:
-	rm -rf $(VENV) .tools .proof .peers build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .tools .proof .peers $(RELEASE) $(SITE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
