@@ -121,7 +121,7 @@ constraints:
 	$(COMPILE) 3.11 --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
 	$(COMPILE) 3.11 $(PINS)/release.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-release.txt
 	$(COMPILE) 3.12 $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
-	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook site; do \
+	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook proof-site; do \
 	  $(COMPILE) 3.11 $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 
 # Wheel and sdist, reproducible; and a folder for machines without an index, with all that EXTRAS needs, by hash:
@@ -175,10 +175,7 @@ site: $(SITE)/stamp
 	$(SITE)/bin/python -m tools.site $(ARGS)
 
 # All that a release needs but publishing. docs/releasing.md says what a person does then.
-release-check: test proof dist sbom chart packages site
-	$(RELEASE)/bin/zizmor --offline --persona=pedantic .github
-	$(RELEASE)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	$(RELEASE)/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+release-check: test test-deploy-files proof dist sbom chart packages site
 	$(BIN)/python -m tools.release
 
 $(RELEASE)/stamp: $(PINS)/constraints.txt $(PINS)/constraints-release.txt
@@ -187,7 +184,7 @@ $(RELEASE)/stamp: $(PINS)/constraints.txt $(PINS)/constraints-release.txt
 	@$(PIP_RELEASE) --require-hashes -r $<
 	@touch $@
 
-$(SITE)/stamp: $(PINS)/constraints-site.txt
+$(SITE)/stamp: $(PINS)/constraints-proof-site.txt
 	@$(PYTHON) -m venv $(SITE)
 	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

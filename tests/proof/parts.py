@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.deploy.tools import ROOT, check, environment, install_parts
 
 FOLDER = ROOT / ".proof"
-PARTS = ("wandb", "mlflow", "otlp", "grafana", "notebook")
+PARTS = ("wandb", "mlflow", "otlp", "grafana", "notebook", "site")
 
 
 def python(name: str) -> Path:
