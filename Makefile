@@ -2,16 +2,25 @@
 
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist package image images clean
+RELEASE := .release
+SITE := .site
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages chart sbom site release-check publish-index publish-image try image images clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
 	@$(BIN)/agent $(if $(filter-out -%,$(firstword $(ARGS))),,--interval 1) $(ARGS)
+
+# A first run, for systems where not all tests can run.
+try: $(VENV)/run.stamp
+	$(BIN)/chipwatch version
+	$(BIN)/chipwatch check
+	$(BIN)/chipwatch --once
 
 # Every check of the program that needs no server but moto: six minutes of CPU time. If a deployed file has changed on this
 # branch, the checks of deployed files follow; DEPLOY_FILES=yes runs them always, as .ci/run does.
@@ -116,8 +125,9 @@ ALL_EXTRAS := cloudwatch google kubernetes prometheus tpu
 constraints:
 	$(COMPILE) 3.11 --upgrade --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
 	$(COMPILE) 3.11 --upgrade --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
+	$(COMPILE) 3.11 --upgrade $(PINS)/release.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-release.txt
 	$(COMPILE) 3.12 --upgrade $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
-	@set -e; for part in tools package peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook proof-mocknvml; do \
+	@set -e; for part in tools peers proof-wandb proof-mlflow proof-otlp proof-grafana proof-notebook proof-mocknvml proof-site; do \
 	  $(COMPILE) 3.11 --upgrade $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 	@set -e; for extra in base $(ALL_EXTRAS); do \
 	  $(COMPILE) 3.11 --upgrade $$(test $$extra = base || echo --extra $$extra) pyproject.toml $(PINS)/install.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/$$extra.txt; done
@@ -143,18 +153,51 @@ dist: $(VENV)/run.stamp
 	@mkdir dist/wheelhouse && find build/wheels -name '*.whl' -exec cp {} dist/wheelhouse/ \; && cp install.sh dist/
 	@$(SUMS)
 
-# The same with a Python in it, for machines without one: dist/chipwatch-VERSION-linux-MACHINE.tar.gz, for this machine's processor, and
-# its glibc or a later one.
-COLLECTED := --collect-all chipwatch --collect-all chipwatch_sinks --copy-metadata chipwatch --hidden-import pynvml $(if $(findstring google,$(EXTRAS)),--collect-all google)
-package: dist
-	rm -rf build/package
-	$(BIN)/python -m venv build/package
-	build/package/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(PINS)/constraints-package.txt $(OF_EXTRAS)
-	build/package/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps dist/*.whl
-	cd build/package && bin/pyinstaller --noconfirm --log-level ERROR --onedir --name program $(COLLECTED) --distpath top lib/python*/site-packages/chipwatch/__main__.py
-	mkdir build/package/top/bin && for name in agent chipwatch; do ln -s ../program/program build/package/top/bin/$$name; done
-	name=$$(basename dist/*.whl -py3-none-any.whl)-linux-$$(uname -m); tar -czf dist/$$name.tar.gz --owner 0 --group 0 --transform "s,^top,$$name," -C build/package top
+# Forms that need no Python: one file, an archive for install.sh, a deb (dpkg-deb) and an rpm (rpmbuild). They need the glibc that PYTHON was built with, so a
+# release takes one of uv's, which needs an old one only: make packages PYTHON="$$(uv python find --managed-python 3.13)"
+FORMS ?= onefile archive deb rpm
+packages: $(RELEASE)/stamp
+	$(PIP_RELEASE) --no-deps --force-reinstall --no-build-isolation .
+	$(RELEASE)/bin/python deploy/packages/build.py $(FORMS)
 	@$(SUMS)
+
+# What is in the program, as CycloneDX: every dependency with its version and hashes.
+sbom: $(RELEASE)/stamp
+	@mkdir -p dist
+	$(RELEASE)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON $(PINS)/constraints.txt > dist/sbom.cdx.json
+
+# The chart as a file for a registry.
+chart: $(VENV)/dev.stamp tools
+	.tools/bin/helm package helm/chipwatch --destination dist
+
+# What only the workflow of a release runs, with its identity: sign and publish the wheel and sdist; push and sign image and chart.
+publish-index: $(RELEASE)/stamp
+	$(RELEASE)/bin/python -m pypi_attestations sign dist/chipwatch-*.whl dist/chipwatch-*.tar.gz
+	$(RELEASE)/bin/uv publish --trusted-publishing always dist/chipwatch-*.whl dist/chipwatch-*.tar.gz
+
+publish-image:
+	$(DOCKER) push $(IMAGE)
+	cosign sign --yes "$$($(DOCKER) inspect --format '{{index .RepoDigests 0}}' $(IMAGE))"
+	helm push dist/chipwatch-*.tgz oci://$(CHARTS)
+
+# The pages of docs/ as a site in build/site; `make site ARGS=serve` shows it while you write.
+site: $(SITE)/stamp
+	$(SITE)/bin/python -m tools.site $(ARGS)
+
+# All that a release needs but publishing. docs/releasing.md says what a person does then.
+release-check: test test-deploy-files proof dist sbom chart packages site
+	$(BIN)/python -m tools.release
+
+$(RELEASE)/stamp: $(PINS)/constraints.txt $(PINS)/constraints-release.txt
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(PIP_RELEASE) --require-hashes -r $(PINS)/constraints-release.txt
+	@$(PIP_RELEASE) --require-hashes -r $<
+	@touch $@
+
+$(SITE)/stamp: $(PINS)/constraints-proof-site.txt
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 
 # The container's image; see ecs-sidecar/README.md.
 DOCKER ?= docker
@@ -178,4 +221,4 @@ images:
 	$(DOCKER) manifest push $(IMAGE)
 
 clean:
-	rm -rf $(VENV) .tools .proof .peers build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .tools .proof .peers $(RELEASE) $(SITE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -169,7 +169,8 @@ def test_a_package_with_its_python_runs_under_the_unit_where_there_is_none(tmp_p
         python.unlink()
     name = f"chipwatch-{__version__}-linux-{os.uname().machine}.tar.gz"
     if not (ROOT / "dist" / name).exists():
-        run("make", "package", cwd=ROOT)
+        run("make", "dist", cwd=ROOT)
+        run("make", "packages", "FORMS=archive", cwd=ROOT)
     shutil.copytree(ROOT / "dist", made.root / "srv/dist")
     shutil.copy(boot.INSTALL, made.root / "srv/install.sh")
     (made.root / "srv/mine.toml").write_text(TOML)

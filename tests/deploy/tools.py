@@ -84,6 +84,14 @@ def shellcheck() -> Path:
     return _installed(TOOLS / "venv/bin/shellcheck", "shellcheck")
 
 
+def zizmor() -> Path:
+    return _installed(TOOLS / "venv/bin/zizmor", "zizmor")
+
+
+def check_jsonschema() -> Path:
+    return _installed(TOOLS / "venv/bin/check-jsonschema", "check-jsonschema")
+
+
 def python_of_tools() -> Path:
     """The Python that can import what requirements/tools.in names: kubernetes_validate, tf, grpc, yaml."""
     return _installed(TOOLS / "venv/bin/python", "the checkers' own Python")

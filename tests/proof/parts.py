@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.deploy.tools import ROOT, check, environment, install_parts
 
 FOLDER = ROOT / ".proof"
-PARTS = ("wandb", "mlflow", "otlp", "grafana", "notebook")
+PARTS = ("wandb", "mlflow", "otlp", "grafana", "notebook", "site")
 SOURCE = "MOCK_NVML_SOURCE"
 """Variable with a clone of NVIDIA/k8s-test-infra, which no index of packages has."""
 GO = "mocknvml"

@@ -1,0 +1,184 @@
+"""
+Builds what machines without Python take: one file, an archive for install.sh, a deb and an rpm, with the Python that runs this file inside.
+
+The environment has the program and PyInstaller: `make packages` makes it. The same commit gives the same tree; the
+least glibc is that of the machine that builds, so a release is built on the oldest that is supported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+UNIT = ROOT / "terraform/aws/files/chipwatch.service"
+INSTALLED = "/opt/chipwatch/current/bin/agent"
+"""The program in the unit of our own installer."""
+PROGRAM = "/opt/chipwatch/chipwatch"
+SUMMARY = "Watches every chip of a machine-learning fleet"
+ABOUT = """Reads the host and its accelerators, and sends true metrics to CloudWatch, Google
+Cloud Monitoring, OTLP, Prometheus or MLflow. The service is off until you enable it."""
+CONFIG = """# chipwatch: see `chipwatch sample-config` for all options, and `chipwatch check --config FILE` before you
+# enable the service: systemctl enable --now chipwatch
+# sink = ["cloudwatch"]
+# common_dims = ["instance_id", "instance_type"]
+"""
+BEFORE = """if [ -e /opt/chipwatch/current ]; then
+  echo "chipwatch: the installer of chipwatch has put it here before; first run: bash /opt/chipwatch/uninstall.sh" >&2
+  exit 1
+fi
+"""
+RELOAD = """if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+"""
+AFTER_UPDATE = """if [ -d /run/systemd/system ]; then systemctl try-restart chipwatch.service; fi
+"""
+STOP = """if [ -d /run/systemd/system ]; then systemctl disable --now --quiet chipwatch.service || true; fi
+"""
+FORGET = """rm -rf /opt/chipwatch /var/lib/chipwatch /var/lib/private/chipwatch /etc/chipwatch
+"""
+
+
+def main() -> None:
+    """Build the forms that are named; print the path of each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("form", nargs="+", choices=("onefile", "archive", "deb", "rpm"))
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    words = parser.parse_args()
+    words.out.mkdir(parents=True, exist_ok=True)
+    version = importlib.metadata.version("chipwatch")
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        if "onefile" in words.form:
+            made = freeze("file", work)
+            print(shutil.move(made, words.out / f"chipwatch-{version}-linux-{platform.machine()}"))
+        if {"archive", "deb", "rpm"} & {*words.form}:
+            program = freeze("folder", work)
+            if "archive" in words.form:
+                print(build_archive(program, version, words.out))
+            tree = lay_out(program, work / "tree")
+            least = glibc(tree)
+            for form, build in (("deb", build_deb), ("rpm", build_rpm)):
+                if form in words.form:
+                    print(build(tree, version, least, words.out))
+
+
+def freeze(form: str, work: Path) -> Path:
+    """Return what PyInstaller makes: a file or a folder."""
+    folder = work / form
+    words = ("--noconfirm", "--log-level", "ERROR", "--distpath", folder, "--workpath", work / f"{form}-build")
+    subprocess.run(
+        [sys.executable, "-m", "PyInstaller", *map(str, words), str(HERE / "program.spec")],
+        env={**os.environ, "FORM": form, "PYTHONHASHSEED": "1"}, check=True,
+    )  # fmt: skip
+    return folder / "chipwatch"
+
+
+def build_archive(program: Path, version: str, out: Path) -> Path:
+    """Return what install.sh takes on a machine without Python: the program, and bin/ with its commands."""
+    name = f"chipwatch-{version}-linux-{platform.machine()}"
+    with tempfile.TemporaryDirectory() as scratch:
+        commands = Path(scratch, "bin")
+        commands.mkdir()
+        for command in ("agent", "chipwatch"):
+            (commands / command).symlink_to("../program/chipwatch")
+        with tarfile.open(out / f"{name}.tar.gz", "w:gz") as archive:
+            for path, inside in ((program, "program"), (commands, "bin")):
+                archive.add(path, f"{name}/{inside}", filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname=""))
+    return out / f"{name}.tar.gz"
+
+
+def lay_out(program: Path, tree: Path) -> Path:
+    """Return the files of a package as they lie on a machine."""
+    shutil.copytree(program, tree / "opt/chipwatch", symlinks=True)
+    (tree / "opt/chipwatch/plugins").mkdir()
+    (tree / "usr/bin").mkdir(parents=True)
+    (tree / "usr/bin/chipwatch").symlink_to(PROGRAM)
+    _write(tree / "usr/lib/systemd/system/chipwatch.service", UNIT.read_text().replace(INSTALLED, PROGRAM))
+    _write(tree / "etc/chipwatch/chipwatch.toml", CONFIG)
+    _write(tree / "usr/share/doc/chipwatch/copyright", (ROOT / "LICENSE").read_text())
+    changes = gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0)
+    (tree / "usr/share/doc/chipwatch/changelog.gz").write_bytes(changes)
+    for path in (tree, *tree.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+    return tree
+
+
+def glibc(tree: Path) -> str:
+    """Return the least version of glibc that every library of a tree runs with."""
+    names = (path.read_bytes() for path in (tree / "opt").rglob("*") if path.is_file() and not path.is_symlink())
+    found = {tuple(map(int, mark.split(b"."))) for data in names if data[:4] == b"\x7fELF"
+             for mark in re.findall(rb"\0GLIBC_(2\.\d+)\0", data)}  # fmt: skip
+    return ".".join(map(str, max(found)))
+
+
+def build_deb(tree: Path, version: str, least: str, out: Path) -> Path:
+    """Return the package for Debian and Ubuntu; needs dpkg-deb."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    package = out / f"chipwatch_{version}_{machine}.deb"
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch, "root")
+        shutil.copytree(tree, root, symlinks=True)
+        size = sum(path.lstat().st_size for path in tree.rglob("*")) // 1024
+        _write(
+            root / "DEBIAN/control",
+            f"""Package: chipwatch
+Version: {version}
+Architecture: {machine}
+Maintainer: the maintainers of chipwatch <security@chipwatch.invalid>
+Section: admin
+Priority: optional
+Installed-Size: {size}
+Depends: libc6 (>= {least})
+Description: {SUMMARY}
+ {ABOUT.replace(chr(10), chr(10) + " ")}
+""",
+        )
+        _write(root / "DEBIAN/conffiles", "/etc/chipwatch/chipwatch.toml\n")
+        for name, text in {
+            "preinst": BEFORE,
+            "postinst": RELOAD + f'if [ "$1" = configure ] && [ -n "$2" ]; then\n{AFTER_UPDATE}fi\n',
+            "prerm": f'if [ "$1" = remove ]; then\n{STOP}fi\n',
+            "postrm": RELOAD + f'if [ "$1" = purge ]; then\n{FORGET}fi\n',
+        }.items():
+            _write(root / "DEBIAN" / name, f"#!/bin/sh\nset -e\n{text}").chmod(0o755)
+        words = ("--root-owner-group", "-Zxz", "--build", root, package)
+        subprocess.run(["dpkg-deb", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+    return package
+
+
+def build_rpm(tree: Path, version: str, least: str, out: Path) -> Path:
+    """Return the package for Amazon Linux, Red Hat and SUSE; needs rpmbuild."""
+    words = {
+        "version": version, "tree": tree, "glibc": least, "about": ABOUT, "before": BEFORE, "after_install": RELOAD,
+        "before_removal": f'if [ "$1" = 0 ]; then\n{STOP}fi',
+        "after_removal": f'{RELOAD}if [ "$1" != 0 ]; then\n{AFTER_UPDATE}fi',
+    }  # fmt: skip
+    text = (HERE / "chipwatch.rpm.spec").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as scratch:
+        spec = _write(Path(scratch, "chipwatch.spec"), re.sub("@([a-z_]+)@", lambda mark: str(words[mark[1]]), text))
+        command = ["rpmbuild", "-bb", "--quiet", "--define", f"_topdir {scratch}", str(spec)]
+        subprocess.run(command, check=True)
+        (made,) = Path(scratch, "RPMS").rglob("*.rpm")
+        return Path(shutil.move(made, out / made.name))
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The forms that bring their own Python: what a package says, and, with root, how it lives and goes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.deploy import tools
+from tests.deploy.boot_machine import Machine, debian, run
+
+from chipwatch.contract.version import __version__
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ROOT / "deploy/packages"
+FILES = pytest.mark.deploy_files
+MACHINES = pytest.mark.deploy
+LATER = "0.2.0"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, PACKAGES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def build():
+    return load("build")
+
+
+@pytest.fixture(scope="module")
+def tree(build, tmp_path_factory):
+    """The files of a package around a program that is not ours but runs anywhere."""
+    program = tmp_path_factory.mktemp("frozen") / "chipwatch"
+    program.mkdir()
+    shutil.copy("/bin/true", program / "chipwatch")
+    return build.lay_out(program, tmp_path_factory.mktemp("tree"))
+
+
+@FILES
+def test_a_deb_names_the_least_glibc_and_keeps_a_changed_configuration(build, tree, tmp_path):
+    if not shutil.which("dpkg-deb"):
+        pytest.skip("dpkg-deb is not on PATH")
+    least = build.glibc(tree)
+    assert re.fullmatch(r"2\.\d+", least)
+    package = build.build_deb(tree, LATER, least, tmp_path)
+    fields = run("dpkg-deb", "--field", package).stdout
+    assert f"Version: {LATER}\n" in fields
+    assert f"Depends: libc6 (>= {least})\n" in fields
+    run("dpkg-deb", "--raw-extract", package, tmp_path / "raw")
+    assert (tmp_path / "raw/DEBIAN/conffiles").read_text() == "/etc/chipwatch/chipwatch.toml\n"
+    unit = (tmp_path / "raw/usr/lib/systemd/system/chipwatch.service").read_text()
+    assert set(re.findall(r"/opt/chipwatch/\S+", unit)) == {"/opt/chipwatch/chipwatch"}
+    assert (tmp_path / "raw/usr/bin/chipwatch").readlink() == Path("/opt/chipwatch/chipwatch")
+    for script in ("preinst", "postinst", "prerm", "postrm"):
+        run(tools.shellcheck(), tmp_path / "raw/DEBIAN" / script)
+
+
+@FILES
+def test_an_rpm_keeps_a_changed_configuration_and_leaves_the_service_off(build, tree, tmp_path):
+    if not shutil.which("rpmbuild"):
+        pytest.skip("rpmbuild is not on PATH: `apt-get install rpm`")
+    package = build.build_rpm(tree, LATER, "2.31", tmp_path)
+    assert run("rpm", "--query", "--package", package, "--configfiles").stdout == "/etc/chipwatch/chipwatch.toml\n"
+    assert "glibc >= 2.31\n" in run("rpm", "--query", "--package", package, "--requires").stdout
+    scripts = run("rpm", "--query", "--package", package, "--scripts").stdout
+    assert "enable" not in scripts
+    assert scripts.count("systemctl try-restart") == 1
+    (tmp_path / "root").mkdir()
+    run("rpm", "--root", tmp_path / "root", "--initdb")
+    run("rpm", "--root", tmp_path / "root", "--install", "--nodeps", "--noscripts", package)
+    assert (tmp_path / "root/opt/chipwatch/chipwatch").exists()
+    run("rpm", "--root", tmp_path / "root", "--erase", "--noscripts", "chipwatch")
+    assert not (tmp_path / "root/opt/chipwatch").exists()
+
+
+@FILES
+@pytest.mark.parametrize(("before", "after"), [(None, "None"), ("/usr/local/cuda/lib64", "/usr/local/cuda/lib64")])
+def test_what_the_program_starts_does_not_see_the_loaders_libraries(before, after):
+    env = os.environ | {"LD_LIBRARY_PATH": "/tmp/_MEI1"} | ({"LD_LIBRARY_PATH_ORIG": before} if before else {})
+    code = "import os, sys; print(os.environ.get('LD_LIBRARY_PATH'), *sys.argv)"
+    done = run(sys.executable, PACKAGES / "program.py", "-I", "-c", code, "word", env=env)
+    assert done.stdout == f"{after} -c word\n"
+
+
+@pytest.fixture(scope="module")
+def made(as_root, tmp_path_factory):
+    """The one file, the deb, and the deb of a later version, built once; a minute."""
+    done = subprocess.run(
+        ["make", "packages", "FORMS=onefile deb"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    one, first = (
+        ROOT / "dist" / f"chipwatch{name}" for name in (f"-{__version__}-linux-x86_64", f"_{__version__}_amd64.deb")
+    )
+    folder = tmp_path_factory.mktemp("later")
+    run("dpkg-deb", "--raw-extract", first, folder / "raw")
+    control = folder / "raw/DEBIAN/control"
+    control.write_text(control.read_text().replace(f"Version: {__version__}", f"Version: {LATER}"))
+    run("dpkg-deb", "-Znone", "--root-owner-group", "--build", folder / "raw", folder / "later.deb")
+    return one, first, folder / "later.deb"
+
+
+@MACHINES
+def test_the_one_file_reads_this_machine_and_runs_a_command_as_it_is(made, tmp_path):
+    env = {"PATH": os.defpath, "STATE_DIRECTORY": str(tmp_path / "state")}
+    assert '"name": "cpu.' in run(made[0], "--once", env=env).stdout
+    command = ("python3", "-c", "import os; print(os.environ.get('LD_LIBRARY_PATH')); raise SystemExit(7)")
+    done = run(made[0], "--collector", "memory", "--", *command, env=env, check=False)
+    assert done.stdout == "None\n"
+    assert done.returncode == 7
+    assert "no AWS credentials" in run(made[0], "--sink", "cloudwatch", "--region", "us-east-1", "--once", check=False,
+                                       env=env | {"AWS_EC2_METADATA_DISABLED": "true"}).stderr  # fmt: skip
+
+
+@MACHINES
+def test_a_deb_is_installed_updated_taken_back_and_leaves_nothing(made, tmp_path):
+    with Machine(debian(), tmp_path, "#cloud-config\n{}\n") as machine:
+        machine.cloud_init()
+        for package in made[1:]:
+            shutil.copy(package, machine.root / "opt")
+        before = {str(path) for path in machine.root.rglob("*") if "chipwatch" in path.name}
+        machine.inside("dpkg", "--install", f"/opt/{made[1].name}")
+        assert machine.inside("chipwatch", "version").stdout.startswith(f"chipwatch {__version__}")
+        assert machine.inside("systemctl", "is-enabled", "chipwatch", check=False).stdout == "disabled\n"
+        machine.write("etc/chipwatch/chipwatch.toml", 'collector = ["memory"]\n')
+        machine.inside("systemctl", "enable", "--now", "chipwatch")
+        state = lambda: machine.inside("systemctl", "show", "-P", "MainPID,ActiveState", "chipwatch").stdout  # noqa: E731
+        first = state()
+        machine.inside("dpkg", "--install", "/opt/later.deb")
+        machine.until(lambda: "active\n" in state() and state() != first, "an update starts the service again")
+        assert 'collector = ["memory"]' in (machine.root / "etc/chipwatch/chipwatch.toml").read_text()
+        machine.inside("dpkg", "--install", f"/opt/{made[1].name}")
+        machine.inside("dpkg", "--purge", "chipwatch")
+        assert {str(path) for path in machine.root.rglob("*") if "chipwatch" in path.name} == before
+        assert "chipwatch" not in machine.inside("getent", "passwd").stdout
