@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden dashboards size picture picture-report constraints dist image clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy faults bench peers golden dashboards demo size picture picture-report constraints dist image clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -73,6 +73,10 @@ peers: $(VENV)/dev.stamp
 
 golden: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.golden
+
+# A fleet in a browser: agents of invented nodes, a Prometheus and a page, on loopback; Ctrl-C stops all. ARGS="--nodes 1" for less.
+demo: $(VENV)/run.stamp
+	@exec $(BIN)/python -m tools.demo $(ARGS)
 
 # The files in dashboards/, which `make golden` writes too.
 dashboards: $(VENV)/dev.stamp

@@ -61,6 +61,7 @@ class Node:
         self._jobs = JOBS[number % len(JOBS)] if library else ()
         self._began = time.monotonic()
         self._share = 1 + number % 3
+        self.has_gpus = bool(library)
         users = {**USERS, "demo": os.getuid()}
         self._write("root/etc/passwd", "".join(f"{name}:x:{uid}:{uid}::/:/bin/sh\n" for name, uid in users.items()))
         (folder / "root/scratch").mkdir()
@@ -101,17 +102,23 @@ class Node:
         holders = {number: job for job in self._jobs for number in job.gpus}
         for number, gpu in enumerate(driver.gpus):
             job = holders.get(number)
-            for own in ("utilization", "samples", "gpm"):
-                gpu.pop(own, None)
-            gpu["field"].pop("83", None)  # the agent adds up the power
-            gpu |= {"kernels": job.kernels if job else "0/1", "processes": None}
-            gpu["power"], gpu["temperature"] = 95_000, 34 + number
-            gpu["memory"]["used"] = 0
+            busy = float(job.kernels.partition("/")[0]) / 2 if job else 0.0
+            gpu.pop("samples", None)
+            power = round(95_000 + 560_000 * busy)
+            gpu |= {
+                "kernels": job.kernels if job else "0/1",
+                "processes": None,
+                "power": power,
+                "fan": round(40 + 40 * busy),
+            }
+            gpu["temperature"] = round(34 + number + 28 * busy)
+            gpu["utilization"] = {"gpu": round(100 * busy), "memory": round(30 * busy)}
+            gpu["memory"]["used"] = job.memory * GIB if job else 0
+            gpu["field"] |= {"83": f"0@{power}", "138.-1": f"0@{round(9e6 * busy)}", "139.-1": f"0@{round(8e6 * busy)}"}
+            gpu["gpm"] |= {"1": 100 * busy, "2": 100 * busy, "3": 60 * busy, "5": 70 * busy, "10": 40 * busy}
             if job:
-                is_busy = job is not NOTEBOOK
                 gpu["processes"] = f"{job.number}:{(job.memory - 1) * GIB}"
-                gpu["memory"]["used"] = job.memory * GIB
-                gpu["power"], gpu["temperature"] = 620_000 * is_busy + 100_000, 58 + number * is_busy
+        driver.machine["events"] = "7:13"  # an Xid that an application causes
         driver.write()
 
     def load(self) -> None:
