@@ -13,6 +13,7 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -217,6 +218,7 @@ def main() -> int:
     parser.add_argument("--listen", default="127.0.0.1", help="address of the agents (127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="port of the first agent (any)")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="chipwatch-demo-", ignore_cleanup_errors=True) as folder:
         return run(Path(folder), given)
 

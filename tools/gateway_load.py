@@ -60,6 +60,7 @@ def receiver(counted: Counted) -> ThreadingHTTPServer:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = False  # server_close waits for them
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -122,7 +123,9 @@ def load(program: str, seconds: float, per_second: float, agents: int = AGENTS) 
             try:
                 head = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
                 connection.request("POST", "/v1/metrics", body, head)
-                return time.monotonic() - started if connection.getresponse().status == 200 else None
+                answer = connection.getresponse()
+                answer.read()
+                return time.monotonic() - started if answer.status == 200 else None
             except OSError:
                 return None
             finally:
@@ -154,6 +157,7 @@ def load(program: str, seconds: float, per_second: float, agents: int = AGENTS) 
         gateway.kill()
         gateway.wait()
         server.shutdown()
+        server.server_close()
 
 
 def points_in(counted: Counted) -> int:
