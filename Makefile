@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages chart sbom site release-check publish-index publish-image try image images clean
+.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages chart sbom site release-check publish-index publish-image try image images dashboards demo clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -86,6 +86,14 @@ peers: $(VENV)/dev.stamp
 
 golden: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.golden
+
+# A fleet in a browser: agents of invented nodes, a Prometheus and a page, on loopback; Ctrl-C stops all. ARGS="--nodes 1" for less.
+demo: $(VENV)/run.stamp
+	@exec $(BIN)/python -m tools.demo $(ARGS)
+
+# The files in dashboards/, which `make golden` writes too.
+dashboards: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.dashboards
 
 # The table of lines of code in CONTRIBUTING.md.
 size: $(VENV)/dev.stamp

@@ -1,4 +1,4 @@
-"""Dashboards and alarms: one of each cloud as a golden file, and the templates of Terraform's modules."""
+"""Dashboards and alarms: the shipped files, one of each cloud as a golden file, and the templates of Terraform's modules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Final
 
+from chipwatch.advisor.dashboard.charts import BOARDS
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.dashboard.sent import SentMetrics, find
@@ -15,6 +17,7 @@ from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Kind
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.rules import label_key, metric_type
+from tools.alarm_tests import alarm_tests
 from tools.compact import compact
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +41,38 @@ AWS_FAMILIES = {
 """Choices of the modules: by the name of a file, families and words that are dimensions of points."""
 LEVELS = ("basic", "detailed")
 TERRAFORM_GOOGLE = ROOT / "terraform/google/modules"
+
+
+PRODUCTS: Final = ROOT / "dashboards"
+MACHINES: Final = ("cpu", "memory", "disk", "network", "pressure", "nvidia", "health", "fabric")
+"""Collectors of the machines that the shipped dashboards are for."""
+NAMES: Final = {"native": "", "dcgm": " (DCGM)", "dcgm4.6": " (DCGM 4.6)"}
+"""Naming profiles of the shipped files for Grafana and Prometheus, and the ends of their dashboards' titles."""
+OPTIONS: Final = {
+    "level": "detailed", "common_dims": ["instance_id"], "region": "us-east-1",
+    "processors": {"jobs": {"dollars_per_hour": 1.0, "dimensions": ["user"]}},
+    "sinks": {cloud: {"include": ["*", "agent.*"]} for cloud in ("cloudwatch", "google")},
+}  # fmt: skip
+
+
+def products() -> dict[Path, str]:
+    """Return the shipped dashboards, alarms and recording rules with their tests, by file."""
+    texts: dict[Path, str] = {}
+    for names, end in NAMES.items():
+        config = load(None, {**OPTIONS, "names": names}, {})
+        options = BoardOptions(cloud="grafana", families=MACHINES)
+        for board in BOARDS:
+            title = f"chipwatch {board}{end}"
+            path = PRODUCTS / "grafana" / names / f"{board}.json"
+            texts[path] = compact(make(config, replace(options, board=board, prefix=title)).text)
+        folder, every = PRODUCTS / "prometheus" / names, replace(options, families=("all",))
+        texts[folder / "records.json"] = compact(make(config, replace(options, board="fleet", records=True)).text)
+        texts[folder / "alerts.json"] = compact(make(config, replace(every, alarms=True)).text)
+        texts[folder / "tests.json"] = compact(json.dumps(alarm_tests(find(config, "prometheus", every, by_name=True))))
+    for cloud, board in product(("cloudwatch", "google"), BOARDS):
+        options = BoardOptions(cloud=cloud, families=MACHINES, board=board, prefix=f"chipwatch {board}")
+        texts[PRODUCTS / cloud / f"{board}.json"] = compact(make(load(None, OPTIONS, {}), options).text)
+    return texts
 
 
 def dashboards() -> dict[Path, str]:
@@ -104,3 +139,9 @@ def _named_by(policies: str, sending: SentMetrics) -> dict[str, dict[str, object
         }
         for name, one in sorted(named.items())
     }
+
+
+if __name__ == "__main__":
+    for place, written in products().items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(written, encoding="utf-8")

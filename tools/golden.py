@@ -35,6 +35,6 @@ def files() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for path, text in files().items():
+    for path, text in {**files(), **dashboards.products()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

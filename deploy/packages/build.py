@@ -94,7 +94,9 @@ def build_archive(program: Path, version: str, out: Path) -> Path:
             (commands / command).symlink_to("../program/chipwatch")
         with tarfile.open(out / f"{name}.tar.gz", "w:gz") as archive:
             for path, inside in ((program, "program"), (commands, "bin")):
-                archive.add(path, f"{name}/{inside}", filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname=""))
+                archive.add(
+                    path, f"{name}/{inside}", filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname="")
+                )
     return out / f"{name}.tar.gz"
 
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from tools import hardware, messages, schema, verdict
 from tools.compact import compact
-from tools.dashboards import DASHBOARDS, DRAWN, LEVELS, dashboards
+from tools.dashboards import DASHBOARDS, DRAWN, LEVELS, PRODUCTS, dashboards, products
 from tools.golden import files, of_catalogue
 from tools.pages import DOCUMENT, OPERATIONS, OTEL_NAMES, ROOT, document, names, otel_names
 
@@ -183,3 +183,11 @@ def test_each_generated_file_is_marked_for_reviews():
     )
     unmarked = [line for line in listed.stdout.splitlines() if not line.endswith(": set")]
     assert unmarked == [], "mark it in .gitattributes"
+
+
+def test_the_shipped_dashboards_and_alarms_are_what_the_command_prints():
+    made = products()
+    kept = {path: path.read_text(encoding="utf-8") for path in PRODUCTS.rglob("*.json")}
+    assert {str(path.relative_to(PRODUCTS)): text for path, text in made.items()} == {
+        str(path.relative_to(PRODUCTS)): text for path, text in kept.items()
+    }, STALE

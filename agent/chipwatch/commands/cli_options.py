@@ -139,7 +139,10 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     ),
     "dashboard": (
         ("--cloud", "SINK", "sink whose dashboard is printed; grafana: what is scraped", {"required": True}),
+        ("--board", "NAME", "fleet, node, gpu, jobs, fabric or agent (all that is sent)"),
         ("--alarms", "", "print the alarms instead"),
+        ("--records", "", "print rules of Prometheus that record the groups of --board instead"),
+        ("--runbooks", "URL", "where the pages about alarms are, for Prometheus' alarms (docs/runbooks)"),
         *MACHINES,
         ("--prefix", "NAME", "name of the dashboard, and start of the names of alarms (chipwatch)"),
         ("--period", "S", "seconds of one dot (the sink's window, at least 60)", {"type": whole(86_400)}),

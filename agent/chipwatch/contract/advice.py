@@ -15,6 +15,12 @@ Statistic = Literal["mean", "min", "max", "sum", "rate", "absent"]
 """Gauge: a statistic of its values in a period. Counter: its increase (sum) or rate. Or the absence of data."""
 Drawn = Literal["mean", "peaks", "rate", "increase"]
 """Gauge: its mean, or also its peaks. Counter: its rate, or its increase for each dot."""
+Fold = Literal["", "sum", "mean", "min", "max", "count"]
+"""Value of a group of series; empty: each series is a line."""
+MACHINE: Final = "machine"
+"""Key of groups that stands for the machine's dimensions."""
+MAX_GROUPS: Final = 20
+"""Groups of a graph, the largest ones."""
 
 
 class Terms(NamedTuple):
@@ -110,6 +116,9 @@ class Chart(NamedTuple):
     """Start of the axis; None: by the values."""
     limits: tuple[tuple[str, float], ...] = ()
     """Titles and thresholds of alarms, which are drawn as lines."""
+    fold: Fold = ""
+    by: tuple[str, ...] = ()
+    """Keys that the series of a group share, as they are sent, or `MACHINE`; without keys all are one group."""
 
     @property
     def gauge(self) -> SentMetric | None:
@@ -169,6 +178,8 @@ class Scope:
     """Name of the dashboard, and start of the names of alarms."""
     period: int | None = None
     """Seconds of one dot of a graph; unless set, the window, and a minute at least."""
+    runbooks: str = "docs/runbooks"
+    """Folder or address of the pages about the alarms."""
     dims_as: str | None = None
     """Text in place of the common dimensions: a variable of a template."""
     notify: tuple[str, ...] = ()
@@ -268,4 +279,14 @@ class DrawsBoards(Protocol):
     @abstractmethod
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         """Return the documents of these alarms."""
+        ...
+
+
+@runtime_checkable
+class WritesRecords(Protocol):
+    """An advisor whose service can keep the results of queries."""
+
+    @abstractmethod
+    def records(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+        """Return the documents of rules that record the groups of these graphs."""
         ...

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from chipwatch.contract.advice import MONTH, Alarm, Board, Chart, Load, Quota, Scope, SentMetric, Statistic
+from chipwatch.contract.advice import (
+    MACHINE,
+    MAX_GROUPS,
+    MONTH,
+    Alarm,
+    Board,
+    Chart,
+    Fold,
+    Load,
+    Quota,
+    Scope,
+    SentMetric,
+    Statistic,
+)
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import document, placed
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
@@ -23,7 +36,7 @@ ALARM_PRICE: Final = 0.10
 """Dollars a month for each metric that the query of an alarm looks at: https://aws.amazon.com/cloudwatch/pricing/."""
 MAX_METRICS: Final = 10_000
 """Metrics that a query looks at; of more, an alarm sees only a part: .../monitoring/alarm-limits.html."""
-MAX_DESCRIPTION, MAX_GROUPS = 1024, 9
+MAX_DESCRIPTION, MAX_SCALING_GROUPS = 1024, 9
 """Limits of characters of an alarm's description, and of metrics of an alarm besides its query: PutMetricAlarm."""
 MAX_LOOK_BACK: Final = 180
 """Minutes that an alarm on a query may look back: .../monitoring/alarm-limits.html."""
@@ -37,6 +50,9 @@ SHORT: Final = (1, 5, 10, 20, 30)
 """Periods (s) below a minute, which only metrics of high resolution have."""
 FUNCTIONS: Final[Mapping[Statistic, str]] = {
     "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "MAX", "absent": "COUNT",
+}  # fmt: skip
+FOLDS: Final[Mapping[Fold, str]] = {
+    "sum": "SUM", "mean": "AVG", "min": "MIN", "max": "MAX", "count": "METRIC_COUNT",
 }  # fmt: skip
 STATISTICS: Final = {"mean": ("Average",), "peaks": ("Average", "p99"), "rate": ("Sum",), "increase": ("Sum",)}
 """Counters are sent as increases, gauges with all their values."""
@@ -104,14 +120,16 @@ class CloudwatchAdvisor(CloudwatchPrices):
                 search = f"{search} / {seconds}"
             line = {"expression": f"SLICE(SORT({search}, MAX, DESC), 0, {most})", "id": f"e{number}", "period": seconds}
             metrics.append([{**line, "label": statistic} if statistic.startswith("p") else line])
-        if chart.gauge:  # a widget can have one query
+        if chart.fold:
+            metrics = [[line] for line in self._groups(chart, scope, seconds)]
+        elif chart.gauge:  # a widget can have one query
             fleet = {"expression": self._select("AVG", chart.gauge, scope), "id": "q1", "period": _minutes(seconds)}
             metrics.append([{**fleet, "label": "mean of the fleet"}])
         limits = [{"label": title, "value": value} for title, value in chart.limits]
         left = {"label": chart.label, "showUnits": False, "min": chart.bottom, "max": chart.top}
         return {
             "title": chart.title,
-            "view": "timeSeries",
+            "view": "singleValue" if chart.fold and not chart.by else "timeSeries",
             "stacked": False,
             "region": self.region,
             "period": seconds,
@@ -119,6 +137,26 @@ class CloudwatchAdvisor(CloudwatchPrices):
             "yAxis": {"left": {key: value for key, value in left.items() if value is not None}},
             **({"annotations": {"horizontal": limits}} if limits else {}),
         }
+
+    def _groups(self, chart: Chart, scope: Scope, seconds: int) -> Iterator[dict[str, Any]]:
+        """Yield a search for all series as one, or a query for groups, and what makes a rate of its result."""
+        sent, fold = chart.series[0], FOLDS[chart.fold]
+        name, namespace = _quoted(sent.name), _quoted(self._config.namespace)
+        is_rate = sent.drawn == "rate" and chart.fold != "count"
+        line: dict[str, Any] = {"id": "q1", "period": _minutes(seconds)}
+        if chart.by:
+            machine = _keys(sent._replace(dims=()), scope)
+            groups = ", ".join(key for word in chart.by for key in (machine if word == MACHINE else [_quoted(word)]))
+            order = f"ORDER BY {fold}() {'ASC' if chart.fold == 'min' else 'DESC'} LIMIT {MAX_GROUPS}"
+            line["expression"] = f"SELECT {fold}({name}) FROM {namespace} GROUP BY {groups} {order}"  # noqa: S608  # of our own names
+        else:
+            search = (
+                f"SEARCH('Namespace={namespace} MetricName={name}', '{STATISTICS[sent.drawn][0]}', {line['period']})"
+            )
+            line |= {"expression": f"{fold}({search})", "label": chart.title}
+        yield {**line, "visible": False} if is_rate else line
+        if is_rate:
+            yield {"id": "e1", "period": line["period"], "expression": f"q1 / {line['period']}"}
 
     def _period(self, scope: Scope) -> int:
         """Return the seconds of one dot; raise Refused for a period that CloudWatch does not have."""
@@ -187,8 +225,8 @@ def _minus_groups(metrics: list[dict[str, Any]], each: float, groups: Sequence[s
     """Subtract from the points that arrived those that the groups should send: `each` per instance in service."""
     if not groups:
         return metrics
-    if len(groups) > MAX_GROUPS:
-        raise Refused(f"--autoscaling-group: an alarm can have {MAX_GROUPS} groups, not {len(groups)}")
+    if len(groups) > MAX_SCALING_GROUPS:
+        raise Refused(f"--autoscaling-group: an alarm can have {MAX_SCALING_GROUPS} groups, not {len(groups)}")
     (query,) = metrics
     in_service = []
     for number, group in enumerate(groups, 1):

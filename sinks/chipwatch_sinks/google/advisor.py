@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.contract.advice import (
+    MACHINE,
+    MAX_GROUPS,
     MONTH,
     Advisor,
     Alarm,
@@ -15,6 +17,7 @@ from chipwatch.contract.advice import (
     Chart,
     Cost,
     Drawn,
+    Fold,
     Load,
     Quota,
     Scope,
@@ -42,6 +45,14 @@ ALIGNERS: Final[Mapping[Statistic, str]] = {
 DRAWN: Final[Mapping[Drawn, str]] = {
     "mean": "ALIGN_MEAN", "peaks": "ALIGN_MEAN", "rate": "ALIGN_RATE", "increase": "ALIGN_DELTA",
 }  # fmt: skip
+FOLDS: Final[Mapping[Fold, str]] = {
+    "sum": "REDUCE_SUM", "mean": "REDUCE_MEAN", "min": "REDUCE_MIN", "max": "REDUCE_MAX", "count": "REDUCE_COUNT",
+}  # fmt: skip
+HOSTS: Final = {
+    "k8s_node": "node_name", "k8s_pod": "pod_name", "k8s_container": "pod_name", "generic_node": "node_id",
+    "generic_task": "task_id",
+}  # fmt: skip
+"""Label of a monitored resource that names the machine; of others instance_id."""
 AUTO_CLOSE: Final = 3600
 """Seconds without data after which an incident is closed."""
 AUTO_CLOSE_ABSENT: Final = 7 * 86400
@@ -111,6 +122,7 @@ class GoogleAdvisor(Advisor):
 
     def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
         lines = [line for sent in chart.series for line in self._lines(sent, scope, mean=sent == chart.gauge)]
+        lines = [self._group(chart, scope)] if chart.fold else lines
         axis = {"label": chart.label, "scale": "LINEAR"}
         graph = {"dataSets": lines, "yAxis": axis, "chartOptions": {"mode": "COLOR"}}
         limits = [{"label": title, "value": value} for title, value in chart.limits]
@@ -129,6 +141,21 @@ class GoogleAdvisor(Advisor):
             legend = {"legendTemplate": f"fleet, {what}: {sent.name}"}
             query = _query(kind, {**each, "crossSeriesReducer": reducer})
             yield {**query, **line, **legend, "minAlignmentPeriod": seconds}
+
+    def _group(self, chart: Chart, scope: Scope) -> dict[str, Any]:
+        """Return a line for each of the largest groups, or the smallest of minima."""
+        sent, host = chart.series[0], HOSTS.get(self._config.resource, "instance_id")
+        seconds = f"{_period(scope) if scope.period is None else scope.period}s"
+        keys = [f"resource.label.{host}" if key == MACHINE else f"metric.label.{label_key(key)}" for key in chart.by]
+        each: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
+        each |= {"crossSeriesReducer": FOLDS[chart.fold]}
+        each |= {"groupByFields": keys} if keys else {}
+        query = _query(f'metric.type = "{metric_type(self._config.prefix, sent.name)}"', each)
+        if keys:
+            way = "BOTTOM" if chart.fold == "min" else "TOP"
+            pick = {"rankingMethod": "METHOD_MEAN", "numTimeSeries": MAX_GROUPS, "direction": way}
+            query["timeSeriesQuery"]["timeSeriesFilter"]["pickTimeSeriesFilter"] = pick
+        return {**query, "plotType": "LINE", "targetAxis": "Y1", "minAlignmentPeriod": seconds}
 
     def _policy(self, alarm: Alarm, scope: Scope) -> dict[str, Any]:
         configured = "gce_instance" if self._config.resource == "auto" else self._config.resource
@@ -177,7 +204,7 @@ class GoogleAdvisor(Advisor):
         return {"conditionThreshold": {**what, **limit, **duration, **missing}}
 
 
-def _query(kind: str, aggregation: Mapping[str, str]) -> dict[str, Any]:
+def _query(kind: str, aggregation: Mapping[str, Any]) -> dict[str, Any]:
     return {"timeSeriesQuery": {"timeSeriesFilter": {"filter": kind, "aggregation": aggregation}}}
 
 

@@ -42,3 +42,6 @@ class PrometheusAdvisor(Advisor):
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         return document(grafana.rules(alarms, scope))
+
+    def records(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+        return document(grafana.records(charts, scope))

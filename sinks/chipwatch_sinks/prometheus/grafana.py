@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import Alarm, Chart, Scope, SentMetric, Statistic
+from chipwatch.contract.advice import MACHINE, MAX_GROUPS, Alarm, Chart, Drawn, Fold, Scope, SentMetric, Statistic
+from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import placed
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
@@ -30,6 +31,8 @@ OVER: Final[Mapping[Statistic, str]] = {
     "rate": "rate({}[5m])", "sum": "increase({}[5m])",
 }  # fmt: skip
 """Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
+DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}
+FOLDS: Final[Mapping[Fold, str]] = {fold: fold for fold in ("sum", "min", "max", "count")} | {"mean": "avg"}
 FORGOTTEN: Final = "6h"
 """Time for which a machine that has stopped being a target counts as missing."""
 
@@ -52,10 +55,11 @@ def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
 def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     several = len(chart.series) > 1
     lines = [line for sent in chart.series for line in _lines(sent, several=several, mean=sent == chart.gauge)]
+    lines = [_group(chart)] if chart.fold else lines
     first = chart.series[0]
     family, drawn = _family(first), first.drawn
     model = json.loads(MODEL)
-    unit = model["units"].get(family.unit or first.unit, "")
+    unit = "" if chart.fold == "count" else model["units"].get(family.unit or first.unit, "")
     unit = model["rates"].get(unit, "") if drawn == "rate" else unit
     axis: dict[str, Any] = {} if chart.top is None else {"max": _scaled(chart.top, family)}
     axis |= {} if chart.bottom is None else {"min": chart.bottom}
@@ -69,8 +73,10 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
         axis["thresholds"] = {"mode": "absolute", "steps": [
             {"color": "transparent", "value": None}, *({"color": "red", "value": step} for step in steps),
         ]}  # fmt: skip
+    if drawn == "rate" and unit == "s":  # seconds of devices in a second
+        unit = ""
     return {
-        **model["panel"],
+        **model["stat" if chart.fold and not chart.by else "panel"],
         "title": chart.title,
         "interval": f"{scope.period or 60}s",
         "targets": [{"refId": f"Q{n}", "datasource": DATASOURCE, **line} for n, line in enumerate(lines, 1)],
@@ -81,13 +87,44 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
 def _lines(sent: SentMetric, *, several: bool, mean: bool) -> Iterator[dict[str, Any]]:
     """Yield a query for every series, and one for all together: the mean if `mean`, a percentile for peaks."""
     series = f'{_family(sent).name}{{instance=~"$instance"}}'
-    over = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}.get(sent.drawn, "{}")
+    over = DRAWN.get(sent.drawn, "{}")
     what = f"{sent.name} " * several
     yield {"expr": over.format(series), "legendFormat": what + _who(sent, "{{{{{}}}}}")}
     if mean:
         yield {"expr": f"avg({series})", "legendFormat": f"{what}mean of all"}
     if sent.drawn == "peaks":
         yield {"expr": f"quantile(0.95, {series})", "legendFormat": f"{what}95th percentile of all"}
+
+
+def _group(chart: Chart) -> dict[str, Any]:
+    """Return the query for the largest groups of a graph, or the smallest of minima."""
+    sent, keys = chart.series[0], _keys(chart)
+    over = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}")
+    series = over.format(f'{_family(sent).name}{{instance=~"$instance"}}')
+    if not keys:
+        return {"expr": f"{FOLDS[chart.fold]}({series})", "legendFormat": chart.title}
+    which = "bottomk" if chart.fold == "min" else "topk"
+    expression = f"{which}({MAX_GROUPS}, {FOLDS[chart.fold]} by ({', '.join(keys)}) ({series}))"
+    return {"expr": expression, "legendFormat": " ".join(f"{{{{{key}}}}}" for key in keys)}
+
+
+def _keys(chart: Chart) -> list[str]:
+    return ["instance" if key == MACHINE else _label(key) for key in chart.by]
+
+
+def records(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
+    """Return a file of recording rules: a series for each group, named level:metric:operations."""
+    rules: dict[str, str] = {}
+    for chart in charts:
+        family, keys, fold = _family(chart.series[0]), _keys(chart), FOLDS[chart.fold]
+        grouped = f"{fold} by ({', '.join(keys)})" if keys else fold
+        what = f"{'_'.join(keys) or 'fleet'}:{family.base}:{fold}"
+        if family.kind is Kind.COUNTER and fold != "count":
+            rules[f"{what}_rate5m"] = f"{grouped} (rate({family.name}[5m]))"
+        else:
+            rules[what] = f"{grouped} ({family.name})"
+    group = [{"record": name, "expr": expression} for name, expression in rules.items()]
+    return {"groups": [{"name": f"{scope.prefix}-records", "rules": group}]}
 
 
 def rules(alarms: Sequence[Alarm], scope: Scope) -> dict[str, Any]:
@@ -114,7 +151,11 @@ def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
         "expr": _condition(alarm, scope),
         "for": f"{0 if rule.statistic == 'sum' else round(60 * alarm.minutes)}s",
         "labels": {"severity": rule.severity, "chipwatch_alarm": rule.key},
-        "annotations": {"summary": f"{rule.title}{who}", "description": rule.text},
+        "annotations": {
+            "summary": f"{rule.title}{who}",
+            "description": rule.text,
+            "runbook_url": f"{scope.runbooks.rstrip('/')}/{rule.key}.md",
+        },
     }
 
 
@@ -154,4 +195,9 @@ def _number(value: float) -> str:
 
 def _who(sent: SentMetric, label: str) -> str:
     """Return a text with the labels of a series, each written as `label`."""
-    return " ".join([label.format("instance"), *(f"{key} {label.format(label_name(key))}" for key in sent.dims)])
+    return " ".join([label.format("instance"), *(f"{key} {label.format(_label(key))}" for key in sent.dims)])
+
+
+def _label(key: str) -> str:
+    """Return the label of a key; Prometheus has a label `job` on each target, and renames ours."""
+    return "exported_job" if key == "job" else label_name(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, repeat
@@ -29,6 +29,8 @@ MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
 """Name of the samples, and of the family in OpenMetrics."""
 CLASH, LABELS = "name clash", "two labels become one"
+OF_JOBS: Final = ("partition", "namespace", "container", "user")
+"""Keys of points of jobs beside those that their metrics declare; `chipwatch.contract.owner` has them."""
 COUNTER: Final = Kind.COUNTER
 
 
@@ -168,7 +170,7 @@ class Page:
 
     def _learn(self, point: Datapoint) -> _Series:
         metric, dims = point.metric, point.dims
-        wanted = [pair for pair in dims.items_sorted if self._machine_labels or pair[0] in metric.dims]
+        wanted = [pair for pair in dims.items_sorted if self._machine_labels or pair[0] in _own(metric)]
         texts = labels(pair for pair in wanted if not pair[0].startswith(HIDDEN)) or {}
         text = ",".join([f'{key}="{value}"' for key, value in texts.items()])
         text, family = text and f"{{{text}}}", family_of(metric)
@@ -252,9 +254,14 @@ class Page:
                     yield f"# TYPE {name} {kind}\n{name} {entry.point.value * family.times / family.over!r}\n"
 
 
+def _own(metric: Metric) -> Collection[str]:
+    """Return the keys of a metric's own dimensions; points of jobs have more than the metric declares."""
+    return {*metric.dims, *OF_JOBS} if "job" in metric.dims else metric.dims
+
+
 def _machine(point: Datapoint) -> dict[str, str]:
     """Return the labels of the machine: the dimensions of a point that are not its metric's own."""
-    own = point.metric.dims
+    own = _own(point.metric)
     return labels((key, value) for key, value in point.dims.items() if key not in own and key[:1] != HIDDEN) or {}
 
 

@@ -137,6 +137,17 @@ def test_of_two_points_of_a_series_in_one_batch_the_newer_counts(step):
     assert samples(page) == {("cpu_utilization_ratio", ()): 0.2}
 
 
+def test_a_job_keeps_its_partition_namespace_and_user_which_are_not_the_machines():
+    page, held = Page(), gauge("job.gpus", "{gpu}", "Held.", dims=("job",))
+    ours = [Dimensions(hostname="n-1", job="train", namespace=name, user="ada") for name in ("red", "blue")]
+    page.take([held.point(AT, 4.0, dims) for dims in ours])
+    read = samples(page)
+    assert ("target_info", (("hostname", "n-1"),)) in read
+    assert {labels for name, labels in read if name == "job_gpus"} == {
+        (("job", "train"), ("namespace", name), ("user", "ada")) for name in ("red", "blue")
+    }
+
+
 def test_target_info_names_the_machine_once_and_every_series_only_if_asked():
     dims = Dimensions(gpu="0", hostname="n-1", **{"@region": "x"})
     page = Page()

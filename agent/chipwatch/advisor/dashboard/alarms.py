@@ -61,7 +61,7 @@ def alarms(sent: Sequence[SentMetric], options: BoardOptions, *, count: bool) ->
 
 def with_limits(chart: Chart, options: BoardOptions) -> Chart:
     """Return a graph of one gauge with the thresholds of its alarms."""
-    if (gauge := chart.gauge) is None:
+    if (gauge := chart.gauge) is None or chart.fold in {"sum", "count"}:
         return chart
     rules = (rule for rule in RULES if rule.metric == gauge.metric.name and not rule.but)
     limits = ((rule.title, _threshold(rule, gauge, options)) for rule in rules)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import Chart, Drawn, SentMetric
+from chipwatch.contract.advice import MACHINE, Chart, Drawn, SentMetric
 from chipwatch.contract.datapoint import Kind, Metric
 
 TABLES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 LISTS: Final[Mapping[str, list[str]]] = TABLES["lists"]
 SECTIONS: Final = {word: section for section, words in TABLES["sections"].items() for word in words}
 TITLES: Final = {name: title for title, names in TABLES["graphs"].items() for name in names}
+BOARDS: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("boards.toml").read_text(encoding="utf-8"))
 SHORT: Final = {word.lower(): word for word in LISTS["short"]}
 
 
@@ -26,6 +27,29 @@ def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
         groups.setdefault((_section(name), title), []).append(metric._replace(drawn=_drawn(metric.metric)))
     whole = [_chart(section, title, group) for (section, title), group in groups.items()]
     return [part for chart in sorted(whole, key=_place) for part in _parts(chart, most)]
+
+
+def board(name: str, sent: Sequence[SentMetric], most: int, *, machines: bool) -> list[Chart]:
+    """Return the graphs of a dashboard of boards.toml; without `machines` groups cannot be machines."""
+    extra = {MACHINE} if machines else set()
+    rows = BOARDS[name].get("graphs", {}).items()
+    graphs = [_folded(name.capitalize(), title, rule.split(), sent, extra) for title, rule in rows]
+    sections = BOARDS[name].get("sections", ())
+    return [*filter(None, graphs), *(chart for chart in charts(sent, most) if chart.section in sections)]
+
+
+def _folded(section: str, title: str, rule: list[Any], sent: Iterable[SentMetric], extra: set[str]) -> Chart | None:
+    """Return a graph of groups, None if the metric is not sent under one name, or none of the keys."""
+    fold, _, metric, *keys = rule
+    ways = [way for way in sent if way.metric.name == metric]
+    by = tuple(key for key in keys[1:] if key in extra.union(*(way.dims for way in ways)))
+    if len({way.name for way in ways}) != 1 or (keys and not by):
+        return None
+    drawn = _drawn(ways[0].metric)
+    chart = _chart(section, title, [ways[0]._replace(drawn="mean" if drawn == "peaks" else drawn)])
+    if fold in {"sum", "count"}:
+        chart = chart._replace(label="" if fold == "count" else chart.label, top=None, bottom=0)
+    return chart._replace(fold=fold, by=by)
 
 
 def _section(name: str) -> str:

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from chipwatch.advisor.advisors import advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import alarms, with_limits
-from chipwatch.advisor.dashboard.charts import charts
+from chipwatch.advisor.dashboard.charts import BOARDS, board, charts
 from chipwatch.advisor.dashboard.options import BoardOptions
-from chipwatch.advisor.dashboard.sent import find
+from chipwatch.advisor.dashboard.sent import SentMetrics, find
 from chipwatch.config import plugins
+from chipwatch.config.convert import nearest
 from chipwatch.config.load import sink_type
 from chipwatch.config.options import Config
-from chipwatch.contract.advice import Board, DrawsBoards
+from chipwatch.contract.advice import Board, Chart, DrawsBoards, WritesRecords
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import in_case_of
 
@@ -42,12 +43,30 @@ def make(config: Config, options: BoardOptions) -> Documents:
     sent = find(config, name, options, by_name=advisor.board.by_name)
     scope = replace(options, machine=sent.machine, window=sent.window)
     if not options.alarms:
+        drawn = [with_limits(chart, options) for chart in _charts(sent, options, advisor.board)]
         with asked(name):
-            drawn = [with_limits(chart, options) for chart in charts(sent.metrics, advisor.board.max_lines)]
+            if options.records and isinstance(advisor, WritesRecords):
+                return Documents(
+                    "\n".join(advisor.records([chart for chart in drawn if chart.fold], scope)), sent.notes
+                )
+            if options.records:
+                raise ConfigError(f"--records: {given} does not record the results of queries")
             return Documents("\n".join(advisor.dashboard(drawn, scope)), (*sent.notes, *advisor.omissions(drawn)))
     wanted, missing = alarms(sent.metrics, options, count=advisor.board.counts_hosts)
     with asked(name):
         return Documents("\n".join(advisor.alarms(wanted, scope)), (*sent.notes, *missing))
+
+
+def _charts(sent: SentMetrics, options: BoardOptions, limits: Board) -> list[Chart]:
+    if not options.board:
+        return charts(sent.metrics, limits.max_lines)
+    if options.board not in BOARDS:
+        raise ConfigError(f"--board {options.board}: no such dashboard{nearest(options.board, BOARDS)}")
+    machines = limits.by_name or bool(sent.machine or options.dims_as)
+    drawn = board(options.board, sent.metrics, limits.max_lines, machines=machines)
+    if not drawn:
+        raise ConfigError(f"--board {options.board}: nothing of it is sent; name its collectors with --for")
+    return drawn
 
 
 def drawn_by_all() -> list[str]:

@@ -17,6 +17,10 @@ class BoardOptions(Scope):
     """Name of the sink."""
     alarms: bool = False
     """Print the alarms instead of the dashboard."""
+    board: str = ""
+    """Dashboard of boards.toml; empty: all that is sent."""
+    records: bool = False
+    """Print rules that record the groups of the dashboard."""
     families: tuple[str, ...] = ()
     """Families or collectors of the machines to watch; unless set, this machine and the configured collectors."""
     devices: int = 8

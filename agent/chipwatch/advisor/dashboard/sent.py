@@ -9,6 +9,7 @@ from typing import NamedTuple
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.discovery import SOME_TIME, UNKNOWN, assumed, discover, of_machines
 from chipwatch.config import plugins
+from chipwatch.config.instances import build_processors
 from chipwatch.config.load import chosen, plugin_config, sink_options, sink_type
 from chipwatch.config.options import Config
 from chipwatch.contract.advice import SentMetric
@@ -58,10 +59,19 @@ def find(config: Config, name: str, options: BoardOptions, *, by_name: bool = Fa
 
 def _assumed(config: Config, options: BoardOptions) -> Iterable[Datapoint]:
     """Yield the points of machines, points of jobs also with the dimension that only one scheduler has."""
+    processors = build_processors(config).values()
+    more = {
+        metric.name: dict.fromkeys(getattr(processor, "job_dims", ()), UNKNOWN)
+        for processor in processors
+        for metric in processor.metrics
+    }
     for point in chain(*assumed(config, options.devices).values()):
-        yield point
+        of_job = point
+        if "job" in point.dims and (own := more.get(point.metric.name)):
+            of_job = point._replace(dims=point.dims | own)
+        yield of_job
         if "job" in point.dims:
-            yield from (point._replace(dims=point.dims | {key: UNKNOWN}) for key in ("partition", "namespace"))
+            yield from (of_job._replace(dims=of_job.dims | {key: UNKNOWN}) for key in ("partition", "namespace"))
 
 
 def _merged(sent: Iterable[SentMetric]) -> Iterable[SentMetric]:

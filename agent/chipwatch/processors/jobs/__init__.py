@@ -69,6 +69,8 @@ class JobsProcessor(Processor):
         self._config = config
         if config.dollars_per_hour is None:
             self.metrics = tuple(metric for metric in self.metrics if metric is not COST)
+        self.job_dims = config.dimensions
+        """Dimensions of points of jobs that their metrics do not declare."""
         self._interval, self._with_user = round(config.interval * SECOND), "user" in config.dimensions
         self._lock = threading.Lock()
         """Held while a tick changes what `answer` and `saved` read."""

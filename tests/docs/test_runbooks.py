@@ -1,0 +1,33 @@
+"""Each alarm has a page in docs/runbooks, which states the alarm's own condition."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from chipwatch.advisor.dashboard.alarms import KEYS, RULES, TABLE
+
+FOLDER = Path(__file__).parents[2] / "docs/runbooks"
+
+
+def test_each_alarm_has_a_page_and_each_page_an_alarm():
+    assert {path.stem for path in FOLDER.glob("*.md")} == {*KEYS, "README"}
+    index = (FOLDER / "README.md").read_text()
+    assert [key for key in KEYS if f"({key}.md)" not in index] == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
+def test_a_page_says_what_it_means_what_to_look_at_and_what_to_do(rule):
+    text = (FOLDER / f"{rule.key}.md").read_text()
+    parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert [part.partition("\n")[0] for part in parts[1:]] == ["What it means", "What to look at", "What to do"]
+    assert all(len(part.split()) > 8 for part in parts[1:])
+    assert parts[0].startswith(f"# {rule.key}\n\n{rule.title}: {rule.severity}. Condition: ")
+    _, side, threshold, _, minutes, _ = TABLE[rule.key]["condition"].split()
+    if rule.statistic == "absent":
+        assert f"no point for {minutes} minutes" in parts[0]
+    else:
+        assert f"`{rule.metric}` {side} {threshold}" in parts[0]
+        assert f"for {minutes} min" in parts[0]

@@ -1,0 +1,128 @@
+"""Grafana's model, promtool and a real Prometheus take the shipped dashboards and alarms; no panel of a busy node is empty."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.doubles.nvml.driver import CannotBuild, build
+from tests.proof import parts
+from tests.proof.scraping import LONG, Prometheus, free_port
+from tests.proof.test_grafana import lost
+from tools.nodes import Node, stop
+
+pytestmark = pytest.mark.proof
+ROOT = Path(__file__).parents[2]
+BOARDS = ROOT / "dashboards/grafana"
+NAMES = ("native", "dcgm", "dcgm4.6")
+READ = Path(__file__).with_name("grafana_read.py")
+VARIABLES = {"$instance": ".*", "$__rate_interval": "10s", "$__interval": "10s"}
+ABSENT = {
+    # hardware that the invented node has not, or a log that needs a right
+    "CPU throttle events",
+    "CPU throttled",
+    "Errors by device",
+    "GPU recovery action",
+    "GPU temperature margin",
+    "GPU unified memory",
+    "Lustre disconnected",
+    "NFS operation time",
+    "NFS requests",
+    "NFS throughput",
+    "NFS timeouts",
+    "NFS unanswered",
+    "Network TCP listen drops",
+    "Network allowance connections",
+    "Network allowance exceeded",
+    "PCIe link speed",
+    "PCIe link width",
+    "PCIe links degraded",
+    "RDMA operations",
+    "Kernel events",
+    "Kernel events by kind",
+    "Kernel log lost",
+    # what has not happened, or takes minutes
+    "Agent collector malformed",
+    "Agent incidents",
+    "Agent processor failed",
+    "Agent processor left out",
+    "GPU event",
+    "GPU jobs",
+    "Job GPU imbalance",
+    "Points dropped by sink",
+    "Points rejected by sink",
+}
+"""Titles of panels that may be empty."""
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_grafanas_model_knows_every_key_of_the_shipped_dashboards(names):
+    for file in sorted((BOARDS / names).glob("*.json")):
+        board = file.read_text()
+        done = subprocess.run(
+            [parts.python("grafana"), READ], input=board, capture_output=True, text=True, timeout=LONG, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert [*lost(json.loads(board), json.loads(done.stdout))] == [], file
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_each_shipped_alarm_fires_at_a_fault_and_is_over_after_it(programs, names):
+    folder = ROOT / "dashboards/prometheus" / names
+    alerts = {rule["alert"] for rule in json.loads((folder / "alerts.json").read_text())["groups"][0]["rules"]}
+    assert {test["name"] for test in json.loads((folder / "tests.json").read_text())["tests"]} == alerts
+    tested = names != "dcgm"  # dcgm4.6 has the same conditions under other names
+    for words in (("check", "rules", "alerts.json", "records.json"), *((("test", "rules", "tests.json"),) * tested)):
+        done = subprocess.run([programs / "promtool", *words], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def panels(names):
+    """Yield board, title and expressions of each shipped panel, with Grafana's variables replaced."""
+    for file in sorted((BOARDS / names).glob("*.json")):
+        for panel in json.loads(file.read_text())["panels"]:
+            texts = [target["expr"] for target in panel.get("targets", ())]
+            for variable, value in VARIABLES.items():
+                texts = [text.replace(variable, value) for text in texts]
+            if texts:
+                yield file.stem, panel["title"], texts
+
+
+@pytest.mark.parametrize("names", ["native", "dcgm4.6"])
+def test_a_busy_node_leaves_no_panel_empty(programs, until, tmp_path, names):
+    try:
+        node = Node(tmp_path, 0, build(tmp_path))
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+    listen = f"127.0.0.1:{free_port()}"
+    running = node.start("--sink", "prometheus", "--interval", "1", "--names", names,
+                         CHIPWATCH_SINKS__PROMETHEUS__LISTEN=listen)  # fmt: skip
+    wanted = {(board, title): texts for board, title, texts in panels(names)}
+    rules = [ROOT / "dashboards/prometheus" / names / name for name in ("alerts.json", "records.json")]
+    try:
+        with Prometheus(programs, tmp_path, listen, rules=rules) as server:
+
+            def empty():
+                node.load()
+                for key, texts in [*wanted.items()]:
+                    if any((server.ask("query", query=text) or {}).get("result") for text in texts):
+                        del wanted[key]
+                return not {key for key in wanted if key[1] not in ABSENT}
+
+            try:
+                until(empty, LONG)
+            except AssertionError:
+                pytest.fail(f"empty: {[key for key in wanted if key[1] not in ABSENT]}")
+            health = lambda: {rule["health"] for group in server.ask("rules")["groups"] for rule in group["rules"]}  # noqa: E731
+            until(lambda: health() == {"ok"}, LONG)
+            users = server.ask("query", query="count by (exported_job, user) (job_cost_total)")["result"]
+            assert {(one["metric"]["exported_job"], one["metric"]["user"]) for one in users} == {
+                ("41337", "ada"), ("41352", "eve"), ("41340", "bob"),
+            }  # fmt: skip
+    finally:
+        stop([running])
+    log = (tmp_path / "agent.log").read_text()
+    assert not re.search(r"Traceback|\bERROR\b", log), log

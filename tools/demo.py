@@ -1,0 +1,227 @@
+"""
+Shows a fleet in a browser without containers: `make demo`. Agents of invented nodes, a Prometheus, and pages of them.
+
+A Prometheus comes from PATH or from Debian's package. Where `grafana-server` or `grafana` is on PATH, it draws the dashboards; else a
+small page here does. All listen on loopback, and Ctrl-C stops all. `--agents` starts the agents alone, for deploy/stack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+from tools.nodes import Node, nodes, stop
+
+ROOT: Final = Path(__file__).parents[1]
+STACK: Final = ROOT / "deploy/stack"
+BOARDS: Final = ROOT / "dashboards/grafana/native"
+RULES: Final = ROOT / "dashboards/prometheus/native"
+KEPT: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chipwatch-demo"
+"""Folder of the unpacked package of Prometheus."""
+NO_PROMETHEUS: Final = (
+    "demo: there is no prometheus on PATH, and no package of Debian to be had: install Prometheus 2.42 or later"
+)
+PACKAGE_LIMIT: Final = 90
+"""Seconds for the download of a package."""
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def prometheus() -> Path | None:
+    """Return the program prometheus: of this machine, or unpacked from Debian's package; None if there is neither."""
+    kept = KEPT / "usr/bin/prometheus"
+    if installed := shutil.which("prometheus") or (kept.exists() and str(kept)):
+        return Path(installed)
+    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+        return None
+    say("demo: downloads Debian's package of Prometheus, 40 MB")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    quiet: dict[str, Any] = {"cwd": KEPT, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        subprocess.run(["apt-get", "download", "prometheus"], timeout=PACKAGE_LIMIT, check=False, **quiet)
+    except subprocess.TimeoutExpired:
+        return None
+    packages = sorted(KEPT.glob("prometheus_*.deb"))
+    if packages:
+        subprocess.run(["dpkg", "-x", packages[-1], KEPT], check=False, **quiet)
+    return kept if kept.exists() else None
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def start_agents(made: list[Node], host: str, first: int) -> tuple[list[subprocess.Popen[bytes]], dict[str, int]]:
+    """Start an agent for each node; return them, and their ports by name; from `first` on, or any if it is 0."""
+    ports = {node.name: first + number if first else free_port() for number, node in enumerate(made)}
+    listen = "CHIPWATCH_SINKS__PROMETHEUS__LISTEN"
+    words = ("--sink", "prometheus", "--interval", "2")
+    return [node.start(*words, **{listen: f"{host}:{ports[node.name]}"}) for node in made], ports
+
+
+def settings(folder: Path, ports: dict[str, int]) -> None:
+    """Write Prometheus' configuration, its targets and its rules into `folder`."""
+    shutil.copy(STACK / "prometheus.yml", folder)
+    targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}} for name, port in ports.items()]
+    (folder / "targets.json").write_text(json.dumps(targets))
+    (folder / "rules").mkdir()
+    for name in ("alerts.json", "records.json"):
+        shutil.copy(RULES / name, folder / "rules")
+
+
+def start_prometheus(program: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
+    """Start Prometheus with its data in `folder`."""
+    words = [program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+             f"--web.listen-address=127.0.0.1:{port}"]  # fmt: skip
+    with (folder / "prometheus.log").open("wb") as log:
+        return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+
+def start_grafana(folder: Path, port: int, store: str) -> subprocess.Popen[bytes] | None:
+    """Start a Grafana of this machine with the dashboards; None if there is none."""
+    program = shutil.which("grafana-server") or shutil.which("grafana")
+    if not program:
+        return None
+    home = os.environ.get("GF_PATHS_HOME", "/usr/share/grafana")
+    sources, boards = folder / "grafana/datasources", folder / "grafana/dashboards"
+    sources.mkdir(parents=True)
+    boards.mkdir()
+    text = (STACK / "grafana/datasources/prometheus.yml").read_text().replace("http://prometheus:9090", store)
+    (sources / "prometheus.yml").write_text(text)
+    text = (STACK / "grafana/dashboards/chipwatch.yml").read_text().replace("/dashboards", str(BOARDS))
+    (boards / "chipwatch.yml").write_text(text)
+    env = {
+        "GF_SERVER_HTTP_ADDR": "127.0.0.1", "GF_SERVER_HTTP_PORT": str(port), "GF_PATHS_DATA": str(folder / "grafana"),
+        "GF_PATHS_PROVISIONING": str(folder / "grafana"), "GF_AUTH_ANONYMOUS_ENABLED": "true",
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(BOARDS / "fleet.json"), "GF_ANALYTICS_REPORTING_ENABLED": "false",
+    }  # fmt: skip
+    words = [program, *(["server"] if program.endswith("grafana") else []), "--homepath", home]
+    with (folder / "grafana.log").open("wb") as log:
+        return subprocess.Popen(words, env={**os.environ, **env}, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+
+class Pages(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder, and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def serve(folder: Path, store: str, port: int) -> http.server.ThreadingHTTPServer:
+    """Serve the page that draws the dashboards, from `folder`."""
+    page = folder / "page"
+    page.mkdir()
+    shutil.copy(STACK / "page.html", page / "index.html")
+    for file in (*(ROOT / "agent/chipwatch/report/page/uplot").glob("uPlot*"), *BOARDS.glob("*.json")):
+        shutil.copy(file, page)
+    (page / "settings.json").write_text(json.dumps({"prometheus": store}))
+    handler = functools.partial(Pages, directory=str(page))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def answers(store: str, query: str) -> bool:
+    """Return whether Prometheus has a value for a query."""
+    address = f"{store}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            return bool(json.load(answer)["data"]["result"])
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def run(folder: Path, given: argparse.Namespace) -> int:
+    """Start all, say where it is, and stop all at Ctrl-C or after `--seconds`."""
+    begun, program = time.monotonic(), None if given.agents else prometheus()
+    if not (given.agents or program):
+        say(NO_PROMETHEUS)
+        return 1
+    made = nodes(folder, given.nodes)
+    if not made[0].has_gpus:
+        say("demo: no C compiler (cc), so no fake driver: the nodes have no GPUs")
+    running, ports = start_agents(made, given.listen, given.port)
+    say(
+        f"demo: {len(made)} agents serve {', '.join(f'http://{given.listen}:{port}/metrics' for port in ports.values())}"
+    )
+    end = begun + given.seconds if given.seconds else float("inf")
+    server = None
+    try:
+        if program:
+            store = f"http://127.0.0.1:{free_port()}"
+            settings(folder, ports)
+            running.append(start_prometheus(program, folder, int(store.rpartition(":")[2])))
+            say(f"demo: Prometheus at {store}, rules at {store}/alerts")
+            face = free_port()
+            if grafana := start_grafana(folder, face, store):
+                running.append(grafana)
+                say(f"demo: Grafana starts at http://127.0.0.1:{face}")
+            else:
+                server = serve(folder, store, face)
+                say("demo: no Grafana on PATH: a small page draws the same files; it is not Grafana")
+            query = (
+                "count(gpu_utilization_ratio or cpu_utilization_ratio) and count(rate(network_sent_bytes_total[10s]))"
+            )
+            while not answers(store, query) and time.monotonic() < end:
+                keep_up(made, running, folder)
+            say(f"demo: ready after {time.monotonic() - begun:.0f} s: open http://127.0.0.1:{face}/ ; Ctrl-C stops all")
+        while time.monotonic() < end:
+            keep_up(made, running, folder)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        stop(running)
+        if server:
+            server.shutdown()
+        say("demo: all is stopped")
+    return 0
+
+
+def keep_up(made: list[Node], running: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    """Let the nodes follow the time for a second; exit where a program has ended."""
+    for process in running:
+        if (code := process.poll()) is not None:
+            log = max(folder.rglob("*.log"), key=lambda file: file.stat().st_mtime)
+            raise SystemExit(f"demo: a program ended with {code}: {log.read_text()[-500:]}")
+    for node in made:
+        node.load()
+    time.sleep(1)
+
+
+def main() -> int:
+    """Run the demo in a folder that is removed at the end."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__.partition("\n\n")[0].strip())
+    parser.add_argument("--nodes", type=int, default=3, help="nodes of 8 GPUs (3)")
+    parser.add_argument("--seconds", type=float, default=0, help="stop after so long (never)")
+    parser.add_argument("--agents", action="store_true", help="start the agents alone")
+    parser.add_argument("--listen", default="127.0.0.1", help="address of the agents (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=0, help="port of the first agent (any)")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="chipwatch-demo-", ignore_cleanup_errors=True) as folder:
+        return run(Path(folder), given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
