@@ -61,6 +61,7 @@ from chipwatch import (
     NeedsDevices,
     NeedsFacts,
     NeverWaits,
+    NotesJobs,
     Owner,
     PartlyCollected,
     Prepares,
@@ -178,6 +179,7 @@ class RichProcessor:
     metrics: Sequence[Metric] = (LOAD,)
     needs_devices = False
     append: Callable[[Sequence[Mapping[str, object]]], None] | None = None
+    note: Callable[[str, str, bool], None] | None = None
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -339,7 +341,7 @@ def check_them(path: Path) -> list[str]:
         HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows, FollowsIdle,
         HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits, CountsEvents,
     ] = (collector,) * 14  # fmt: skip
-    by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords] = (processor,) * 5
+    by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords, NotesJobs] = (processor,) * 6
     by_sink: tuple[ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (
         sink,
     ) * 8
@@ -351,7 +353,7 @@ def check_them(path: Path) -> list[str]:
     asked: list[tuple[object, tuple[type, ...]]] = [
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
         (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits, CountsEvents)),
-        (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords)),
+        (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords, NotesJobs)),
         (sink, (ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
         (advisor, (MeasuresBytes, DrawsBoards)),
     ]

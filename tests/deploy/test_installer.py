@@ -83,7 +83,7 @@ def test_rollback_without_a_previous_release_says_so(play):
     [
         ("systemctl restart", "9.9.9 does not start"),
         ("systemctl is-active", "9.9.9 ended within 2 s"),
-        ("chipwatch health", "9.9.9 is not healthy after 2 s"),
+        ("agent health", "9.9.9 is not healthy after 2 s"),
     ],
 )
 def test_an_update_that_fails_brings_back_release_configuration_and_unit_and_the_exit_code_says_so(play, fails, said):
@@ -171,13 +171,13 @@ def test_a_check_that_fails_with_the_new_release_and_passes_with_the_old_changes
     python = play.bin / "python3.12"
     text = python.read_text()
     python.write_text(
-        text.replace("last=${!#}\n", 'last=${!#}\n[[ "$name $*" != "chipwatch check"* || $0 != *2.0-* ]] || exit 1\n')
+        text.replace("last=${!#}\n", 'last=${!#}\n[[ "$name $*" != "agent check"* || $0 != *2.0-* ]] || exit 1\n')
     )
     done = play.cli("--version", "2.0", "--from", play.wheels, "--config", new)
     assert done.returncode == 1
     assert "check: it fails with this release and configuration, and passes with the present ones" in done.stderr
     assert state(play)[:2] == before[:2]
-    assert "systemctl restart" not in play.calls().rpartition("chipwatch check")[0].rpartition("chipwatch check")[2]
+    assert "systemctl restart" not in play.calls().rpartition("agent check")[0].rpartition("agent check")[2]
 
 
 def test_a_dry_run_changes_nothing_and_says_what_it_would_do(play):

@@ -153,7 +153,7 @@ class GpuMetrics(PartMetrics):
         self.licensed, self.vgpus = (
             gauge("gpu.licensed", "1", "1: this guest's vGPU has a licence; 0: none, and the driver slows it down.",
                   Level.ALL, keys),
-            gauge("gpu.vgpus", "{device}", "vGPUs on the GPU of this host.", Level.ALL, (*keys, "licence")),
+            gauge("gpu.vgpus", "{device}", "Virtual GPUs on the GPU of this host.", Level.ALL, (*keys, "licence")),
         )
         # fmt: on
 

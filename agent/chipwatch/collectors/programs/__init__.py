@@ -72,7 +72,7 @@ class ProgramsCollector(Collector):
         self.close()
         config = self._config
         if not (config.pages or config.port):
-            raise Unavailable("neither `pages` nor `port` is set in [collectors.programs]")
+            raise Unavailable("no source is configured: set `pages` or `port` in [collectors.programs]")
         if not (config.proc / "self/net/tcp").exists():
             raise Unavailable(f"{config.proc}/self/net/tcp is absent: processes of jobs are found on Linux only")
         of_pages, of_pushes = (Owners(config.proc, config.root, config.root / "var/log", config.sys) for _ in range(2))

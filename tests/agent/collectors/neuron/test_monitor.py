@@ -198,7 +198,9 @@ def test_the_tag_is_a_dimension_if_configured(bench, until):
     bench.open(neuron_runtime_tag=True)
     assert until(lambda: "neuron.core.utilization" in bench.names())
     points, _ = bench.tick()
-    assert {p.dims.get("neuron_runtime_tag") for p in points if p.metric.name.startswith("neuron.core")} == {"untagged"}
+    assert {p.dims.get("neuron_runtime_tag") for p in points if p.metric.name.startswith("neuron.core.u")} == {
+        "untagged"
+    }
     assert {p.metric for p in points} <= set(bench.collector.metrics)
 
 

@@ -19,7 +19,7 @@ MIB = 1 << 20
 SINCE = {
     "gpu.engine.active", "gpu.memory.available", "gpu.memory.reserved", "gpu.pcie.replays", "gpu.recovery_action",
     "gpu.rows.failed", "gpu.fault", "gpu.link.errors", "gpu.unified_memory", "gpu.event", "gpu.pipe.active",
-    "gpu.context_switch.active", "gpu.c2c.sent", "gpu.c2c.received", "gpu.module.power", *(name[:-1] for name in SELDOM),
+    "gpu.context_switch.active", "gpu.c2c.sent", "gpu.c2c.received", "gpu.module.power", "gpu.vgpus", "gpu.licensed", *(name[:-1] for name in SELDOM),
 }  # fmt: skip
 """Metrics that the first catalogue lacks."""
 

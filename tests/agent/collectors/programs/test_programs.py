@@ -133,7 +133,7 @@ def test_a_wrong_page_is_refused_with_the_right_ones(word):
 
 
 def test_it_is_off_unless_a_page_or_a_port_is_set():
-    with pytest.raises(Unavailable, match="neither `pages` nor `port` is set"):
+    with pytest.raises(Unavailable, match="no source is configured"):
         ProgramsCollector(ProgramsCollector.Config()).open()
 
 
