@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import tomllib
 
 import pytest
@@ -42,17 +43,18 @@ def by_task(name):
     return {key: value for key, value in settings.items() if key not in ROOTS}
 
 
-def by_cloud_init():
+def by_cloud_init(tmp_path):
     text = (AWS / "cloud-init.yaml").read_text()
-    settings = dict(re.findall(r"^ +(sink|common_dims|namespace)=(\S+)$", text, re.MULTILINE))
-    return {f"CHIPWATCH_{key.upper()}": value for key, value in settings.items()}
+    lines = re.search(r"chipwatch\.toml\n content: \|\n((?:  .*\n)+)", text)[1]
+    (file := tmp_path / "chipwatch.toml").write_text(textwrap.dedent(lines))
+    return {"CHIPWATCH_CONFIG": str(file)}
 
 
 SENDERS = {
     "eks": by_chart,
     "daemon": lambda _: by_task("daemon-ec2"),
     "sidecar": lambda _: by_task("sidecar-fargate"),
-    "ec2": lambda _: by_cloud_init(),
+    "ec2": by_cloud_init,
 }
 
 

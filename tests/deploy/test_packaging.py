@@ -178,8 +178,8 @@ def test_the_requirements_of_an_extra_are_its_own_pinned_as_all_are_by_hash_and_
     assert set(wanted) - {"chipwatch"} <= own.keys()
 
 
-def test_a_node_that_sends_to_cloudwatch_gets_14_wheels():
-    assert len(pins("cloudwatch")) == 14
+def test_a_node_that_sends_to_cloudwatch_gets_13_wheels():
+    assert len(pins("cloudwatch")) == 13
     assert len(pins("constraints")) == 41
 
 
