@@ -180,7 +180,7 @@ def test_the_requirements_of_an_extra_are_its_own_pinned_as_all_are_by_hash_and_
 
 def test_a_node_that_sends_to_cloudwatch_gets_13_wheels():
     assert len(pins("cloudwatch")) == 13
-    assert len(pins("constraints")) == 41
+    assert len(pins("constraints")) == 40
 
 
 # -- where it is installed from ----------------------------------------------------------------------------------
