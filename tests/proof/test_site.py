@@ -14,7 +14,7 @@ from tests.proof.parts import FOLDER, ROOT, python
 
 pytestmark = [pytest.mark.proof, pytest.mark.xdist_group("site")]
 PICTURE = FOLDER / "site.png"
-SECONDS = 60
+SECONDS = 300
 FOUND = "document.querySelectorAll('.md-search-result__item').length"
 
 

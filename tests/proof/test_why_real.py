@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -158,6 +159,7 @@ def test_real_jobs_have_their_causes_within_ninety_seconds_and_a_healthy_one_has
     )  # fmt: skip
     children["stopped"].send_signal(signal.SIGSTOP)
     begun, moments, last = time.monotonic(), {}, {}
+    named = {name: Counter() for name in JOBS}  # a busy machine may slow a push or a reader for a moment
     while time.monotonic() - begun < SECONDS:
         time.sleep(3)
         done = agent.run("why", "--json", "--spool", state)
@@ -166,12 +168,14 @@ def test_real_jobs_have_their_causes_within_ninety_seconds_and_a_healthy_one_has
             cause = next((each["cause"] for each in job["why"]["causes"]), "none")
             last[name] = cause, job["why"]["sentence"]
             if cause != "none":
+                named[name][cause] += 1
                 moments.setdefault(name, time.monotonic() - begun)
     running.stop()
     with capsys.disabled():
         for name, (cause, sentence) in last.items():
             sys.stdout.write(f"\n{name:8} {cause:12} after {moments.get(name, 0):3.0f} s: {sentence}")
-    assert {name: cause for name, (cause, _) in last.items()} == {name: cause for name, (_, _, cause) in JOBS.items()}
+    most = {name: next(iter(causes.most_common(1)), ("none",))[0] for name, causes in named.items()}
+    assert most == {name: cause for name, (_, _, cause) in JOBS.items()}
     assert last["healthy"][1] == "nothing slows it"
     assert max(moments.values()) < SECONDS
     page = tmp_path / "report.html"
