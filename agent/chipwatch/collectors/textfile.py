@@ -19,13 +19,13 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
+from chipwatch.contract.system import NO_WAIT
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 
 AGE: Final = gauge("textfile.age", "s", "Time since the oldest of these files was written.", dims=("file",))
 UNBOUNDED: Final = ("coll_sn", "comm_hash", "comm_id", "p2p_sn", "pid", "timestamp")
 """Labels of NCCL Inspector that have a value for each process, communicator or call."""
 DIGITS: Final = re.compile("[0-9]+")
-FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class _Torn(Exception):
@@ -53,7 +53,7 @@ class _File:
         return [point._replace(at=at) for point in self._points]
 
     def _read(self, at: int) -> None:
-        file = os.open(self._path, FLAGS)
+        file = os.open(self._path, os.O_RDONLY | NO_WAIT)
         try:
             status = os.fstat(file)
             self.written, stamp = status.st_mtime_ns, _stamp(status)

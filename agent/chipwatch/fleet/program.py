@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -187,7 +188,8 @@ def run(
                 read = samples_of(PromClient(asked.url, asked.access), name)
             elif (address := asked.address(name)).scheme == "ssh":
                 command = [*SSH, "-t", *(["-p", str(address.port)] if address.port else []), "--", address.host]
-                os.spawnvp(os.P_WAIT, "ssh", [*command, f"{quote(asked.access.remote)} top"])  # noqa: S606  # no shell
+                if sys.platform != "win32":  # which has no such screen
+                    os.spawnvp(os.P_WAIT, "ssh", [*command, f"{quote(asked.access.remote)} top"])  # noqa: S606  # no shell
                 continue
             else:
                 read = page_of(address, asked.access)

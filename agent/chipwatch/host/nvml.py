@@ -28,7 +28,7 @@ WITHOUT_LIBRARY: Final = {
     NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
 }
 """Texts of errors that the library may not be there to explain."""
-LIBRARY: Final = "libnvidia-ml.so.1"
+LIBRARY: Final = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 load: Callable[[str], Any] = CDLL
 """Opens a library; a function that keeps its calls, while these are captured."""
 library: Any = None
@@ -70,7 +70,7 @@ def nvmlInit() -> None:
     """Load the library and open it; raise NVMLError."""
     global library  # noqa: PLW0603  # a process has one
     if library is None:
-        windows = f"{os.environ.get('WINDIR', 'C:/Windows')}/System32/nvml.dll"
+        windows = f"{os.environ.get('WINDIR', 'C:/Windows')}/System32/{LIBRARY}"
         try:
             library = load(windows if sys.platform == "win32" else LIBRARY)
         except OSError as problem:

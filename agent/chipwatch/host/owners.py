@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
+from chipwatch.contract.system import NO_WAIT
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time, link
@@ -299,7 +300,7 @@ def _plain(text: str) -> str:
 def read(file: Path | str, size: int = 1 << 14) -> bytes:
     """Return the start of a file, at most `size` bytes, or b"" if it cannot be read."""
     try:
-        opened = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for its writer
+        opened = os.open(file, os.O_RDONLY | NO_WAIT)  # a pipe would wait for its writer
     except OSError:
         return b""
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from chipwatch.contract.system import sysconf
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.procfs import boot_time, link, read_small
@@ -162,9 +163,9 @@ class ProcTree:
     two readings is not recognised as a descendant.
     """
 
-    second = 100 if sys.platform == "win32" else os.sysconf("SC_CLK_TCK")
+    second = sysconf("SC_CLK_TCK") or 100
     """Clock ticks of a second."""
-    page = 1 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
+    page = sysconf("SC_PAGE_SIZE")
     """Bytes of a page."""
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,16 @@ MAX_SOCKETS = 1 << 20
 LONGEST = 20
 """Digits of the largest count of 64 bits."""
 
+if sys.platform == "win32":
+
+    def pread(file: int, most: int, at: int) -> bytes:
+        """Return at most `most` bytes of a file from `at` on; raise OSError."""
+        os.lseek(file, at, os.SEEK_SET)
+        return os.read(file, most)
+
+else:
+    from os import pread
+
 
 class OpenFile:
     """A file that stays open until `close`, or until its reader is dropped; the constructor raises OSError."""
@@ -27,7 +38,7 @@ class OpenFile:
     def __init__(self, path: Path, flags: int = 0) -> None:
         self.path = path
         self._fd = -1  # for __del__, if the next line fails
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+        self._fd = os.open(path, os.O_RDONLY | flags)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -51,10 +62,10 @@ class KeptFile(OpenFile):
         A page ends early only where the next record does not fit, and none has more than `record` bytes: so a shorter
         answer is the whole file (seq_read_iter in fs/seq_file.c of Linux).
         """
-        data = os.pread(self._fd, CHUNK, 0)
+        data = pread(self._fd, CHUNK, 0)
         if len(data) <= PAGE - record:
             return data
-        while len(data) < MAX_BYTES and (more := os.pread(self._fd, CHUNK, len(data))):
+        while len(data) < MAX_BYTES and (more := pread(self._fd, CHUNK, len(data))):
             data += more
         return data
 
@@ -98,7 +109,7 @@ class PsutilSource:
 
 def read_small(path: str | Path) -> bytes:
     """Return the content of a file of /sys or /proc, at most 4 KiB; raise OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, PAGE)
     finally:

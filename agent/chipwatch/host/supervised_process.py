@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import re
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.system import KILL
 
 CHUNK: Final = 1 << 16
 """Bytes of one read."""
@@ -111,6 +114,16 @@ class LineSplitter:
         self._line, self._size, self._skipping = [], 0, skipping
 
 
+def _poll(*files: int) -> Any:
+    """Return an object that polls the files; raise OSError on Windows, which polls sockets only."""
+    if sys.platform == "win32":
+        raise OSError(errno.ENOTSUP, "on Windows no pipe can be read without waiting")
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return poll
+
+
 class Pipe:
     """
     The reading end of a pipe, or of a file.
@@ -120,15 +133,13 @@ class Pipe:
 
     def __init__(self, fd: int, *, size: int = 0) -> None:
         """Read from `fd`, which the caller closes; ask the kernel to make the pipe hold `size` bytes."""
-        self._fd = fd
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
+        self._fd, self._poll = fd, _poll(fd)
         self.ended: str | None = None
         """None while it is open, CLOSED at its end, else the error."""
-        if size:
+        if size and sys.platform == "linux":
             import fcntl  # noqa: PLC0415  # not on Windows
 
-            with suppress(OSError, AttributeError):  # no pipe, more than this user may have, or not Linux
+            with suppress(OSError):  # no pipe, or more than this user may have
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
     def chunks(self, limit: int = MAX_READ, wait: Callable[[], int] = lambda: 0) -> Iterator[bytes]:
@@ -159,6 +170,7 @@ class ChildProcess:
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, *, pipe_size: int = 0
     ) -> None:
         """Start it; raise OSError."""
+        _poll()  # raises before the program starts
         import subprocess  # noqa: PLC0415, TID251  # costs memory; imported only where the tool exists; no shell
 
         self._expired = subprocess.TimeoutExpired
@@ -195,8 +207,9 @@ class ChildProcess:
 
     def send(self, number: int) -> None:
         """Send a signal to the process group."""
-        with suppress(OSError):
-            os.killpg(self.child.pid, number)
+        if sys.platform != "win32":
+            with suppress(OSError):
+                os.killpg(self.child.pid, number)
 
     def end(self, *signals: int) -> None:
         """Send the signals one by one until it ends, waiting after each, and close the pipes."""
@@ -217,7 +230,7 @@ def _end_all() -> None:
     for process in list(_running):
         process.send(signal.SIGTERM)
     for process in list(_running):
-        process.end(signal.SIGTERM, signal.SIGKILL)
+        process.end(signal.SIGTERM, KILL)
 
 
 class SupervisedProcess:
@@ -313,7 +326,7 @@ class SupervisedProcess:
         """End it and its own children; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
-            process.end(signal.SIGTERM, signal.SIGKILL)
+            process.end(signal.SIGTERM, KILL)
 
     def _new_splitter(self) -> LineSplitter:
         return LineSplitter(self._report)
@@ -419,7 +432,7 @@ class OneShot:
             return None if self._cancelled else ProgramOutput(self._data, how + process.last_error())
         if self._cancelled:
             if now > self._deadline:
-                process.send(signal.SIGKILL)
+                process.send(KILL)
             return None
         too_much = len(self._data) > MAX_READ
         # A run that had filled the pipe was waiting for this reading.
@@ -438,7 +451,7 @@ class OneShot:
         """Kill the run, if any; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
-            process.end(signal.SIGKILL)
+            process.end(KILL)
 
     def _start(self, command: Sequence[str | Path], now: float) -> None:
         self._data, self._cancelled = b"", False

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.contract.redaction import one_line
+from chipwatch.contract.system import SAFE
 from chipwatch.logs import formats
 
 LOG_NAME: Final = "command.log"
@@ -55,7 +56,7 @@ class LogFile(io.TextIOBase):
 
     def _open(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | SAFE
         self._file = os.open(self._path, flags, 0o600)
 
     def _rotate(self) -> None:

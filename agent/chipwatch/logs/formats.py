@@ -32,6 +32,8 @@ MOST: Final = 200
 """Records that are kept in memory."""
 WIDTH: Final = 200
 """Longest line of a traceback."""
+PIPE_BUF: Final[int] = getattr(select, "PIPE_BUF", 512)
+"""Bytes that a pipe takes which is ready; POSIX has at least 512."""
 OURS: Final = ("chipwatch.", "chipwatch_sinks.")
 """Prefixes of our own loggers' names."""
 PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
@@ -120,7 +122,7 @@ class Unblocked(io.TextIOBase):
     def _drain(self) -> None:
         with suppress(OSError):  # closed
             while self._rest and self._is_ready():  # a pipe that is ready takes PIPE_BUF bytes
-                self._rest = self._rest[os.write(self._number, self._rest[: select.PIPE_BUF]) :]
+                self._rest = self._rest[os.write(self._number, self._rest[:PIPE_BUF]) :]
 
     def _is_ready(self) -> bool:
         with suppress(OSError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch.host.state_file import FLAGS
+from chipwatch.contract.system import SAFE
 from chipwatch.recording.blocks import block
 from chipwatch.recording.columns import MOST_SERIES, NotARecording, header_of, load, tail_of
 from chipwatch.recording.event import Event
@@ -75,7 +75,7 @@ class RecordFile:
 
     def _append(self, text: bytes) -> None:
         """Add a member; take it back where the disk is full."""
-        with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | FLAGS, 0o600), "r+b", buffering=0) as file:
+        with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             header = b"" if end else encode(self._header()) + b"\n"  # the file is new, or was deleted
             data = gzip.compress(header + text, 6, mtime=0)

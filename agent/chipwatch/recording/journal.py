@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
-from chipwatch.host.state_file import FLAGS
+from chipwatch.contract.system import SAFE
 
 MOST_SERIES: Final = 20_000
 """Series of one journal; then another one begins, without the series that have ended."""
@@ -38,7 +38,7 @@ class Journal:
         """Bytes and rows so far."""
         self.first = self.last = 0
         """Times of the first and the last tick (ns since the epoch)."""
-        self._file: int = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS, 0o600)
+        self._file: int = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, 0o600)
         self._places: dict[tuple[str, Dimensions], int] = {}
         self._starts: list[int | None] = []
         self._orders: deque[tuple[Order, list[int]]] = deque(maxlen=MOST_ORDERS)

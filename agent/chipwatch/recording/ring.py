@@ -13,15 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-try:
-    import fcntl
-except ImportError:  # Windows: nothing stops two agents that use one folder there
-    fcntl = None  # type: ignore[assignment]
-
 import msgspec
 
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch.host.state_file import FLAGS
+from chipwatch.contract.system import SAFE, lock
 from chipwatch.recording.columns import ERRORS, LONGEST, unzipped
 from chipwatch.recording.event import WHY, Event, Moment
 from chipwatch.recording.journal import STEP, Header, Journal, encode
@@ -118,7 +113,7 @@ class Ring:
         Path(file.name).replace(journal.path)
 
     def _new(self) -> BinaryIO:
-        return open(self._folder / "new", "wb", opener=lambda path, flags: os.open(path, flags | FLAGS, 0o600))
+        return open(self._folder / "new", "wb", opener=lambda path, flags: os.open(path, flags | SAFE, 0o600))
 
     def _take_over(self) -> None:
         """Seal what a killed agent left: its last event, else its end, unless that happens again and again."""
@@ -194,12 +189,11 @@ def _lock(state: Path) -> tuple[Path, int]:
     for number in range(RINGS):
         folder = state / f"recorder{f'-{number}' if number else ''}"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
+        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | SAFE, 0o600)
         try:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except BlockingIOError:
-            os.close(lock)
+            os.close(file)
         else:
-            return folder, lock
+            return folder, file
     raise OSError(errno.EBUSY, "other agents use all its recorders", str(state))

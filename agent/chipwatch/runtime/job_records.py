@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from chipwatch.host.state_file import FLAGS, read_state
+from chipwatch.contract.system import SAFE
+from chipwatch.host.state_file import read_state
 
 MOST_BYTES: Final = 10 << 20
 """Bytes of a file: a full one takes the place of the earlier one, so that both have 20 MiB at most."""
@@ -44,7 +45,7 @@ class JobRecord(msgspec.Struct):
 def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append records; raise OSError. What was cut off by a full disk or a lost power spoils no line but its own."""
     data = b"".join(msgspec.json.encode(_short(row)) + b"\n" for row in rows)
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | FLAGS
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | SAFE
     with os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
         if (size := file.seek(0, os.SEEK_END)) and file.seek(size - 1) >= 0 and file.read(1) != b"\n":
             data = b"\n" + data

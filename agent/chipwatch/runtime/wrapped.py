@@ -156,7 +156,7 @@ class WrappedCommand(SystemUsage):
         return self._usage.ru_utime + self._usage.ru_stime if self._usage else 0.0
 
     def largest_process(self) -> int:
-        if self._usage is None:
+        if self._usage is None or sys.platform == "win32":
             return 0
         import resource  # noqa: PLC0415  # not on Windows
 
@@ -176,8 +176,10 @@ def is_first_rank(env: Mapping[str, str]) -> bool:
 
 def _from_terminal() -> bool:
     """Return whether this process is in the foreground of a terminal, which signals the child too."""
+    if sys.platform == "win32":
+        return True  # a console signals all of its processes
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123  # a device, not a path
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except (OSError, AttributeError):
+    except OSError:
         return False

@@ -16,19 +16,14 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from chipwatch.contract.system import SAFE, lock
 from chipwatch.spool.chunk import NEWEST, Chunk
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing stops two agents that use one spool there
-    fcntl = None  # type: ignore[assignment]
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones are deleted."""
 FILES: Final = ("", "-wal", "-shm")
 """Endings of the files of a database."""
-NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 NUMBERS: Final = Struct("<qqq")
 
 
@@ -71,10 +66,9 @@ class LockFile:
 
     def __init__(self, path: Path) -> None:
         """Lock the spool whose database is at `path`; raise Busy or OSError."""
-        self._fd = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600)
+        self._fd = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | SAFE, 0o600)
         try:
-            if fcntl is not None:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._fd)
             counts = verified(os.read(self._fd, NUMBERS.size + 8))
         except BlockingIOError:
             os.close(self._fd)
@@ -154,7 +148,7 @@ class Store:
         return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
 
     def _connect(self) -> sqlite3.Connection:
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600))
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600))
         db = sqlite3.connect(self.path, timeout=1, isolation_level=None, check_same_thread=False)
         try:
             db.text_factory = bytes.decode  # so that a corrupt text is a UnicodeDecodeError, not an OperationalError
@@ -287,7 +281,7 @@ class Store:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         copy = self.path.with_suffix(".copy")
         copy.unlink(missing_ok=True)
-        os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600))
+        os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, 0o600))
         self._db.execute("VACUUM INTO ?", (str(copy),))
         self.close(forget=True)
         set_file_aside(self.path)

@@ -10,13 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-try:
-    import fcntl
-except ImportError:  # on Windows only the age of the last tick shows that the process has died
-    fcntl = None  # type: ignore[assignment]
-
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.redaction import without_secrets
+from chipwatch.contract.system import SAFE, lock
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +59,7 @@ class Heartbeat:
     def __init__(self, path: Path, interval: float) -> None:
         """Create and lock the file, readable only by its owner; raise OSError, also if another agent holds it."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        self._file: int = os.open(path, flags, 0o600)
+        self._file: int = os.open(path, os.O_RDWR | os.O_CREAT | SAFE, 0o600)
         self._late = tick_timeout(interval)
         try:
             self._lock()
@@ -87,14 +82,12 @@ class Heartbeat:
 
     def _lock(self) -> None:
         """Lock the file; `is_held` in another process may hold it for a moment."""
-        if fcntl is None:
-            return
         for pause in PAUSES:
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(self._file)
                 return
             time.sleep(pause)
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(self._file)
 
     def _write(self, record: Mapping[str, Any]) -> None:
         import msgspec  # noqa: PLC0415  # `chipwatch health` reads a heartbeat without it
@@ -108,14 +101,11 @@ class Heartbeat:
 
 
 def is_held(file: int) -> bool:
-    """Return whether another process holds the lock of the open file; True if that is unknown."""
-    if fcntl is None:
-        return True
+    """Return whether another process holds the lock of the open file; True also where there are no locks."""
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return not lock(file, shared=True)
     except BlockingIOError:
         return True
-    return False
 
 
 def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -37,6 +38,12 @@ class NoAgent(CommandError):
     """No running agent answers; the message says why."""
 
 
+def _unix_socket() -> socket.socket:
+    if sys.platform == "win32":
+        raise OSError("Windows has no such sockets")
+    return socket.socket(socket.AF_UNIX)
+
+
 class StatusServer:
     """
     Answers one question for each connection: the client sends a word, the server one JSON object.
@@ -49,7 +56,7 @@ class StatusServer:
         self._path, self._answers = path, answers
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # left by an agent that was killed
-        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket = _unix_socket()
         before = os.umask(0o177)
         try:
             self._socket.bind(str(path))
@@ -98,18 +105,23 @@ def serve(folder: Path, answers: Answers, level: int = logging.INFO) -> StatusSe
     """Return a server in `folder`; None if the socket cannot be created, which is logged at `level`."""
     try:
         return StatusServer(folder / NAME, answers)
-    except (OSError, AttributeError) as problem:  # OSError: e.g. a path of over 100 bytes; AttributeError: Windows
+    except OSError as problem:  # e.g. a path of over 100 bytes, or Windows
         log.log(level, "no status socket: %s: %s", folder / NAME, problem)
         return None
 
 
 def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]:
     """Return the answer of the agent whose state is in `folder`; raise NoAnswer."""
+    if sys.platform == "win32":
+        raise NoAgent(
+            "Windows has no such sockets; start the agent with --health PORT and ask it by"
+            " `chipwatch health --health PORT`"
+        )
     path = folder / NAME
     deadline = time.monotonic() + timeout
     body = b""
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
+        with _unix_socket() as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
             connection.sendall(question.encode() + b"\n")
@@ -118,12 +130,7 @@ def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]
                 if len(body) > MAX_ANSWER or time.monotonic() > deadline:
                     raise NoAgent(f"the agent at {path} does not finish its answer")
         answer = json.loads(body)
-    except (OSError, AttributeError) as problem:
-        if isinstance(problem, AttributeError):
-            raise NoAgent(
-                "Windows has no such sockets; start the agent with --health PORT and ask it by"
-                " `chipwatch health --health PORT`"
-            ) from problem
+    except OSError as problem:
         words = {ConnectionRefusedError: "the agent that made it has ended", FileNotFoundError: "no agent has made it"}
         why = words.get(type(problem)) or os_text(problem)
         raise NoAgent(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import pwd
 import signal
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,13 +14,14 @@ from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 from chipwatch.contract.extensions import DeviceProcess
+from chipwatch.contract.system import sysconf, user_name
 from chipwatch.contract.text import duration
 from chipwatch.host.owners import read
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.report.devices import key_of
 from chipwatch.top.machine import ListedProcess
 
-PAGES: Final = os.sysconf("SC_PHYS_PAGES")
+PAGES: Final = sysconf("SC_PHYS_PAGES")
 PATIENCE: Final = 200
 """A reading of all processes is repeated after this many times what it took, so it takes 0.5 % of a core."""
 MOST: Final = 1000
@@ -113,7 +114,7 @@ def user_of(proc: str, pid: int) -> str:
     """Return the owner's name, or number."""
     try:
         number = Path(f"{proc}/{pid}").stat().st_uid
-        return pwd.getpwuid(number).pw_name
+        return user_name(number)
     except KeyError:
         return f"{number}"
     except OSError:
@@ -138,6 +139,8 @@ def shortened(command: str) -> str:
 
 def _age(stat: Stat) -> float:
     """Return the seconds since the start of a process."""
+    if sys.platform != "linux":
+        return 0.0  # not reached: there is no /proc
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - stat.began / ProcTree.second)
 
 
@@ -160,7 +163,7 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
         "job": process.job or "none is known",
         "began": f"{began:%Y-%m-%d %H:%M:%S}, {duration(_age(stat), 2)} ago",
         "CPU time": duration(stat.own / ProcTree.second, 2),
-        "memory": f"{stat.pages * os.sysconf('SC_PAGE_SIZE') / 2**20:,.0f} MiB, {100 * stat.pages / PAGES:.1f} %",
+        "memory": f"{stat.pages * ProcTree.page / 2**20:,.0f} MiB, {100 * stat.pages / PAGES:.1f} %",
         "parents": " < ".join(_named(proc, parent) for parent in _ancestors(proc, stat)) or "none",
         "children": ", ".join(_named(proc, int(child)) for child in children[:MOST_ANCESTORS]) or "none",
         "cgroup": ", ".join(sorted(cgroups)) or "unknown",
@@ -183,6 +186,8 @@ def _ancestors(proc: str, stat: Stat) -> list[int]:
 def send(process: ListedProcess, name: str, proc: str = HERE) -> str:
     """Send a signal to a process unless its number belongs to another one by now; return what to tell the user."""
     target = f"{process.pid} ({process.command[:40]})"
+    if sys.platform != "linux":
+        return "not sent: it needs Linux"
     if proc != HERE:
         return f"not sent: {proc} is of another machine or container"
     try:

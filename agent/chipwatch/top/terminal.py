@@ -17,6 +17,9 @@ from typing import Any, Final, Self
 
 from rich.cells import cell_len
 
+if sys.platform == "win32":
+    raise ImportError("termios")  # not reached, since the import above fails; mypy reads no further
+
 MOUSE: Final = "\x1b[?1000{0}\x1b[?1006{0}"
 """Reports of buttons and of the wheel, with SGR's coordinates."""
 ENTER: Final = f"\x1b[?1049h\x1b[?25l\x1b[?7l{MOUSE.format('h')}\x1b[2J"
@@ -43,6 +46,8 @@ ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 class Ended(Exception):
     """The terminal is gone, or a signal ended the program."""
+
+    number: int
 
     def __init__(self, number: int = 0) -> None:
         self.number = number

@@ -84,7 +84,7 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
     collectors = {
         name: collector for name, collector in built.items() if WATCHED & {metric.name for metric in collector.metrics}
     }
-    if hasattr(os, "fork") and sys.platform == "linux":
+    if sys.platform == "linux":
         return _read_in_child(collectors, timeout), "reading"
     return _read(collectors, timeout), "reading"
 
@@ -105,6 +105,8 @@ def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mappi
 
     A process with a thread that hangs in a driver cannot end, and a process that waits for it hangs, too.
     """
+    if sys.platform == "win32":
+        raise NotImplementedError
     receiver, sender = os.pipe()
     child = os.fork()
     if not child:

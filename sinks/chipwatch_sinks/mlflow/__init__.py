@@ -17,6 +17,7 @@ from chipwatch.contract import datapoint
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import ConfigError, Refused, Retryable, SinkClosed
 from chipwatch.contract.sink import Limits, Rejected, Sink
+from chipwatch.contract.system import user_name
 from chipwatch_sinks.mlflow.api import Api, LoggedMetric, Run
 from chipwatch_sinks.mlflow.keys import FORBIDDEN, PREFIX, fault_of, key_of, prefix_of
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server, how_to_serve, server_of, store_fault, url_of
@@ -188,10 +189,8 @@ class MlflowSink(Sink):
                 return run
         if self._config.newest_run is False or not self._process:
             raise Retryable(f"process {pid} names no run; {advice}, or sinks.mlflow.newest_run = true", after=5.0)
-        import pwd  # noqa: PLC0415  # not on Windows
-
         try:
-            user = pwd.getpwuid(self._user).pw_name
+            user = user_name(self._user)
         except KeyError:
             raise Refused(f"the user {self._user} of process {pid} has no name; {advice}") from None
         runs, who = api.begun(user, self._since), user

@@ -12,6 +12,7 @@ from chipwatch.collectors import pressure
 from chipwatch.collectors.pressure import CPU, IO, MEMORY, MIN_ELAPSED, PressureCollector
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import Unavailable
+from chipwatch.host import procfs
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 SOME, FULL = Dimensions(kind="some"), Dimensions(kind="full")
@@ -118,7 +119,7 @@ def test_disabled_statistics_are_unavailable(proc, monkeypatch):
     def pread(fd: int, size: int, offset: int) -> bytes:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
-    monkeypatch.setattr(os, "pread", pread)
+    monkeypatch.setattr(procfs, "pread", pread)
     with pytest.raises(Unavailable, match="Operation not supported"):
         PressureCollector(PressureCollector.Config(proc=proc)).open()
 

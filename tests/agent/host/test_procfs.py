@@ -42,7 +42,7 @@ def test_a_file_that_the_kernel_returns_in_pieces_is_read_whole(monkeypatch, tmp
     path.write_bytes(b"0123456789")
     kept = KeptFile(path)
     pread = os.pread
-    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 3), offset))
+    monkeypatch.setattr(procfs, "pread", lambda fd, size, offset: pread(fd, min(size, 3), offset))
     assert kept.read() == b"0123456789"
 
 
@@ -142,6 +142,6 @@ def test_a_small_file_takes_one_call_and_one_that_comes_page_by_page_is_whole(mo
         asked.append(offset)
         return pread(fd, min(size, 3000), offset)  # a page of the kernel ends with the last record that fits
 
-    monkeypatch.setattr(os, "pread", in_pages)
+    monkeypatch.setattr(procfs, "pread", in_pages)
     assert kept.parse(bytes) == content
     assert len(asked) == calls

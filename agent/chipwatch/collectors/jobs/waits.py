@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -161,12 +162,14 @@ def unanswered_sockets(seconds: float) -> set[int]:
 
 
 def _dump(family: int, least: float) -> Iterator[int]:
+    if sys.platform != "linux":
+        return
     import socket  # noqa: PLC0415  # 0.5 MB, only for processes that wait
 
     ask = REQUEST.pack(
         REQUEST.size, DIAG_BY_FAMILY, DUMP, 1, 0, family, socket.IPPROTO_TCP, 1 << INFO - 1, 0, 1 << ESTABLISHED
     )
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 4) as link:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as link:
         link.settimeout(1.0)
         link.sendto(ask, (0, 0))
         taken = 0

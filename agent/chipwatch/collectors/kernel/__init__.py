@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -79,6 +80,8 @@ class KernelCollector(Collector):
         self._dims = {kind: Dimensions(kind=kind) for kind in KINDS}
 
     def open(self) -> None:
+        if sys.platform != "linux":
+            raise Unavailable("the kernel's log is read on Linux only")
         path = self._config.path
         try:
             log = KernelLog(path)

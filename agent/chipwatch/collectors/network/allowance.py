@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -45,6 +46,8 @@ Ethtool = Callable[[str, bytes], bytes]
 
 def ethtool(interface: str, request: bytes) -> bytes:
     """Return the kernel's answer to a request of ethtool; raise OSError."""
+    if sys.platform == "win32":
+        raise OSError("Windows has no ethtool")
     import fcntl  # noqa: PLC0415  # not on Windows
     from _socket import AF_INET, SOCK_DGRAM, socket  # noqa: PLC0415  # the module `socket` costs 0.5 MB
 

@@ -34,7 +34,7 @@ SEARCH: Final = 10 * SECOND
 UNKNOWN: Final = "unknown"
 RESTART: Final = "restart the container if it lost its devices (after systemctl daemon-reload)"
 HINTS: Final = {
-    nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 cannot be loaded: install the driver's libraries, or pass "
+    nvml.NVML_ERROR_LIBRARY_NOT_FOUND: f"{nvml.LIBRARY} cannot be loaded: install the driver's libraries, or pass "
     "them into this container (NVIDIA_DRIVER_CAPABILITIES=utility)",
     nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the kernel module is not loaded, or this container has none of its devices",
     nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the library and the kernel module have different versions, as after an "

@@ -235,7 +235,7 @@ def test_a_tick_reads_each_file_of_a_jobs_cgroup_once_and_never_its_memory_stat(
     collector = machine.collector()
     read(collector)
     reads = []
-    monkeypatch.setattr(procfs.os, "pread", lambda fd, *rest, to=os.pread: (
+    monkeypatch.setattr(procfs, "pread", lambda fd, *rest, to=os.pread: (
         reads.append(Path(f"/proc/self/fd/{fd}").readlink()) or to(fd, *rest)
     ))  # fmt: skip
     (use,) = read(collector)[1].uses
