@@ -100,7 +100,7 @@ def lead_links(path: str, text: str) -> tuple[str, list[str]]:
 
 def _listing(folder: Path) -> str:
     """Return a page for a folder that has none: its files, pages by their titles."""
-    lines = [f"# {folder.name}", ""]
+    lines = [f"# {folder.name.capitalize()}", ""]
     for path in sorted((ROOT / folder).iterdir()):
         if path.is_file():
             title = HEADING.search(path.read_text(encoding="utf-8"))[1] if path.suffix == ".md" else path.name
@@ -109,20 +109,33 @@ def _listing(folder: Path) -> str:
 
 
 def navigation(titles: dict[str, str]) -> list[dict[str, object]]:
-    """Return the sections of docs/README.md with the pages that each links to first, then what no section has."""
-    sections: list[dict[str, object]] = [{"Chipwatch": [{"Chipwatch": "README.md"}, {"Index": INDEX}]}]
+    """Return the sections of docs/README.md, each page where it is linked first; pages below a linked README.md follow it."""
+    first: list[dict[str, str]] = [{"Chipwatch": "README.md"}, {"Index": INDEX}]
+    sections: list[tuple[str, list[dict[str, str]]]] = [("Chipwatch", first)]
     used = {"README.md", INDEX}
     text, _ = lead_links(INDEX, (ROOT / INDEX).read_text(encoding="utf-8"))
     for line in text.splitlines():
         if section := re.match(r"\| \*\*(.+)\*\* \|", line):
-            sections.append({section[1].capitalize(): []})
+            sections.append((section[1].capitalize(), []))
         for link in LINK.finditer(line):
             path = os.path.normpath(f"docs/{link[2]}")
             if path in titles and path not in used:
                 used.add(path)
-                next(iter(sections[-1].values())).append({titles[path]: path})
+                sections[-1][1].append({titles[path]: path})
+    pages = [{name: [_with_children(entry, titles, used) for entry in entries]} for name, entries in sections]
     others = [{titles[path]: path} for path in sorted(titles) if path not in used]
-    return [*sections, {"More": others}]
+    return [*pages, *([{"More": others}] if others else [])]
+
+
+def _with_children(entry: dict[str, str], titles: dict[str, str], used: set[str]) -> dict[str, object]:
+    """Return an entry of the navigation; that of a README.md holds the unused pages of its folder, which become used."""
+    ((title, path),) = entry.items()
+    folder = f"{Path(path).parent}/"
+    below = [each for each in sorted(titles) if each.startswith(folder) and each not in used]
+    if not path.endswith("/README.md") or not below or path == INDEX:
+        return {**entry}
+    used.update(below)
+    return {title: [{"Overview": path}, *({titles[each]: each} for each in below)]}
 
 
 def settings(pages: list[dict[str, object]]) -> dict[str, object]:
