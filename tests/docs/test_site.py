@@ -19,13 +19,16 @@ def pages(tmp_path, monkeypatch):
 
 def paths(entries):
     for entry in entries:
-        for below in entry.values():
-            yield from [below] if isinstance(below, str) else paths(below)
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for below in entry.values():
+                yield from paths([below] if isinstance(below, str) else below)
 
 
 def test_each_page_is_in_exactly_one_place_of_the_navigation(pages):
     navigation = site.navigation(pages)
-    assert [next(iter(section)) for section in navigation[:9]] == ["Chipwatch", *ORDER]
+    assert [next(iter(section)) for section in navigation] == ["Chipwatch", *ORDER]
     assert sorted(paths(navigation)) == sorted(pages)
 
 
