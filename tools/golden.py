@@ -11,7 +11,7 @@ def of_catalogue() -> dict[Path, str]:
     """Return the text of each generated file that the catalogue of metrics may change, by path."""
     return {
         pages.DOCUMENT: pages.document(),
-        pages.OPERATIONS: pages.names(),
+        pages.IDENTITY: pages.names(),
         pages.OTEL_NAMES: pages.otel_names(),
         schema.SCHEMA: schema.schema(),
         **dashboards.dashboards(),

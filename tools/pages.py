@@ -11,7 +11,7 @@ from chipwatch.naming.profiles import profile
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/metrics.md"
 OTEL_NAMES = ROOT / "docs/otel-names.md"
-OPERATIONS = ROOT / "docs/operations.md"
+IDENTITY = ROOT / "docs/identity.md"
 NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- end of dimension names -->\n"
 
 INTRO = """# The metrics
@@ -86,12 +86,12 @@ def otel_names() -> str:
 
 
 def names() -> str:
-    """Return docs/operations.md with its table of the dimension names."""
-    page = OPERATIONS.read_text(encoding="utf-8")
+    """Return docs/identity.md with its table of the dimension names."""
+    page = IDENTITY.read_text(encoding="utf-8")
     head, mark, rest = page.partition(NAMES_BEGIN)
     _, end, tail = rest.partition(NAMES_END)
     if not (mark and end):
-        raise LookupError(f"{OPERATIONS.name} has no longer: {NAMES_BEGIN} and {NAMES_END}")
+        raise LookupError(f"{IDENTITY.name} has no longer: {NAMES_BEGIN} and {NAMES_END}")
     rows = "".join(
         f"| {name.name} | {name.text} | {', '.join(name.sources) or 'its collector'} |"
         f" {'each host its own' if name.per_host else 'point by point' if not name.sources else 'shared'}"

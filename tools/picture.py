@@ -6,7 +6,6 @@ A fake driver answers for the GPUs, files for the host, and a fixed clock for th
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import re
@@ -19,8 +18,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-from rich.console import Console
-from rich.text import Text
 from tests.doubles.nvml.driver import Loaded, build
 
 from chipwatch.collectors.cpu import CpuCollector
@@ -34,18 +31,15 @@ from chipwatch.contract.extensions import DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import SLURM, GroupUse, JobFacts, Owner
 from chipwatch.pipeline.window import Window
 from chipwatch.processors.jobs import JobsProcessor
+from chipwatch.recording.file import RecordFile
 from chipwatch.report.devices import device_states, key_of
-from chipwatch.top.draw import Glyphs
 from chipwatch.top.machine import ListedProcess, MachineState
-from chipwatch.top.palette import DARK, render
-from chipwatch.top.screen import Notes, compose
-from chipwatch.top.view import View
+from chipwatch.top.screen import Notes
 from chipwatch_sinks.stdout.table import Table
-from tools import charts
+from tools import charts, screens
 from tools.diagram import diagram
 from tools.readme import BENCHMARKS, RecordedRun, with_figures, with_log
 
-SIZE: Final = (120, 36)
 TICKS, STEP = 450, 2
 END: Final = 1_795_430_533 * 10**9
 """The time on the screen: 10:42:13 UTC."""
@@ -236,15 +230,6 @@ def record(folder: Path, listen: Callable[[list[Datapoint], int], None] = lambda
     return Scene(machine, ticks, processor.answer(), run, summary, log)
 
 
-def picture(machine: MachineState) -> str:
-    """Return the screen of `chipwatch top` as SVG."""
-    console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    for line in compose(machine, View(), SIZE, Notes("node-7", "2 s", [DELIVERED]), Glyphs()):
-        console.print(Text.from_ansi(render(line, DARK, many=True)), no_wrap=True, crop=True)
-    svg = console.export_svg(title="chipwatch top", unique_id="top")
-    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
-
-
 def screen(ticks: list[list[Datapoint]]) -> str:
     """Return what `chipwatch` prints on a terminal of 100 columns."""
     table = Table(None, is_terminal=True, own=False, machine=f"node-7  {CPUS} CPUs")
@@ -273,14 +258,21 @@ def page(text: str, outputs: Mapping[str, str]) -> str:
 
 
 def main(folder: str) -> None:
-    """Write the outputs and pictures into `folder`, which has README and docs/training-run.md."""
+    """Write the outputs and pictures into `folder`, which has README and a folder docs."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     place = Path(folder)
-    with tempfile.TemporaryDirectory() as temporary:
-        scene = record(Path(temporary))
-    plan = ("plan", "--sink", "cloudwatch", "--common-dims", "instance_id", "--for", "host,nvidia", "--hosts", "200")
     watched = f"chipwatch --sink cloudwatch -- {LOADING.command}"
+    with tempfile.TemporaryDirectory() as temporary:
+        recording = Path(temporary) / "run.chipwatch"
+        header = {"chipwatch": 1, "version": "", "host": {"hostname": "node-7"}, "interval": STEP}
+        file = RecordFile(recording, lambda: header)
+        scene = record(
+            Path(temporary), lambda points, at: file.add([p._replace(value=float(p.value)) for p in points], at)
+        )
+        file.close()
+        pictures = screens.screens(scene.jobs, (watched, scene.summary), recording, END)
+    plan = ("plan", "--sink", "cloudwatch", "--common-dims", "instance_id", "--for", "host,nvidia", "--hosts", "200")
     outputs = {
         "chipwatch --interval 2": screen(scene.ticks),
         "chipwatch --once --common-dims hostname --collector memory | head -1": scene.run.json_line(),
@@ -290,14 +282,16 @@ def main(folder: str) -> None:
             output(*plan, "--region", "us-east-1").splitlines()[-15:]
         ),
     }
-    readme, training = place / "README.md", place / "docs/training-run.md"
+    readme = place / "README.md"
     text = with_log(page(readme.read_text(), outputs), scene.log)
     readme.write_text(with_figures(text, BENCHMARKS.read_text()))
-    training.write_text(page(training.read_text(), {watched: scene.summary}))
-    (place / "docs/top.svg").write_text(picture(scene.machine))
+    notes = Notes("node-7", "2 s", [DELIVERED])
+    (place / "docs/top.svg").write_text(screens.drawn(screens.top(scene.machine, notes), "top", "chipwatch top"))
     (place / "docs/diagram.svg").write_text(diagram())
     media = place / "docs/media"
     media.mkdir(exist_ok=True)
+    for name, text in pictures.items():
+        (media / f"{name}.svg").write_text(text)
     (media / "jobs.svg").write_text(charts.jobs(scene.jobs))
     (media / "dashboard.svg").write_text(charts.dashboard(scene.run.minutes))
     (media / "prometheus.svg").write_text(charts.prometheus(scene.run.minutes))

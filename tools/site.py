@@ -22,6 +22,12 @@ BUILD = ROOT / "build"
 PAGES = BUILD / "pages"
 SITE = BUILD / "site"
 INDEX = "docs/README.md"
+STYLE = """@media (max-width: 45em) {
+  .md-typeset p:has(> img[src$=".svg"]) { overflow-x: auto }
+  .md-typeset img[src$=".svg"] { max-width: none; width: 42rem }
+}
+"""
+"""A picture of a terminal can be read on a telephone: it is scrolled, not made small."""
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)]*)?\))")
 FENCE = re.compile(r"(?ms)^```.*?^```$")
 HEADING = re.compile(r"(?m)^# (.+)$")
@@ -29,14 +35,16 @@ THEME = {
     "name": "material",
     "font": False,  # no request to a server of fonts
     "features": [
-        "navigation.tabs", "navigation.sections", "navigation.top", "navigation.footer", "search.suggest",
+        "navigation.tabs", "navigation.indexes", "navigation.top", "navigation.footer", "search.suggest",
         "search.highlight", "content.code.copy", "toc.follow",
     ],
-    "palette": [
+    "palette": [  # the first follows the system, also when that changes
+        {"media": "(prefers-color-scheme)", "primary": "teal",
+         "toggle": {"icon": "material/brightness-auto", "name": "light"}},
         {"media": "(prefers-color-scheme: light)", "scheme": "default", "primary": "teal",
          "toggle": {"icon": "material/weather-night", "name": "dark"}},
         {"media": "(prefers-color-scheme: dark)", "scheme": "slate", "primary": "teal",
-         "toggle": {"icon": "material/weather-sunny", "name": "light"}},
+         "toggle": {"icon": "material/weather-sunny", "name": "as the system"}},
     ],
 }  # fmt: skip
 
@@ -46,6 +54,7 @@ def main() -> None:
     version = re.search(r'(?m)^__version__ = "(.+)"', (ROOT / "agent/chipwatch/contract/version.py").read_text())[1]
     shutil.rmtree(PAGES, ignore_errors=True)
     pages = copy_pages()
+    (PAGES / "wide.css").write_text(STYLE)
     configuration = BUILD / "mkdocs.yml"
     configuration.write_text(json.dumps(settings(navigation(pages)), indent=1))  # JSON is YAML
     serve = sys.argv[1:] == ["serve"]
@@ -100,29 +109,43 @@ def lead_links(path: str, text: str) -> tuple[str, list[str]]:
 
 def _listing(folder: Path) -> str:
     """Return a page for a folder that has none: its files, pages by their titles."""
-    lines = [f"# {folder.name}", ""]
-    for path in sorted((ROOT / folder).iterdir()):
+    lines = [f"# {folder.name.capitalize()}", ""]
+    for path in sorted((ROOT / folder).rglob("*")):
         if path.is_file():
-            title = HEADING.search(path.read_text(encoding="utf-8"))[1] if path.suffix == ".md" else path.name
-            lines.append(f"- [{title}]({path.name})")
+            name = path.relative_to(ROOT / folder)
+            title = HEADING.search(path.read_text(encoding="utf-8"))[1] if path.suffix == ".md" else name
+            lines.append(f"- [{title}]({name})")
     return "\n".join(lines) + "\n"
 
 
 def navigation(titles: dict[str, str]) -> list[dict[str, object]]:
-    """Return the sections of docs/README.md with the pages that each links to first, then what no section has."""
-    sections: list[dict[str, object]] = [{"Chipwatch": [{"Chipwatch": "README.md"}, {"Index": INDEX}]}]
+    """Return the sections of docs/README.md, each page where it is linked first; pages below a linked README.md follow it."""
+    first: list[dict[str, str]] = [{"Chipwatch": "README.md"}, {"Index": INDEX}]
+    sections: list[tuple[str, list[dict[str, str]]]] = [("Chipwatch", first)]
     used = {"README.md", INDEX}
     text, _ = lead_links(INDEX, (ROOT / INDEX).read_text(encoding="utf-8"))
     for line in text.splitlines():
         if section := re.match(r"\| \*\*(.+)\*\* \|", line):
-            sections.append({section[1].capitalize(): []})
+            sections.append((section[1].capitalize(), []))
         for link in LINK.finditer(line):
             path = os.path.normpath(f"docs/{link[2]}")
             if path in titles and path not in used:
                 used.add(path)
-                next(iter(sections[-1].values())).append({titles[path]: path})
+                sections[-1][1].append({titles[path]: path})
+    pages = [{name: [_with_children(entry, titles, used) for entry in entries]} for name, entries in sections]
     others = [{titles[path]: path} for path in sorted(titles) if path not in used]
-    return [*sections, {"More": others}]
+    return [*pages, *([{"More": others}] if others else [])]
+
+
+def _with_children(entry: dict[str, str], titles: dict[str, str], used: set[str]) -> dict[str, object]:
+    """Return an entry of the navigation; that of a README.md holds the unused pages of its folder, which become used."""
+    ((title, path),) = entry.items()
+    folder = f"{Path(path).parent}/"
+    below = [each for each in sorted(titles) if each.startswith(folder) and each not in used]
+    if not path.endswith("/README.md") or not below or path == INDEX:
+        return {**entry}
+    used.update(below)
+    return {title: [path, *({titles[each]: each} for each in below)]}
 
 
 def settings(pages: list[dict[str, object]]) -> dict[str, object]:
@@ -130,7 +153,7 @@ def settings(pages: list[dict[str, object]]) -> dict[str, object]:
     return {
         "site_name": "chipwatch", "docs_dir": str(PAGES), "nav": pages, "theme": THEME, "use_directory_urls": False,
         "plugins": ["material/search"], "extra": {"version": {"provider": "mike"}, "generator": False},
-        "copyright": "chipwatch, Apache-2.0",
+        "copyright": "chipwatch, Apache-2.0", "extra_css": ["wide.css"],
         "markdown_extensions": [
             "admonition", "attr_list", "pymdownx.highlight", "pymdownx.superfences", "tables", {"toc": {"permalink": True}},
         ],

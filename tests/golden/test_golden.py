@@ -11,7 +11,7 @@ from tools import hardware, messages, schema, verdict
 from tools.compact import compact
 from tools.dashboards import DASHBOARDS, DRAWN, LEVELS, PRODUCTS, dashboards, products
 from tools.golden import files, of_catalogue
-from tools.pages import DOCUMENT, OPERATIONS, OTEL_NAMES, ROOT, document, names, otel_names
+from tools.pages import DOCUMENT, IDENTITY, OTEL_NAMES, ROOT, document, names, otel_names
 
 from chipwatch.advisor.catalogue import catalogue as declared
 from chipwatch.collectors.cpu import CpuCollector
@@ -48,7 +48,7 @@ def test_the_page_on_metrics_is_what_the_collectors_declare():
 
 
 def test_the_table_of_dimension_names_is_what_the_agent_knows():
-    assert names().splitlines() == OPERATIONS.read_text(encoding="utf-8").splitlines(), STALE
+    assert names().splitlines() == IDENTITY.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_the_table_of_what_the_verdict_judges_by_is_its_rules():
