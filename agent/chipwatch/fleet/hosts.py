@@ -24,6 +24,8 @@ WORD: Final = re.compile(
     re.ASCII,
 )
 RANGE: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
+PART: Final = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
+"""A number of a range, or its first and its last one."""
 COMMA: Final = re.compile(r",(?![^\[]*\])")
 """A comma outside of brackets."""
 LIST: Final = re.compile(r"[A-Za-z0-9_][\w.,=!/ ()-]*", re.ASCII)
@@ -99,10 +101,11 @@ def _expanded(word: str) -> Iterator[str]:
         yield word
         return
     for part in match[1].split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not (last.isdigit() and int(first) <= int(last) < int(first) + MOST)):
+        ends = PART.fullmatch(part)
+        first, last = (ends[1], ends[2] or ends[1]) if ends else ("1", "0")
+        if not int(first) <= int(last) < int(first) + MOST:
             raise ConfigError(f"HOST {word!r}: {part or 'an empty part'} is not a range; write 001-064")
-        for number in range(int(first), int(last or first) + 1):
+        for number in range(int(first), int(last) + 1):
             yield from _expanded(f"{word[: match.start()]}{number:0{len(first)}}{word[match.end() :]}")
 
 

@@ -135,14 +135,14 @@ def summarise(name: str, seen: Sequence[Seen], idle: Mapping[str, float], at: fl
         used[device] = max(used.get(device, 0.0), item.value)
     states = {_device(item.dims): item.value for item in kinds["state"]}
     power = {(*_device(item.dims), item.dims.get("mig", "")): item.value for item in kinds["power"]}
-    if doubt := _doubt(kinds, len(used.keys() | states.keys())):
+    if doubt := _doubt(kinds, len(used.keys() | states.keys()), sum(idle.values())):
         return FleetNode(name, seen=at, verdict=DOUBTED, reason=doubt)
     jobs, users = (
         [*filter(None, dict.fromkeys(short(item.dims.get(key, "")) for item in kinds["job"]))]
         for key in ("job", "user")
     )
     node = FleetNode(name, seen=at, jobs=jobs, users=users, delivery=_delivery_by(kinds))
-    node.idle = {WORDS.get(cause, cause): number for cause, number in idle.items()}
+    node.idle = {short(WORDS.get(cause, cause)): number for cause, number in idle.items()}
     node.gpus, node.lost = len(used.keys() | states.keys()), sum(not value for value in states.values())
     node.busy = sum(value > 0 and states.get(device) != 0 for device, value in used.items()) if node.gpus else None
     node.utilization = sum(used.values()) / len(used) if used else None
@@ -161,12 +161,30 @@ def _is_suspect(item: Seen) -> bool:
     return not low <= item.value <= high
 
 
-def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int) -> str:
+def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, idle: float) -> str:
     """Return what cannot be true, or nothing."""
     for kind, most, unit in (("used", MOST_PERCENT, "%"), ("power", MOST_WATTS, "W"), ("cpu", MOST_PERCENT, "%")):
         if wrong := next((item for item in kinds[kind] if not 0 <= item.value <= most), None):
             return f"{wrong.metric} is {wrong.value:.4g} {unit}"
+    if idle > MOST_GPUS:
+        return f"{idle:.4g} of its accelerators are idle"
     return f"it has {gpus:,} accelerators" if gpus > MOST_GPUS else ""
+
+
+def believed(line: FleetNode, name: str) -> FleetNode:
+    """Return the line that another machine made of itself: short texts without control characters, possible figures."""
+    line = msgspec.structs.replace(
+        line, node=name, error=one_line(line.error), reason=one_line(line.reason),
+        verdict=line.verdict and short(line.verdict), delivery=line.delivery and short(line.delivery),
+        jobs=[*map(short, line.jobs)], users=[*map(short, line.users)],
+        idle={short(cause): number for cause, number in line.idle.items()})  # fmt: skip
+    figures = [
+        (line.gpus, MOST_GPUS), (line.busy, MOST_GPUS), (line.lost, MOST_GPUS), (sum(line.idle.values()), MOST_GPUS),
+        (line.utilization, MOST_PERCENT), (line.cpu, MOST_PERCENT), (line.power, MOST_WATTS * MOST_GPUS),
+    ]  # fmt: skip
+    if all(0 <= (number or 0) <= most for number, most in figures):
+        return line
+    return FleetNode(name, seen=line.seen, verdict=DOUBTED, reason="its figures cannot be true")
 
 
 def _delivery_by(kinds: Mapping[str, Sequence[Seen]]) -> str | None:

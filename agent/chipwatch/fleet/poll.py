@@ -21,7 +21,7 @@ import msgspec
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.hosts import NodeAddress
-from chipwatch.fleet.node import WAITING, FleetNode, idle_of, short, summarise
+from chipwatch.fleet.node import WAITING, FleetNode, believed, idle_of, summarise
 from chipwatch.fleet.page import IdleTimes, NodePageReader
 from chipwatch.host.supervised_process import SupervisedProcess
 from chipwatch.net.address import is_loopback
@@ -30,6 +30,8 @@ TIMEOUT: Final = 3.0
 """Seconds for a connection and a whole answer."""
 MAX_BODY: Final = 8 << 20
 """Bytes of a page."""
+MAX_LINES: Final = 50_000
+"""Lines of a page: more take so long that other nodes wait."""
 MAX_HEAD: Final = 1 << 16
 AT_ONCE, RETRIES_AT_ONCE = 128, 32
 """Requests at once to nodes that answer, and to those that did not: these must not delay the others."""
@@ -192,6 +194,8 @@ class Poller:
         if page == node.page:
             node.take(msgspec.structs.replace(node.line, seen=now))
             return
+        if body.count(b"\n") > MAX_LINES:
+            raise BadAnswer(f"its page has more than {MAX_LINES:,} lines")
         seen = self._reader.read(body)
         if not seen:
             raise BadAnswer("its page has no metrics that are known here")
@@ -316,8 +320,7 @@ class Poller:
             except (msgspec.DecodeError, LookupError, ValueError):
                 node.fail("its chipwatch has another version")
                 continue
-            names = {field: [short(word) for word in getattr(line, field)] for field in ("jobs", "users")}
-            line = msgspec.structs.replace(line, node=node.address.name, **names)
+            line = believed(line, node.address.name)
             line.seen = 0.0 if line.error else time.time_ns() / 1e9
             node.take(line)
         for why in program.problems():

@@ -28,6 +28,8 @@ WITHOUT_LIBRARY: Final = {
     NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
 }
 """Texts of errors that the library may not be there to explain."""
+MOST_VGPUS: Final = 256
+"""vGPUs of a GPU; a larger count is an error of the driver, and must not take memory."""
 LIBRARY: Final = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 load: Callable[[str], Any] = CDLL
 """Opens a library; a function that keeps its calls, while these are captured."""
@@ -48,7 +50,8 @@ class NVMLError(Exception):
         if (text := WITHOUT_LIBRARY.get(self.value)) is None:
             explain = function("nvmlErrorString")
             explain.restype = c_char_p
-            text = explain(self.value).decode(errors="replace")
+            words = explain(self.value)
+            text = words.decode(errors="replace") if isinstance(words, bytes) else f"error {self.value}"
         return text
 
 
@@ -138,6 +141,7 @@ def nvmlDeviceGetActiveVgpus(device: Any) -> list[int]:
     """Return the vGPUs on a host's GPU; raise NVMLError."""
     count = c_uint()
     code = call("nvmlDeviceGetActiveVgpus", device, byref(count), None)
+    count.value = min(count.value, MOST_VGPUS)
     numbers = (c_uint * count.value)()
     if code == NVML_ERROR_INSUFFICIENT_SIZE:
         code = call("nvmlDeviceGetActiveVgpus", device, byref(count), numbers)

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from chipwatch.contract.errors import text_of
 from chipwatch.net.address import listener
 
 if TYPE_CHECKING:
     import ssl
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 MAX_CONNECTIONS: Final = 64
 MAX_HEAD: Final = 16_384
 """Bytes of a request's line and headers."""
+MAX_DIGITS: Final = 18
+"""Digits of a length."""
 REQUEST_SECONDS: Final = 10.0
 """Seconds for the TLS handshake and a whole request, and again for its answer to be taken."""
 IDLE_SECONDS: Final = 300.0
@@ -115,6 +122,7 @@ class PageServer:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._open: dict[_Connection, None] = {}  # the one that was used last stands last
         self._later: dict[_Connection, tuple[Callable[[], Response], bool]] = {}
+        self._bugs = set[type[Exception]]()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
         self._thread.start()
 
@@ -185,7 +193,7 @@ class PageServer:
         """Send one slow answer of a random connection, so that no connection waits for ever."""
         connection = random.choice([*self._later])  # noqa: S311  # no secret
         answer, is_head = self._later.pop(connection)
-        self._put(connection, answer(), is_head=is_head)
+        self._put(connection, self._survive(connection, answer), is_head=is_head)
         self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
 
     def _serve(self, connection: _Connection) -> None:
@@ -283,7 +291,19 @@ class PageServer:
             refusal = _text(405, f"{request.method} is not allowed here, only GET and HEAD.")
             return refusal._replace(headers=(*refusal.headers, ("Allow", "GET, HEAD"))), False
         peer, port = connection.peer
-        return self._answer(request._replace(peer=peer, port=port, body=body)), request.method == "HEAD"
+        request = request._replace(peer=peer, port=port, body=body)
+        return self._survive(connection, partial(self._answer, request)), request.method == "HEAD"
+
+    def _survive(self, connection: _Connection, answer: Callable[[], T]) -> T | Response:
+        """Return an answer; a bug in it ends its own connection, and never the thread."""
+        try:
+            return answer()
+        except Exception as bug:
+            connection.closing = True
+            level = logging.DEBUG if type(bug) in self._bugs else logging.ERROR
+            self._bugs.add(type(bug))
+            log.log(level, "port %s: cannot answer: %s", self.port, text_of(bug), exc_info=True)
+            return _text(500, "This request met a bug; the agent's log says more.")
 
 
 def _waits_for(problem: OSError, connection: _Connection) -> int:
@@ -302,8 +322,7 @@ def _body_length(head: bytes) -> int:
     """Return the length of the body that a head announces, 0 without a valid one."""
     with contextlib.suppress(BadRequest):
         request, _ = parse(head)
-        text = request.headers.get("content-length", "")
-        return int(text[:9]) if request.method == "POST" and text.isascii() and text.isdecimal() else 0
+        return int(request.headers.get("content-length", "0")) if request.method == "POST" else 0
     return 0
 
 
@@ -324,4 +343,7 @@ def parse(head: bytes) -> tuple[Request, str]:
             raise BadRequest(400, "A header of this request is malformed.")
         key, value = name.lower(), value.strip()
         headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdecimal() and len(length) <= MAX_DIGITS):
+        raise BadRequest(400, "The Content-Length of this request is malformed.")
     return Request(method, target.partition("?")[0], headers), version

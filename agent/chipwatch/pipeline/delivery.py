@@ -47,6 +47,8 @@ MAX_MERGED: Final = 20_000
 """Dimensions that are remembered together with the machine's."""
 BLIP: Final = 5.0
 """Seconds to the next attempt below which the first failure is not logged: most single failures are over then."""
+SLOW: Final = 1.0
+"""Seconds of a write after which a sink that never waits gets its thread back: it must not hold up the clock."""
 LONG: Final = 60.0
 """Seconds after which an outage is logged although its cause was logged within the hour, for an earlier one."""
 PROGRESS: Final = 60.0
@@ -124,20 +126,26 @@ class Worker:
         self._never_waits = isinstance(sink, NeverWaits) and sink.never_waits is True
         self._is_open = self._is_inline = False
         """`_is_inline`: the thread has ended, and the clock's thread delivers."""
-        self._next_try = self._next_save = 0.0
+        self._next_save = 0.0
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self, delay: float | None = None) -> None:
+        """Start the thread, `delay` seconds before the next attempt after a failure."""
         self._is_inline = False
-        self._thread = threading.Thread(target=self._run, name=f"sink-{self.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(delay,), name=f"sink-{self.name}", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Deliver the new points of the spool if the sink never waits and is open, else wake the thread."""
+        """Deliver what is new if the sink never waits, is open and did not fail, else wake the thread."""
         if not self._is_inline:
             self._wake.set()
-        elif self._common() is not None and time.monotonic() >= self._next_try:
-            self._next_try = time.monotonic() + (self._turn() or 0.0)
+        elif self._common() is not None:
+            delay = self._turn()
+            self._never_waits &= self.seconds < SLOW
+            if delay is not None or not self._never_waits:
+                try:
+                    self.start(delay)
+                except RuntimeError:  # no thread can be started
+                    self._is_inline = True
 
     def stop(self) -> None:
         """Request a last delivery of what is kept, tried once."""
@@ -187,9 +195,8 @@ class Worker:
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self, delay: float | None = None) -> None:
         last_try = False
-        delay: float | None = None
         while not (last_try or self._is_inline):
             last_try = self._wait(delay)
             delay = self._turn(is_last=last_try)

@@ -6,6 +6,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -63,6 +64,8 @@ class Recorder:
         self._batch = int(TOGETHER / (config.interval or TOGETHER)) or 1
         self._targets: list[Any] = []
         self._ring: Ring | None = None
+        self._broken: Ring | None = None
+        """The ring on a disk that has failed: it stays for the next start to seal, unless this run ends well."""
         self._keep = 0
         self._open: Event | None = None
         self._sealed: dict[str, int] = {}
@@ -168,6 +171,9 @@ class Recorder:
             self._seal(at)
         for target in self._targets:
             self._survive(target.close, target)
+        if self._broken:
+            with suppress(OSError):
+                self._broken.close()
 
     def _write(self, points: Sequence[Datapoint], at: int) -> None:
         if self._open and at < self._open.at - STEP:  # the clock was set back: the ring drops what came before
@@ -212,7 +218,8 @@ class Recorder:
             call()
         except (OSError, NotARecording) as problem:
             self._targets = [other for other in self._targets if other is not target]
-            self._ring = None if target is self._ring else self._ring
+            if target is self._ring:
+                self._broken, self._ring = self._ring, None
             log.log(self._level, "recorder: %s; it ends, the agent goes on", os_text(problem))
 
     def files(self) -> Iterator[Path]:

@@ -41,7 +41,8 @@ def test_names_go_by_ssh_where_that_is_asked_for_or_written():
     "word",
     ["-oProxyCommand=x", "ssh://-oProxyCommand=x", "ssh://-x@n1", "n1;id", "n 1", "$(id)", "n1\n-x", "", "http://",
      "gpu[1-", "gpu[5-1]", "gpu[1-99999999]", "gpu[a-b]", "n1:0", "n1:65536", "ada@n1", "ssh://n1/metrics", "ftp://n1",
-     "slurm:--help", "slurm:", "k8s:-x", "k8s:$(id)", "@/does/not/exist", "n[,]"],
+     "slurm:--help", "slurm:", "k8s:-x", "k8s:$(id)", "@/does/not/exist", "n[,]",
+     f"n[{'1' * 5000}]", f"n[1-{'1' * 5000}]", "n[1-]", "n[-1]", "n[1-2-3]"],
 )  # fmt: skip
 def test_a_bad_name_is_refused_before_anything_is_asked(word):
     def run(command):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.fleet.node import FleetNode, of_agent, summarise, totals
+from chipwatch.fleet.node import DOUBTED, FleetNode, believed, of_agent, summarise, totals
 from chipwatch.verdict.rules import Seen
 
 
@@ -70,6 +70,30 @@ def test_names_of_jobs_are_short_and_without_control_characters():
     assert node.users == ["ada"]
     assert "\x1b" not in node.jobs[0]
     assert len(node.jobs[0]) < 50
+
+
+def test_causes_of_idle_time_are_short_and_possible():
+    node = line(*gpu("gpu.state", 1), idle={"\x1b[2J" + "x" * 500: 1.0})
+    assert [cause[:5] for cause in node.idle] == ["\\x1b["]
+    assert line(*gpu("gpu.state", 1), idle={"no_process": float("inf")}).reason == "inf of its accelerators are idle"
+
+
+def test_a_line_from_another_machine_has_plain_words():
+    given = FleetNode("other", "\x1b", 5.0, "\x1b[1mfit", "\x1b]0;t\x07", 8, 7, idle={"\x1bc": 1.0}, jobs=["\x1b"],
+                      users=["\x1b"], delivery="\x1b")  # fmt: skip
+    node = believed(given, "n1")
+    assert node.node == "n1"
+    assert repr(given).count("\\x1b") == repr(node).count("\\\\x1b")
+    assert (node.gpus, node.busy, node.seen) == (8, 7, 5.0)
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [{"gpus": -4}, {"busy": 10**30}, {"idle": {"no_process": 1e308}}, {"power": 1e308}, {"utilization": -1e308}],
+    ids=str,
+)
+def test_a_line_from_another_machine_with_impossible_figures_is_not_believed(figures):
+    assert believed(FleetNode("n1", **figures), "n1").verdict == DOUBTED
 
 
 def test_the_worst_node_is_first():

@@ -126,6 +126,7 @@ def test_answers_in_chunks_are_read():
     ("said", "error"),
     [(answer(b"Nothing was read yet.\n", "503 x"), "status 503: Nothing was read yet."),
      (answer(b"<html>", "302 Found", "Location: http://elsewhere/"), "status 302"),
+     (answer(b"a 1\n" * 60_000), "its page has more than 50,000 lines"),
      (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "the answer does not say its length"),
      (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000, "the answer is not valid HTTP"),
      (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "the answer is not valid HTTP"),

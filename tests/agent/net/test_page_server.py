@@ -232,6 +232,27 @@ def test_after_the_close_nobody_listens_and_connections_are_ended():
         connect(server.port)
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_bug_in_an_answer_ends_its_connection_is_logged_once_and_harms_nobody(serve, caplog, is_slow):
+    def broken():
+        raise OverflowError("too large")
+
+    port = serve(lambda request: hello(request) if request.path == "/a" else broken if is_slow else broken())
+    for _ in range(3):
+        assert b" 500 " in asked(port, b"GET /b HTTP/1.1\r\n\r\n")
+    assert asked(port, b"GET /a HTTP/1.0\r\n\r\n").endswith(b"GET /a -\n")
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert error.getMessage() == f"port {port}: cannot answer: too large"
+
+
+@pytest.mark.parametrize("length", ["-1", "+5", "x", "", "5, 5", "\xb2", "9" * 5000, "5\r\nContent-Length: 6"])
+def test_a_malformed_length_is_refused_and_what_follows_is_not_answered(serve, length):
+    head = f"POST /a HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode("latin-1")
+    answer = asked(serve(max_body=9), head + b"GET /b HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
 def test_ipv6_is_served():
     try:
         server = PageServer(("::1", 0), hello)

@@ -1261,16 +1261,50 @@ def test_a_sink_that_never_waits_is_written_to_by_the_thread_that_has_the_points
     assert (sink.opened, sink.closed) == (1, 1)
 
 
+def test_a_write_that_failed_is_tried_again_by_a_thread_and_the_next_one_is_the_clocks_again(quick):
+    sink, worker = quick
+    sink.failures = [ValueError("a bug"), Retryable("busy")]
+    worker.spool.append(points([1]))
+    worker.wake()
+    until(lambda: sink.got == [0, 1])
+    until(lambda: not any(thread.name == "sink-mem" for thread in threading.enumerate()))
+    sink.threads.clear()
+    worker.spool.append(points([2]))
+    worker.wake()
+    assert sink.got == [0, 1, 2]
+    assert sink.threads == {threading.current_thread()}
+
+
+def test_the_clocks_thread_writes_nothing_while_a_sink_that_never_waits_fails(quick):
+    sink, worker = quick
+    sink.failures = [Retryable("busy", after=LONG)]
+    for n in (1, 2, 3):
+        worker.spool.append(points([n]))
+        worker.wake()
+    assert sink.asked == [[0], [1]]
+
+
 def test_a_failed_write_to_a_sink_that_never_waits_is_tried_again_after_the_pause_and_at_the_stop(quick):
     sink, worker = quick
     sink.failures = [ValueError("a bug"), Retryable("busy", after=LONG)]
     worker.spool.append(points([1]))
-    for _ in range(3):
-        worker.wake()
-    assert sink.asked == [[0], [1], [1]]
+    worker.wake()
+    until(lambda: sink.asked == [[0], [1], [1]])
+    worker.wake()
     worker.stop()
     assert worker.join(LONG)
     assert sink.got == [0, 1]
+
+
+def test_a_sink_that_waits_although_it_never_does_has_its_thread_from_then_on(quick, monkeypatch):
+    sink, worker = quick
+    monkeypatch.setattr("chipwatch.pipeline.delivery.SLOW", 0.0)
+    for n in (1, 2):
+        worker.spool.append(points([n]))
+        sink.threads.clear()
+        worker.wake()
+        until(lambda: sink.got[-1] == n)  # noqa: B023  # called at once
+        assert (threading.current_thread() in sink.threads) is (n == 1)
 
 
 def test_a_sink_that_never_waits_and_has_closed_holds_nothing_up(quick):

@@ -171,6 +171,25 @@ def test_a_full_disk_ends_the_recorder_with_one_warning_and_not_the_agent(tmp_pa
     assert made.seal() == {"sealed": False}
 
 
+def test_a_run_that_ends_well_after_its_disk_was_full_was_not_killed(tmp_path, pipeline, monkeypatch):
+    made = recorder(pipeline, tmp_path)
+    begun = run(made, 5)
+    ring = made._ring
+    end = time.monotonic() + 60
+    while ring._journal is None and time.monotonic() < end:
+        time.sleep(0.001)
+    monkeypatch.setattr(ring, "add", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
+    run(made, 5, begun=begun + 5 * S)
+    made.end()
+    made.close()
+    made._thread.join()
+    assert made._ring is None
+    after = recorder(pipeline, tmp_path)
+    after.close()
+    assert incidents(tmp_path / "incidents") == []
+    assert [path.name for path in (tmp_path / "recorder").iterdir()] == ["lock"]
+
+
 def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog, monkeypatch):
     monkeypatch.setattr("chipwatch.runtime.recorder.Thread", lambda **_: SimpleNamespace(start=lambda: None))
     made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path)

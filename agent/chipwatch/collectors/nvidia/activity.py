@@ -124,6 +124,8 @@ def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
         if error.value == nvml.NVML_ERROR_NOT_FOUND:
             return []  # none is newer
         raise
+    if kind.value >= len(UNPACK):
+        return []
     percents: dict[int, list[float]] = {}
     for at, value in samples:
         (percent,) = UNPACK[kind.value](value)

@@ -27,6 +27,8 @@ UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
 """Functions that read a value, by nvmlValueType_t."""
 ENOUGH: Final = frozenset({0, nvml.NVML_ERROR_INSUFFICIENT_SIZE})
 """Codes with the number of rows; nvmlDeviceGetSamples returns no error."""
+MOST_ROWS: Final = 100_000
+"""Rows of a list; a larger count is an error of the driver, and must not take memory."""
 NUMBER: Final = 3
 """NVML_VALUE_TYPE_UNSIGNED_LONG_LONG."""
 
@@ -182,7 +184,7 @@ def rows(row: Struct, fill: Callable[[Any, Any], int]) -> Iterator[tuple[Any, ..
     """Return the rows that `fill` writes, given count and array; raise NVMLError."""
     count, array = c_uint(0), bytearray()
     if (code := fill(byref(count), None)) in ENOUGH:
-        count.value = 2 * count.value + 5  # more may come until the second call
+        count.value = min(2 * count.value + 5, MOST_ROWS)  # more may come until the second call
         array = bytearray(row.size * count.value)
         code = fill(byref(count), (c_char * len(array)).from_buffer(array))
     if code:

@@ -25,7 +25,7 @@ DELTA: Final = (1, "1", "AGGREGATION_TEMPORALITY_DELTA")
 UNITS: Final = {"s": ("seconds", 1.0), "ms": ("seconds", 1e-3), "us": ("seconds", 1e-6), "ns": ("seconds", 1e-9),
                 "By": ("bytes", 1.0), "J": ("joules", 1.0), "W": ("watts", 1.0), "Cel": ("celsius", 1.0)}  # fmt: skip
 BAD: Final = re.compile("[^a-zA-Z0-9_:]")
-MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error)
+MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, struct.error)
 """Errors of `decoded` and `page_of` for a body that is not a request."""
 
 

@@ -7,8 +7,7 @@ import os
 import threading
 import time
 import zlib
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -27,6 +26,8 @@ MAX_BYTES: Final = 1 << 19
 MOST_SENDERS: Final = 32
 MOST_REQUESTS: Final = 8
 """Requests of a process that are kept until the next reading; sums are cumulative, so nothing is lost of others."""
+MOST_KEPT: Final = 8 * MAX_BYTES
+"""Bytes of these requests as pages, in which the attributes of the resource stand at each point."""
 MOST_PROBLEMS: Final = 5
 SHARE, SEARCHES = 50, 5
 """After a request with more CPU time than SHORT its process waits so many times as long; after a search the next."""
@@ -44,7 +45,13 @@ class Sender(JobProgram):
 
     def __init__(self, owner: Owner | None, max_series: int, now: float) -> None:
         super().__init__(owner.dims() if owner else NO_DIMENSIONS, max_series, all_series=True)
-        self.seen, self.due, self.pages = now, 0.0, deque[bytes](maxlen=MOST_REQUESTS)
+        self.seen, self.due, self.pages = now, 0.0, list[bytes]()
+
+    def keep(self, page: bytes) -> None:
+        """Keep a page, and forget the oldest ones above the limits."""
+        self.pages.append(page)
+        while len(self.pages) > MOST_REQUESTS or sum(map(len, self.pages)) > MOST_KEPT:
+            del self.pages[0]
 
 
 class OtlpReceiver:
@@ -83,8 +90,10 @@ class OtlpReceiver:
 
     def _points(self, sender: Sender, at: int) -> list[Datapoint]:
         points, problems = dict[SeriesKey, Datapoint](), set[str]()
-        while sender.pages:
-            new, more = sender.read(sender.pages.popleft(), at)
+        with self._lock:
+            pages, sender.pages = sender.pages, []
+        for page in pages:
+            new, more = sender.read(page, at)
             points |= new
             problems |= {f"what {sender.job.get('job', 'a program')} pushes: {text}" for text in more}
         for key in [*points]:
@@ -111,8 +120,10 @@ class OtlpReceiver:
             body = _unpacked(request.body) if is_gzip else request.body
             if len(body) > MAX_BYTES:
                 return Response(413, f"A request may have {MAX_BYTES} bytes, also uncompressed.\n".encode())
-            page = "\n".join(page_of(json.loads(body) if kind == JSON else decoded(body), self._attributes))
-            sender.pages.append(f"{page}\n".encode())
+            lines = page_of(json.loads(body) if kind == JSON else decoded(body), self._attributes)
+            page = b"".join(_bounded(lines))
+            with self._lock:
+                sender.keep(page)
         except (*MALFORMED, zlib.error) as problem:
             return Response(400, f"This is not a request of OTLP: {type(problem).__name__}.\n".encode())
         finally:
@@ -134,9 +145,12 @@ class OtlpReceiver:
         process = self._owners.process(pid) if pid else None
         owner = process.owner if process else None
         if sender is None or (owner and sender.job != owner.dims()):
-            if len(self.senders) >= MOST_SENDERS:
-                return None
             with self._lock:
+                if len(self.senders) >= MOST_SENDERS:  # those that have ended make room
+                    here = {*os.listdir(self._proc)}  # noqa: PTH208  # no Path for each of a thousand processes
+                    self.senders = {at: each for at, each in self.senders.items() if each.pages or str(at) in here}
+                if len(self.senders) >= MOST_SENDERS:
+                    return None
                 sender = self.senders[pid] = Sender(owner, self._most, now)
         return sender
 
@@ -159,6 +173,16 @@ def _pause(begun: float, times: int) -> float:
     """Return when more may be done (monotonic s), after something that began at this CPU time of the thread."""
     took = time.thread_time() - begun
     return time.monotonic() + times * took if took > SHORT else 0.0
+
+
+def _bounded(lines: Iterable[str]) -> Iterator[bytes]:
+    """Yield lines as bytes; raise ValueError for more than MOST_KEPT."""
+    left = MOST_KEPT
+    for line in lines:
+        data = f"{line}\n".encode()
+        if (left := left - len(data)) < 0:
+            raise ValueError("names and attributes are too long")
+        yield data
 
 
 def _unpacked(body: bytes) -> bytes:

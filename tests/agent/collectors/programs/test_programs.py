@@ -17,7 +17,15 @@ from tests.doubles.exporter import Exporter
 
 from chipwatch.collectors.programs import ProgramsCollector
 from chipwatch.collectors.programs.otlp import decoded, page_of
-from chipwatch.collectors.programs.receiver import JSON, MAX_BYTES, PROTOBUF, OtlpReceiver
+from chipwatch.collectors.programs.receiver import (
+    JSON,
+    MAX_BYTES,
+    MOST_KEPT,
+    MOST_REQUESTS,
+    PROTOBUF,
+    OtlpReceiver,
+    Sender,
+)
 from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.job_times import CHECKPOINT, INPUT, STEP, JobProgram, JobTimes, table
@@ -214,6 +222,11 @@ ALL = request(
     ("job.step.time", "histogram", (4, 2.0), {}), resource=[("service.name", "trainer"), ("secret", "no")],
 )  # fmt: skip
 
+GIANT = (
+    b'{"resourceMetrics": [{"resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "%s"}}]},'
+    b' "scopeMetrics": [{"metrics": [{"name": "a", "gauge": {"dataPoints": [%s]}}]}]}]}'
+)
+
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_what_a_process_pushes_has_its_job(listening, zipped):
@@ -299,9 +312,13 @@ def test_odd_words_stay_what_they_are_and_times_are_seconds(listening):
         (400, gzip.compress(ALL.SerializeToString())[:-20], {"Content-Encoding": "gzip"}),
         (413, gzip.compress(bytes(200 * MAX_BYTES)), {"Content-Encoding": "gzip"}),
         (413, bytes(MAX_BYTES + 1), {}),
+        (400, GIANT % (b"", b'{"asInt": 1%s}' % (400 * b"0")), {"kind": JSON}),
+        (400, GIANT % (b"", b'{"asInt": 1, "flags": Infinity}'), {"kind": JSON}),
+        (400, GIANT % (b"", b'{"asInt": 1, "startTimeUnixNano": 1%s}' % (400 * b"0")), {"kind": JSON}),
+        (400, GIANT % (200_000 * b"x", b",".join(1000 * [b'{"asInt": 1}'])), {"kind": JSON}),
         (411, iter([b"0", b"1"]), {}),
     ],
-    ids=[str(n) for n in range(16)],
+    ids=[str(n) for n in range(20)],
 )
 def test_what_is_not_a_request_is_refused_and_the_next_one_is_taken(listening, status, body, more):
     one, port = listening
@@ -360,6 +377,24 @@ def test_a_series_of_two_processes_is_of_the_first_and_a_message_names_it(listen
     points, problems = tick(one)
     assert {(point.metric.name, point.value) for point in points} == {("loss", 1.0), ("mine", 3.0)}
     assert any("two processes push loss" in problem for problem in problems)
+
+
+def test_what_waits_of_a_process_is_bounded_and_the_newest():
+    sender = Sender(None, 20, 0.0)
+    for n in range(100):
+        sender.keep(b"%d" % n)
+    assert sender.pages == [b"%d" % n for n in range(100 - MOST_REQUESTS, 100)]
+    sender.keep(bytes(MOST_KEPT - 1))
+    assert [len(page) for page in sender.pages] == [MOST_KEPT - 1]
+
+
+def test_processes_that_have_ended_make_room_for_others(listening, monkeypatch):
+    monkeypatch.setattr("chipwatch.collectors.programs.receiver.MOST_SENDERS", 1)
+    one, port = listening
+    another(port, ("loss", "gauge", 2.0, {}))
+    assert push(port, ALL.SerializeToString())[0] == 503, "what it sent is not read yet"
+    assert [point.metric.name for point in tick(one)[0]] == ["loss"]
+    assert push(port, ALL.SerializeToString())[0] == 200
 
 
 def test_a_port_that_is_taken_is_reported(opened):
