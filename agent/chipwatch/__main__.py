@@ -12,9 +12,9 @@ INTERRUPTED: Final = 130
 def main() -> None:
     """Run the command line and exit."""
     try:
-        from chipwatch.commands.deferred import defer_module  # noqa: PLC0415  # loading takes time, and may be interrupted
+        from chipwatch.commands.deferred import defer_early  # noqa: PLC0415  # loading takes time, and may be interrupted
 
-        defer_module("ipaddress")  # pathlib loads it
+        defer_early()
         from chipwatch.commands.cli import main as run  # noqa: PLC0415
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

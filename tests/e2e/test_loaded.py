@@ -14,14 +14,19 @@ from tests.doubles.otlp import OtlpDouble
 FOREIGN = {"boto3", "botocore", "cryptography", "google", "grpc", "requests", "rich", "urllib3", "yaml"}
 BIG = {
     "argparse", "asyncio", "calendar", "concurrent.futures", "configparser", "csv", "decimal", "difflib", "gettext", "importlib.metadata", "mimetypes",
-    "msgspec.inspect", "multiprocessing", "psutil", "random", "shutil", "sqlite3", "statistics", "stringprep", "subprocess", "tempfile", "tomllib",
+    "msgspec.inspect", "multiprocessing", "platform", "psutil", "random", "shutil", "sqlite3", "statistics", "stringprep", "subprocess", "tempfile", "textwrap", "tokenize",
+    "tomllib",
     "typing_extensions", "unicodedata", "unittest", "zipfile",
 }  # fmt: skip
 """Of the standard library; without a use in an agent that prints."""
 if sys.version_info < (3, 12):  # later ones load it where a protocol is asked for
     BIG |= {"ast", "dis", "inspect"}
 OWN = {
+    "chipwatch.collectors.openmetrics",
+    "chipwatch.collectors.programs",
+    "chipwatch.collectors.textfile",
     "chipwatch.contract.advice",
+    "chipwatch.host.exposition",
     "chipwatch.commands.parser",
     "chipwatch.report.summary",
     "chipwatch.runtime.wrapped",

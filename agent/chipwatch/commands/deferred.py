@@ -1,10 +1,10 @@
-"""Modules that libraries import and a run hardly ever uses, 1.2 MB or more; decision 0060 has the figures."""
+"""Modules that libraries import and a run hardly ever uses; decisions 0060 and 0080 have the figures."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,8 +22,13 @@ DEFERRED: Final[Mapping[str, Sequence[str]]] = {
         (),
     ),
     "calendar": ("monthrange",),
+    "getpass": ("getpass",),
     "importlib.metadata": ("version",),
+    "importlib.resources": ("as_file", "files"),
+    "platform": ("node", "system"),
     "statistics": ("fmean", "median"),
+    "subprocess": ("Popen",),
+    "xml.etree.ElementTree": ("ParseError",),
     PROXIES: ("getproxies", "proxy_bypass"),
 }
 """
@@ -31,11 +36,35 @@ For dates, means, the files of a user, signatures, packages and proxies, in data
 
 With the functions that these take by name, which wait for the first call.
 """
-SCHEMAS: Final = "msgspec.inspect"
+EARLY: Final[Mapping[str, Sequence[str]]] = {"ipaddress": (), "textwrap": ("indent",), "tokenize": ()}
+"""For pathlib and traceback, before anything else is loaded; linecache leaves out source that cannot be opened."""
+WITHIN: Final[Mapping[str, Mapping[str, object]]] = {
+    "botocore.endpoint": {"DEFAULT_TIMEOUT": 60, "MAX_POOL_CONNECTIONS": 10},
+    "msgspec.inspect": {},
+}
+"""
+Modules of libraries that may not be installed, with the constants that others take by name.
+
+botocore's configuration takes two numbers of its client, which loads parsers and models of services.
+"""
 OPTIONAL: Final = "typing_extensions"
 """msgspec takes the standard library's module where it is not installed."""
 UNUSED: Final = "decimal"
 """msgspec takes one type of it, and 0.3 MB; nothing here is encoded from decimals, or decoded to them."""
+
+
+def _indent(text: str, prefix: str, predicate: Callable[[str], object] | None = None) -> str:
+    """Return `text` with `prefix` before its lines: a traceback is logged even where no file can be opened."""
+    return "".join(prefix + line if (predicate or str.strip)(line) else line for line in text.splitlines(True))
+
+
+INSTEAD: Final[dict[str, Callable[..., Any]]] = {
+    "textwrap.indent": _indent,
+    "xml.etree.ElementTree.ParseError": SyntaxError,
+}
+"""Values that need no module; botocore takes the error of a parser of XML, which derives from SyntaxError."""
+if hasattr(os, "uname"):
+    INSTEAD.update({"platform.node": lambda: os.uname().nodename, "platform.system": lambda: os.uname().sysname})
 
 
 class _Deferred(ModuleType):
@@ -62,8 +91,10 @@ class _Deferred(ModuleType):
 
 def _load(name: str) -> ModuleType:
     """Return the module itself, in `sys.modules` from now on."""
-    if isinstance(sys.modules.get(name), _Deferred):
+    if isinstance(module := sys.modules.get(name), _Deferred):
         sys.modules.pop(name, None)
+        for function in DEFERRED.get(name, ()):
+            vars(module).pop(function, None)
     return import_module(name)
 
 
@@ -81,20 +112,30 @@ def defer_module(name: str, functions: Sequence[str] = ()) -> None:
     spec = module.__spec__ = find_spec(name)
     if spec and spec.submodule_search_locations:
         module.__path__ = spec.submodule_search_locations
-    vars(module).update({function: partial(_call, name, function) for function in functions})
+    vars(module).update({word: INSTEAD.get(f"{name}.{word}", partial(_call, name, word)) for word in functions})
     sys.modules[name] = module
     parent, _, child = name.rpartition(".")
     if parent:
         setattr(sys.modules[parent], child, module)
 
 
+def defer_early() -> None:
+    """Let modules wait that the command line loads by itself."""
+    for name, functions in EARLY.items():
+        defer_module(name, functions)
+
+
 def defer() -> None:
     """Import msgspec, and let modules that are not needed wait for their first use."""
     for name, functions in DEFERRED.items():
         defer_module(name, functions)
+    if sys.version_info < (3, 12):  # whose module first defines all classes in Python
+        sys.modules.setdefault("datetime", import_module("_datetime"))
     if "msgspec" in sys.modules:
         return
-    sys.modules[SCHEMAS] = _Deferred(SCHEMAS)
+    for name, constants in WITHIN.items():
+        sys.modules[name] = _Deferred(name)
+        vars(sys.modules[name]).update(constants)
     unused: Any = ModuleType(UNUSED)
     unused.Decimal = type("Decimal", (), {})
     stand_ins = {OPTIONAL: None, UNUSED: unused}

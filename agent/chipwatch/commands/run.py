@@ -32,7 +32,7 @@ from chipwatch.pipeline.clock import DEADLINE, Pipeline
 from chipwatch.runtime.announcements import Announcements
 from chipwatch.runtime.device_log import DeviceLog
 from chipwatch.runtime.signals import Signals, end_in_time, handle
-from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched
+from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched, spared
 from chipwatch.status import heartbeat
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _check_command(config: Config) -> None:
                 f"sinks.{name}: standard output belongs to the command after --; write to a file with"
                 f" [sinks.{name}] path = FILE, or choose another sink"
             )
-    validate(config)
+    validate(config, spared(config))
 
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
@@ -300,7 +300,7 @@ def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> 
     if config == newest.config:
         return None
     check_places(config)
-    validate(config)
+    validate(config, spared(config))
     new = _Run(config, identify(config, 0.0), newest.record)
     if config.health != newest.config.health:
         new.serve_health()
@@ -326,7 +326,8 @@ def _collect(
     config, common, brief = this.config, this.common, once or duration is not None
     keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
     least = Level.DETAILED if with_details or this.record else this.recorded_level(brief=brief)
-    pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
+    state = folder if keep else None
+    pipeline = this.pipeline = assemble(config, common.known, common.offer, state, least, spared=spared(config))
     this.start_recorder(pipeline, None if brief else folder)
     on_start(pipeline)
     is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
@@ -338,7 +339,7 @@ def _collect(
         alive = show_life(config, folder, pipeline, common, this.seal)
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
-    announcements = Announcements(config, pipeline, folder if keep else None)
+    announcements = Announcements(config, pipeline, state)
     pipeline.listeners.append(DeviceLog().take)
     pipeline.start()
     gc.freeze()  # objects that exist now live until the end: the garbage collector can skip them

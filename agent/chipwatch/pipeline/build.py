@@ -100,10 +100,14 @@ def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:
     return folder / f"{name}.db" if sink.limits.durable else None
 
 
-def validate(config: Config, *, with_refusals: bool = True) -> None:
-    """Build every plugin; raise ConfigError, with `with_refusals` also where a sink would reject every point."""
+def validate(config: Config, spared: Collection[str] = (), *, with_refusals: bool = True) -> None:
+    """
+    Build every plugin, except `spared` collectors; raise ConfigError.
+
+    Raises it with `with_refusals` also where a sink would reject every point.
+    """
     _check_dims(config)
-    collectors, processors = build_collectors(config), build_processors(config)
+    collectors, processors = build_collectors(config, spared), build_processors(config)
     check_includes(config, collectors, processors)
     metrics = declared(collectors, processors)
     for name, sink in build_sinks(config).items():
@@ -290,6 +294,8 @@ def assemble(
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     folder: Path | None = None,
     least: Level = Level.BASIC,
+    *,
+    spared: Collection[str] = (),
 ) -> Pipeline:
     """
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
@@ -297,12 +303,13 @@ def assemble(
     `common` returns the dimensions of this machine, or None while they are not known; `learn` gets the ones that
     readings contain. A sink whose destination fails is left out. Points of durable sinks are kept in `folder`,
     without it in memory; collectors may keep their state there. They read the metrics of level `least`, and of any
-    higher level that a sink wants. The pipeline stops when the destination of every sink has closed for good.
+    higher level that a sink wants; `spared` ones are left out. The pipeline stops when the destination of every sink
+    has closed for good.
     """
     _check_dims(config)
     born = time.time_ns()
     own = AgentCollector(start_time=born)
-    collectors, processors = {**build_collectors(config), "agent": own}, build_processors(config)
+    collectors, processors = {**build_collectors(config, spared), "agent": own}, build_processors(config)
     check_includes(config, collectors, processors)
     sinks, sought = build_sinks(config), hints(config)
     for name, sink in sinks.items():

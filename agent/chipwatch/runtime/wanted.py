@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from chipwatch.config.load import asked_collectors, required_collectors
+from chipwatch.config.load import asked_collectors, required_collectors, sink_options
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.owner import Owner
@@ -22,6 +22,14 @@ PROC: Final = ("stat", "sys", "meminfo", "self", "mounts", "version", "cpuinfo",
 """Names of which each /proc has at least one."""
 SYS: Final = ("class", "devices", "bus", "fs", "block", "module", "kernel", "dev", "firmware")
 """Names of which each /sys has at least one."""
+IDLE: Final = frozenset(("openmetrics", "programs", "textfile", *(() if sys.platform == "darwin" else ("apple",))))
+"""Our collectors that find nothing on this system, or nothing until they have options; a run does not load them."""
+
+
+def spared(config: Config) -> frozenset[str]:
+    """Return the collectors that a run leaves out unless they have options; none where `include` may name a metric."""
+    names = {name for names in asked_collectors(config) for name in names}
+    return frozenset() if any(sink_options(name, config).include for name in config.sink) else IDLE - names
 
 
 def check_places(config: Config) -> None:

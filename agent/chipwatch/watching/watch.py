@@ -71,7 +71,7 @@ class Watch:
         self._folder, summary = folder, folder / "summary"
         path = os.pathsep.join(filter(None, map(str, sys.path)))
         words = [path, "record", str(self.path), *self._words, f"--summary={summary}", f"--parent={self._pid}"]
-        children = list[subprocess.Popen[bytes]]()
+        children: list[subprocess.Popen[bytes]] = []
         remove = weakref.finalize(self, _remove, children, folder, self._pid)
         try:
             with (folder / "log").open("wb") as errors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -17,7 +18,6 @@ from botocore.config import Config as Options
 from botocore.configloader import load_config, raw_config_parse
 from botocore.configprovider import ConfiguredEndpointProvider, ConfigValueStore, create_botocore_default_config_mapping
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials, create_credential_resolver
-from botocore.parsers import ResponseParserError
 from botocore.utils import IMDSRegionProvider, validate_region_name
 
 from chipwatch.contract.errors import Refused, Retryable, os_text
@@ -31,10 +31,7 @@ logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
 # urllib3 logs unreadable headers with a traceback.
 logging.getLogger("urllib3").setLevel(logging.ERROR)
 
-UNEXPECTED: Final = (
-    ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError, ResponseParserError,
-)  # fmt: skip
-"""Exceptions of botocore for malformed answers and files."""
+UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)
 PRINTABLE: Final = re.compile("[!-~]+")
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection; botocore's default of 60 would delay the stop of the agent."""
@@ -53,6 +50,12 @@ class Login(NamedTuple):
     profile: str | None = None
     role_arn: str | None = None
     external_id: str | None = None
+
+
+def _unexpected() -> tuple[type[Exception], ...]:
+    """Return the exceptions of botocore for malformed answers and files; one is of a module that only clients load."""
+    parsers = sys.modules.get("botocore.parsers")
+    return (*UNEXPECTED, *((parsers.ResponseParserError,) if parsers else ()))
 
 
 @contextmanager
@@ -79,7 +82,9 @@ def reading_credentials(who: str = "") -> Iterator[None]:
         if problem.filename:
             raise Refused(f"{says}: {problem.filename}: {os_text(problem)}") from None
         raise Retryable(f"{says}: {os_text(problem)}") from None
-    except UNEXPECTED as problem:
+    except Exception as problem:
+        if not isinstance(problem, _unexpected()):
+            raise
         raise Retryable(f"{says}: invalid; check their source by hand ({type(problem).__name__})") from None
 
 

@@ -43,6 +43,29 @@ os.environ["HTTPS_proxy"] = "http://p:1"
 assert getproxies()["https"] == "http://p:1" and not waits("urllib.request")
 """,
     "decimals": "import msgspec, decimal; assert decimal.Decimal(1) == 1; assert msgspec.json.decode(b'1.5') == 1.5",
+    "dates": "import datetime, pickle; day = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC); assert datetime.datetime.strptime('2026-01-02', '%Y-%m-%d').date() == pickle.loads(pickle.dumps(day)).date()",
+    "the name of the host": "import os, platform; assert platform.node() == os.uname().nodename and platform.system() == os.uname().sysname and waits('platform'); assert platform.machine()",
+    "a program": "import subprocess; assert subprocess.Popen(['true']).wait() == 0; import subprocess as s; assert s.Popen[bytes] and not waits('subprocess')",
+    "an error of XML": """
+import xml.etree.ElementTree as ETree
+ParseError = ETree.ParseError
+assert waits("xml.etree.ElementTree")
+try:
+    ETree.fromstring("<a>")
+except ParseError as problem:
+    assert type(problem).__name__ == "ParseError"
+else:
+    raise AssertionError
+""",
+    "numbers of botocore": """
+import botocore.config
+assert waits("botocore.endpoint")
+import botocore.endpoint as stand_in
+taken = stand_in.DEFAULT_TIMEOUT, stand_in.MAX_POOL_CONNECTIONS
+assert stand_in.EndpointCreator
+import botocore.endpoint as real
+assert taken == (real.DEFAULT_TIMEOUT, real.MAX_POOL_CONNECTIONS) and not waits("botocore.endpoint")
+""",
     "a version": "from importlib.metadata import version; import importlib.metadata._meta; assert waits('importlib.metadata'); assert version('msgspec')",
     "the optional module": "import typing_extensions; assert typing_extensions.Self",
     "a dataclass without a docstring": "import dataclasses\n@dataclasses.dataclass\nclass D:\n  a: int\nassert D.__doc__ == 'D(a: int)'",
@@ -55,6 +78,30 @@ threads = [threading.Thread(target=lambda: found.append(module.timegm)) for _ in
 assert len(found) == 20 and len(set(found)) == 1
 """,
 }
+
+
+TRACEBACK = """
+import os, resource, sys
+from chipwatch.commands.deferred import defer_early
+defer_early()
+assert "textwrap" not in sys.modules or type(sys.modules["textwrap"]).__name__ == "_Deferred"
+import logging
+logging.basicConfig(format="%(message)s")
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+def fail():
+    raise ValueError("why") from OSError("no file")
+try:
+    fail()
+except ValueError:
+    logging.exception("it failed")
+"""
+
+
+def test_an_error_is_logged_where_no_file_can_be_opened():
+    done = subprocess.run([sys.executable, "-c", TRACEBACK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("it failed\nOSError: no file\n")
+    assert done.stderr.endswith("in fail\nValueError: why\n")
 
 
 @pytest.mark.parametrize("use", USES)

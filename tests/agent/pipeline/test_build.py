@@ -412,7 +412,7 @@ class Quiet(Collector):
 )
 def test_events_are_points_before_the_first_one_only_where_a_sink_needs_them(start, until, monkeypatch, options, sent):
     quiet = Quiet()
-    monkeypatch.setattr(build, "build_collectors", lambda _: {"quiet": quiet})
+    monkeypatch.setattr(build, "build_collectors", lambda *_: {"quiet": quiet})
     ran = start(sink=[*sent], sinks=options, level="basic")
     ran.pipeline.tick()
     assert quiet.zeros == any(sent.values())

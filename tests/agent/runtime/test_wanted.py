@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chipwatch.config.options import Config
-from chipwatch.runtime.wanted import owner_of_watched
+from chipwatch.runtime.wanted import IDLE, owner_of_watched, spared
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are found on Linux only")
 
@@ -34,3 +34,16 @@ def test_a_command_runs_in_the_job_of_this_process_wherever_the_hosts_proc_is(pr
 def test_without_a_watched_process_or_after_its_end_there_is_no_owner(proc):
     assert owner_of_watched(Config(proc=proc)) is None
     assert owner_of_watched(Config(pid=42, proc=proc)) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, IDLE),
+        ({"collector": ("textfile", "cpu")}, IDLE - {"textfile"}),
+        ({"collector": ("all",)}, set()),
+        ({"sinks": {"stdout": {"include": ["job.step.*"]}}}, set()),
+    ],
+)
+def test_a_run_spares_collectors_without_options_unless_they_or_their_metrics_are_named(options, left):
+    assert spared(Config(sink=("stdout",), **options)) == left
