@@ -123,12 +123,19 @@ def test_its_own_tests_pass(terraform, module):
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("ecs", "daemon_dimensions"), ("ecs", "sidecar_dimensions")]
-    + [(name, "dimensions") for name in ("alarms", "dashboards", "ec2", "iam")],
+    [("ecs", "daemon_dimensions"), ("ecs", "sidecar_dimensions"), ("install-script", "agent")]
+    + [(name, "dimensions") for name in ("alarms", "dashboards", "iam")],
 )
 def test_the_dimensions_are_those_that_the_agent_knows(module, name):
     text = tf.blocks(AWS / "modules" / module)["variable"][name]
-    assert tuple(re.findall(r'"(\w+)"', re.findall(r"setsubtract\(var\.\w+, \[(.*?)\]", text)[-1])) == WORDS
+    assert (
+        tuple(
+            re.findall(
+                r'"(\w+)"', re.findall(r"setsubtract\(var\.(?:agent\.)?(?:\w+_)?dimensions, \[(.*?)\]", text)[-1]
+            )
+        )
+        == WORDS
+    )
 
 
 def test_the_settings_are_those_that_the_agent_knows():
@@ -163,8 +170,9 @@ def test_it_asks_for_versions_that_the_stand_in_has(module):
     versions = (module / "versions.tf").read_text()
     assert 'required_version = ">= 1.5.7"' in versions
     schema = json.loads((tf.DOUBLE / "schemas/aws.json").read_text())
-    (floor,) = re.findall(r'^ {6}version = ">= ([\d.]+)"', versions, re.MULTILINE)
-    assert [int(n) for n in floor.split(".")] <= [int(n) for n in schema["provider_version"].split(".")]
+    for floor in re.findall(r'^ {6}version = ">= ([\d.]+)"', versions, re.MULTILINE):
+        assert [int(n) for n in floor.split(".")] <= [int(n) for n in schema["provider_version"].split(".")]
+    assert ("hashicorp/aws" in versions) == (module.name != "install-script"), "a script needs no provider"
 
 
 @each(MODULES)
@@ -245,7 +253,7 @@ def test_an_example_plans_what_it_planned(planned, module):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"agent_version": "latest"}, "agent_version: one version, as in 0.1.0; no range."),
+        ({"agent_version": "latest"}, "agent: version is one version, as in 0.1.0; no range."),
         ({"subnet_ids": None}, 'The root module input variable "subnet_ids" is not set'),
         ({"image_id": "al2023"}, "image_id: an AMI, as in ami-0123456789abcdef0"),
         ({"wheelhouse": None}, 'The root module input variable "wheelhouse" is not set'),
@@ -329,7 +337,7 @@ def test_whatever_address_of_ecr_an_image_has_it_may_be_pulled(terraform, host):
 
 def test_the_template_gets_the_variables_that_its_header_lists():
     header = (AWS / "user-data.sh.tftpl").read_text().split("set -euo")[0]
-    call = (AWS / "modules/ec2/main.tf").read_text().split("templatefile(")[1].split("})")[0]
+    call = (AWS / "modules/install-script/main.tf").read_text().split("templatefile(")[1].split("})")[0]
     for name in re.findall(r"^    (\w+)\s+=", call, re.MULTILINE):
         assert re.search(rf"^#.*\b{name}\b", header, re.MULTILINE), name
 

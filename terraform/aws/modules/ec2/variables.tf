@@ -227,17 +227,12 @@ variable "block_device_mappings" {
   }
 }
 
-# -- the agent ---------------------------------------------------------------------------------------------------
+# -- the agent, as modules/install-script takes it ---------------------------------------------------------------
 
 variable "agent_version" {
   description = "Version of chipwatch to install."
   type        = string
   nullable    = false
-
-  validation {
-    condition     = can(regex("^[0-9]+(\\.[0-9]+)*((a|b|rc)[0-9]+)?(\\.post[0-9]+)?(\\.dev[0-9]+)?$", var.agent_version))
-    error_message = "agent_version: one version, as in 0.1.0; no range."
-  }
 }
 
 variable "extras" {
@@ -245,11 +240,6 @@ variable "extras" {
   type        = list(string)
   default     = ["cloudwatch"]
   nullable    = false
-
-  validation {
-    condition     = length(setsubtract(var.extras, ["cloudwatch", "google", "prometheus", "tpu", "all"])) == 0
-    error_message = "extras: cloudwatch, google, prometheus, tpu and all."
-  }
 }
 
 variable "sinks" {
@@ -257,11 +247,6 @@ variable "sinks" {
   type        = list(string)
   default     = ["cloudwatch"]
   nullable    = false
-
-  validation {
-    condition     = length(var.sinks) > 0 && alltrue([for sink in var.sinks : can(regex("^[a-z][a-z0-9_]*$", sink))])
-    error_message = "sinks: at least one name of a sink, as in [\"cloudwatch\"]."
-  }
 }
 
 variable "namespace" {
@@ -269,11 +254,6 @@ variable "namespace" {
   type        = string
   default     = "Chipwatch"
   nullable    = false
-
-  validation {
-    condition     = can(regex("^[A-Za-z0-9_./#-][A-Za-z0-9_./#:-]{0,254}$", var.namespace)) && !startswith(var.namespace, "AWS/")
-    error_message = "namespace: 1 to 255 letters, digits and _./#:- ; it begins neither with a colon nor with AWS/."
-  }
 }
 
 variable "dimensions" {
@@ -281,11 +261,6 @@ variable "dimensions" {
   type        = list(string)
   default     = ["instance_id", "instance_type"]
   nullable    = false
-
-  validation {
-    condition     = length(var.dimensions) > 0 && length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "dimensions: at least one word of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch help run`."
-  }
 }
 
 variable "level" {
@@ -293,11 +268,6 @@ variable "level" {
   type        = string
   default     = "basic"
   nullable    = false
-
-  validation {
-    condition     = contains(["basic", "detailed", "all"], var.level)
-    error_message = "level: basic, detailed or all."
-  }
 }
 
 variable "config" {
@@ -305,66 +275,36 @@ variable "config" {
   type        = string
   default     = ""
   nullable    = false
-
-  validation {
-    condition     = !can(regex("(?m)^END_OF_", var.config)) && !can(regex("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]", var.config))
-    error_message = "config: no line may begin with END_OF_, which ends it in the script, and there are no control characters in TOML."
-  }
 }
 
 variable "wheelhouse" {
   description = "Folder that is installed from without an index; required unless constraints and wheel_sha256 are given: s3://BUCKET/PREFIX, file:///PATH or /PATH, as `make dist` makes it. The instances' role must read it: wheelhouses of the module iam."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.wheelhouse == null || can(regex("^((file://)?/[A-Za-z0-9._/@+-]+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9._/@+=-]+)$", var.wheelhouse))
-    error_message = "wheelhouse: s3://BUCKET/PREFIX, file:///PATH or /PATH."
-  }
 }
 
 variable "sums_sha256" {
   description = "SHA-256 of the wheelhouse's file SHA256SUMS."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.sums_sha256 == null || can(regex("^[0-9a-f]{64}$", var.sums_sha256))
-    error_message = "sums_sha256: 64 hexadecimal digits."
-  }
 }
 
 variable "index_url" {
   description = "Index of packages, with constraints; the one that pip is set up for unless set."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.index_url == null || can(regex("^https://[^@[:space:]]+$", var.index_url))
-    error_message = "index_url: an address that begins with https://, without a password: users who may describe the launch template can read it."
-  }
 }
 
 variable "constraints" {
   description = "Our requirements/constraints.txt, by s3://, https:// or /PATH: files from the index must then have its hashes. On S3 the instances' role must read it: s3_objects of the module iam."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.constraints == null || can(regex("^((file://)?/[A-Za-z0-9._/@+-]+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9._/@+=-]+|https://[^@[:space:]]+)$", var.constraints))
-    error_message = "constraints: a file, by s3://BUCKET/KEY, https:// or /PATH."
-  }
 }
 
 variable "wheel_sha256" {
   description = "SHA-256 of chipwatch's own wheel, for constraints."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.wheel_sha256 == null || can(regex("^[0-9a-f]{64}$", var.wheel_sha256))
-    error_message = "wheel_sha256: 64 hexadecimal digits."
-  }
 }
 
 variable "tags" {
