@@ -45,6 +45,7 @@ GIVEN = {
     "ec2-fleet": {
         "subnet_ids": ["subnet-0123456789abcdef0"],
         "security_group_ids": ["sg-0123456789abcdef0"],
+        "image_id": "ami-00000000000000640",
         "agent_version": "0.1.0",
         "wheelhouse": "s3://wheels/chipwatch/0.1.0",
         "sums_sha256": "a" * 64,
@@ -296,24 +297,41 @@ def test_the_launch_template_installs_what_the_variables_name(planned):
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "image", "alarm"),
-    [
-        ("p5.48xlarge", "ami-0000000000000064a", "gpu-idle"),
-        ("g5g.xlarge", "ami-0000000000000064b", "gpu-idle"),
-        ("p6e-gb200.36xlarge", "ami-0000000000000064b", "gpu-idle"),
-        ("trn2.48xlarge", "ami-00000000000000640", "neuron-core-busy"),
-        ("inf2.xlarge", "ami-00000000000000640", "neuron-core-busy"),
-        ("m7i.large", "ami-0000000000000a64a", None),
-        ("c7gn.large", "ami-0000000000000a64b", None),
-    ],
-)
-def test_the_fleets_image_has_the_driver_of_its_chips_and_its_alarms_watch_them(terraform, instance_type, image, alarm):
+    ("instance_type", "alarm"),
+    [("p5.48xlarge", "gpu-idle"), ("g5g.xlarge", "gpu-idle"), ("p6e-gb200.36xlarge", "gpu-idle"), ("trn2.48xlarge", "neuron-core-busy"), ("inf2.xlarge", "neuron-core-busy"), ("c7gn.large", None)],
+)  # fmt: skip
+def test_the_fleets_image_is_the_given_one_and_its_alarms_watch_the_types_chips(terraform, instance_type, alarm):
     plan = terraform.plan(AWS / "examples/ec2-fleet", GIVEN["ec2-fleet"] | {"instance_type": instance_type})
-    assert only(tf.of_type(plan, "aws_launch_template"))["image_id"] == image
+    assert only(tf.of_type(plan, "aws_launch_template"))["image_id"] == "ami-00000000000000640"
     alarms = {one["alarm_name"].split("-", 1)[1] for one in tf.of_type(plan, "aws_cloudwatch_metric_alarm").values()}
     assert alarms & {"gpu-idle", "neuron-core-busy"} == ({alarm} if alarm else set())
     roles = tf.of_type(plan, "aws_iam_role_policy_attachment").values()
     assert [one["policy_arn"].rpartition("/")[2] for one in roles] == ["AmazonSSMManagedInstanceCore"]
+
+
+P5 = {"instance_type": "p5.48xlarge", "efa_interfaces": 32, "placement_group": "train", "capacity_reservation": {"id": "cr-0123456789abcdef0", "is_block": True}}  # fmt: skip
+UPDATE = {"agent_version": "0.2.0", "wheelhouse": "s3://wheels/chipwatch/0.2.0", "sums_sha256": "b" * 64}
+
+
+def test_an_update_of_the_agent_changes_no_instance_of_a_p5_fleet(terraform):
+    given = GIVEN["ec2-fleet"] | P5
+    plan = terraform.change(AWS / "examples/ec2-fleet", given, given | UPDATE)
+    changed = {
+        one["address"]: one["change"] for one in plan["resource_changes"] if one["change"]["actions"] != ["no-op"]
+    }
+    assert {tuple(change["actions"]) for change in changed.values()} == {("update",)}, "nothing is replaced"
+    assert {re.sub(r"module\.\w+(\[\d\])?\.|\[.*", "", address) for address in changed} == {
+        "aws_ssm_document.this", "aws_launch_template.this", "aws_iam_role_policy.install",
+    }  # fmt: skip
+    group = only(tf.of_type(plan, "aws_autoscaling_group"))
+    assert "instance_refresh" not in group
+    template = next(change for address, change in changed.items() if "aws_launch_template" in address)
+    differs = {key for key, value in template["after"].items() if template["before"][key] != value}
+    assert differs <= {"user_data", "description"}, "image, type and network interfaces stay"
+    assert len(template["after"]["network_interfaces"]) == 32
+    document = next(change for address, change in changed.items() if "aws_ssm_document" in address)
+    assert "version=0.1.0" in document["before"]["content"]
+    assert "version=0.2.0" in document["after"]["content"]
 
 
 REGISTRIES = {

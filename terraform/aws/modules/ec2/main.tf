@@ -22,13 +22,6 @@ module "script" {
 
 locals {
   tags = merge({ Name = var.name }, var.tags)
-
-  # With what was left out or null.
-  volumes = {
-    for device, volume in var.block_device_mappings : device => {
-      for key, default in { delete_on_termination = true, encrypted = true, iops = null, kms_key_id = null, throughput = null, volume_size = null, volume_type = "gp3" } : key => try(coalesce(volume[key]), default)
-    }
-  }
 }
 
 resource "aws_launch_template" "this" {
@@ -73,7 +66,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "capacity_reservation_specification" {
-    for_each = var.capacity_reservation == null ? [] : [merge({ id = null, resource_group_arn = null }, var.capacity_reservation)]
+    for_each = var.capacity_reservation == null ? [] : [var.capacity_reservation]
 
     content {
       capacity_reservation_target {
@@ -84,7 +77,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "instance_market_options" {
-    for_each = try(tobool(coalesce(var.capacity_reservation.is_block)), false) ? ["capacity-block"] : []
+    for_each = try(var.capacity_reservation.is_block, false) ? ["capacity-block"] : []
 
     content {
       market_type = instance_market_options.value
@@ -103,7 +96,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "block_device_mappings" {
-    for_each = local.volumes
+    for_each = var.block_device_mappings
 
     content {
       device_name = block_device_mappings.key

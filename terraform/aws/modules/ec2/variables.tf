@@ -103,7 +103,7 @@ variable "vpc_security_group_ids" {
 }
 
 variable "efa_interfaces" {
-  description = "How many EFA interfaces, each on a separate network card: 32 for p5.48xlarge, 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. An instance with several gets no public IP by itself."
+  description = "How many EFA interfaces, each on a separate network card: 32 for p5.48xlarge and p5e.48xlarge, 16 for p5en.48xlarge, 8 for p6-b200.48xlarge, 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. `aws ec2 describe-instance-types --query InstanceTypes[].NetworkInfo` names the cards of others; a type whose first card has no EFA needs a launch template of your own. An instance with several gets no public IP by itself."
   type        = number
   default     = 0
   nullable    = false
@@ -127,13 +127,12 @@ variable "placement_group" {
 
 variable "capacity_reservation" {
   description = "Reserved capacity, by the id of a reservation or the ARN of a resource group of them; is_block for a Capacity Block for ML. Whatever is open and fits unless set."
-  type        = any
-  default     = null
-
-  validation {
-    condition     = var.capacity_reservation == null || try(alltrue([for key, value in var.capacity_reservation : lookup({ id = can(tostring(value)), resource_group_arn = can(tostring(value)), is_block = can(tobool(value)) }, key, false)]), false)
-    error_message = "capacity_reservation: the keys are id and resource_group_arn (strings) and is_block (true or false)."
-  }
+  type = object({
+    id                 = optional(string)
+    resource_group_arn = optional(string)
+    is_block           = optional(bool, false)
+  })
+  default = null
 
   validation {
     condition     = var.capacity_reservation == null || (try(var.capacity_reservation.id, null) == null) != (try(var.capacity_reservation.resource_group_arn, null) == null)
@@ -179,22 +178,17 @@ variable "detailed_monitoring" {
 
 variable "block_device_mappings" {
   description = "Volumes, by device name: { \"/dev/xvda\" = { volume_size = 200 } }; the AMI's unless set."
-  type        = any
-  default     = {}
-  nullable    = false
-
-  validation {
-    condition = try(alltrue(flatten([for volume in values(var.block_device_mappings) : [for key, value in volume : lookup({
-      delete_on_termination = can(tobool(value))
-      encrypted             = can(tobool(value))
-      iops                  = can(tonumber(value))
-      kms_key_id            = can(tostring(value))
-      throughput            = can(tonumber(value))
-      volume_size           = can(tonumber(value))
-      volume_type           = can(tostring(value))
-    }, key, false)]])), false)
-    error_message = "block_device_mappings: the keys of each are delete_on_termination and encrypted (true or false), iops, throughput and volume_size (numbers), kms_key_id and volume_type (strings)."
-  }
+  type = map(object({
+    delete_on_termination = optional(bool, true)
+    encrypted             = optional(bool, true)
+    iops                  = optional(number)
+    kms_key_id            = optional(string)
+    throughput            = optional(number)
+    volume_size           = optional(number)
+    volume_type           = optional(string, "gp3")
+  }))
+  default  = {}
+  nullable = false
 
   validation {
     condition     = alltrue([for device in try(keys(var.block_device_mappings), []) : can(regex("^/dev/[a-z0-9]+$", device))])
