@@ -2,13 +2,13 @@
 
 locals {
   # Where the instances install from is what they may read.
-  wheelhouses = var.ec2 == null ? [] : [for url in compact([try(var.ec2.wheelhouse, null)]) : url if startswith(url, "s3://")]
-  s3_objects  = var.ec2 == null ? [] : [for url in compact([try(var.ec2.constraints, null)]) : url if startswith(url, "s3://")]
+  wheelhouses = var.ec2 == null ? [] : [for url in compact([var.ec2.wheelhouse]) : url if startswith(url, "s3://")]
+  s3_objects  = var.ec2 == null ? [] : [for url in compact([var.ec2.constraints]) : url if startswith(url, "s3://")]
 
   # Dashboard and alarms find only series with exactly these: what instances, the ECS daemon, the
   # sidecar or the chart send by themselves.
   eks     = length(var.pod_identity_associations) > 0 || var.irsa != null
-  ecs     = var.ecs == null ? null : try(var.ecs.create_daemon, true) ? "daemon" : "sidecar"
+  ecs     = var.ecs == null ? null : var.ecs.create_daemon ? "daemon" : "sidecar"
   senders = var.ec2 != null ? "ec2" : local.ecs != null ? local.ecs : local.eks ? "eks" : "ec2"
   dimensions = coalesce(var.dimensions, {
     ec2     = ["instance_id", "instance_type"]
@@ -35,7 +35,7 @@ module "iam" {
   dimensions                = local.dimensions
   wheelhouses               = local.wheelhouses
   s3_objects                = local.s3_objects
-  ec2_policy_arns           = var.ec2 == null ? {} : try(var.ec2.policy_arns, null)
+  ec2_policy_arns           = var.ec2 == null ? {} : var.ec2.policy_arns
   pod_identity_associations = var.pod_identity_associations
   irsa                      = var.irsa == null ? { oidc_provider_arn = null, service_accounts = [] } : var.irsa
   tags                      = var.tags
@@ -49,27 +49,28 @@ module "ec2" {
   use_name_prefix             = var.use_name_prefix
   region                      = var.region
   image_id                    = var.ec2.image_id
-  instance_type               = try(var.ec2.instance_type, null)
+  instance_type               = var.ec2.instance_type
   instance_profile_arn        = module.iam.instance_profile_arn
-  key_name                    = try(var.ec2.key_name, null)
-  efa_interfaces              = try(var.ec2.efa_interfaces, null)
-  placement_group             = try(var.ec2.placement_group, null)
-  capacity_reservation        = try(var.ec2.capacity_reservation, null)
-  vpc_security_group_ids      = try(var.ec2.vpc_security_group_ids, null)
-  http_put_response_hop_limit = try(var.ec2.http_put_response_hop_limit, null)
-  instance_metadata_tags      = try(var.ec2.instance_metadata_tags, null)
+  key_name                    = var.ec2.key_name
+  efa_interfaces              = var.ec2.efa_interfaces
+  placement_group             = var.ec2.placement_group
+  capacity_reservation        = var.ec2.capacity_reservation
+  block_device_mappings       = var.ec2.block_device_mappings
+  vpc_security_group_ids      = var.ec2.vpc_security_group_ids
+  http_put_response_hop_limit = var.ec2.http_put_response_hop_limit
+  instance_metadata_tags      = var.ec2.instance_metadata_tags
   agent_version               = var.ec2.agent_version
   namespace                   = var.namespace
   dimensions                  = local.dimensions
   level                       = var.level
-  extras                      = try(var.ec2.extras, null)
-  sinks                       = try(var.ec2.sinks, null)
-  config                      = try(var.ec2.config, null)
-  wheelhouse                  = try(var.ec2.wheelhouse, null)
-  sums_sha256                 = try(var.ec2.sums_sha256, null)
-  index_url                   = try(var.ec2.index_url, null)
-  constraints                 = try(var.ec2.constraints, null)
-  wheel_sha256                = try(var.ec2.wheel_sha256, null)
+  extras                      = var.ec2.extras
+  sinks                       = var.ec2.sinks
+  config                      = var.ec2.config
+  wheelhouse                  = var.ec2.wheelhouse
+  sums_sha256                 = var.ec2.sums_sha256
+  index_url                   = var.ec2.index_url
+  constraints                 = var.ec2.constraints
+  wheel_sha256                = var.ec2.wheel_sha256
   tags                        = var.tags
 }
 
@@ -77,26 +78,27 @@ module "ecs" {
   source = "./modules/ecs"
   count  = var.create && var.ecs != null ? 1 : 0
 
-  create_daemon        = try(var.ecs.create_daemon, null)
+  create_daemon        = var.ecs.create_daemon
   name                 = var.name
   use_name_prefix      = var.use_name_prefix
   path                 = var.path
   permissions_boundary = var.permissions_boundary
   region               = var.region
   image                = var.ecs.image
-  accelerator          = try(var.ecs.accelerator, null)
-  neuron_devices       = try(var.ecs.neuron_devices, null)
-  cpu_architecture     = try(var.ecs.cpu_architecture, null)
+  accelerator          = var.ecs.accelerator
+  neuron_devices       = var.ecs.neuron_devices
+  cpu_architecture     = var.ecs.cpu_architecture
   task_role_arn        = module.iam.ecs_task_role_arn
-  cluster_arn          = try(var.ecs.cluster_arn, null)
-  sidecar_launch_type  = try(var.ecs.sidecar_launch_type, null)
+  cluster_arn          = var.ecs.cluster_arn
+  sidecar_launch_type  = var.ecs.sidecar_launch_type
   namespace            = var.namespace
   daemon_dimensions    = local.dimensions
   sidecar_dimensions   = local.senders == "sidecar" ? local.dimensions : null
   level                = var.level
-  prometheus_port      = try(var.ecs.prometheus_port, null)
-  environment          = try(var.ecs.environment, null)
-  secrets              = try(var.ecs.secrets, null)
+  prometheus_port      = var.ecs.prometheus_port
+  environment          = var.ecs.environment
+  secrets              = var.ecs.secrets
+  log_retention_days   = var.ecs.log_retention_days
   tags                 = var.tags
 }
 

@@ -98,47 +98,79 @@ variable "families" {
 
 variable "ec2" {
   description = "Instances that install the agent by user-data, as the module ec2 takes them; none unless set."
-  type        = any
-  default     = null
-
-  validation {
-    condition     = var.ec2 == null || (length(setsubtract(try(keys(var.ec2), ["-"]), ["image_id", "agent_version", "instance_type", "key_name", "efa_interfaces", "placement_group", "capacity_reservation", "vpc_security_group_ids", "http_put_response_hop_limit", "instance_metadata_tags", "policy_arns", "extras", "sinks", "config", "wheelhouse", "sums_sha256", "index_url", "constraints", "wheel_sha256"])) == 0 && length(setsubtract(["image_id", "agent_version"], try(keys(var.ec2), []))) == 0)
-    error_message = "ec2: the keys are image_id, agent_version, instance_type, key_name, efa_interfaces, placement_group, capacity_reservation, vpc_security_group_ids, http_put_response_hop_limit, instance_metadata_tags, policy_arns, extras, sinks, config, wheelhouse, sums_sha256, index_url, constraints, wheel_sha256; image_id and agent_version are required."
-  }
+  type = object({
+    image_id        = string
+    agent_version   = string
+    instance_type   = optional(string)
+    key_name        = optional(string)
+    efa_interfaces  = optional(number)
+    placement_group = optional(string)
+    capacity_reservation = optional(object({
+      id                 = optional(string)
+      resource_group_arn = optional(string)
+      is_block           = optional(bool, false)
+    }))
+    block_device_mappings = optional(map(object({
+      delete_on_termination = optional(bool, true)
+      encrypted             = optional(bool, true)
+      iops                  = optional(number)
+      kms_key_id            = optional(string)
+      throughput            = optional(number)
+      volume_size           = optional(number)
+      volume_type           = optional(string, "gp3")
+    })))
+    vpc_security_group_ids      = optional(list(string))
+    http_put_response_hop_limit = optional(number)
+    instance_metadata_tags      = optional(bool)
+    policy_arns                 = optional(map(string))
+    extras                      = optional(list(string))
+    sinks                       = optional(list(string))
+    config                      = optional(string)
+    wheelhouse                  = optional(string)
+    sums_sha256                 = optional(string)
+    index_url                   = optional(string)
+    constraints                 = optional(string)
+    wheel_sha256                = optional(string)
+  })
+  default = null
 }
 
 variable "ecs" {
   description = "Containers on ECS, as the module ecs takes them; none unless set. The daemon needs cluster_arn; without create_daemon there is the sidecar alone."
-  type        = any
-  default     = null
-
-  validation {
-    condition     = var.ecs == null || (length(setsubtract(try(keys(var.ecs), ["-"]), ["image", "create_daemon", "cluster_arn", "accelerator", "neuron_devices", "cpu_architecture", "sidecar_launch_type", "prometheus_port", "environment", "secrets"])) == 0 && length(setsubtract(["image"], try(keys(var.ecs), []))) == 0)
-    error_message = "ecs: the keys are image, create_daemon, cluster_arn, accelerator, neuron_devices, cpu_architecture, sidecar_launch_type, prometheus_port, environment, secrets; image is required."
-  }
+  type = object({
+    image               = string
+    create_daemon       = optional(bool, true)
+    cluster_arn         = optional(string)
+    accelerator         = optional(string)
+    neuron_devices      = optional(number)
+    cpu_architecture    = optional(string)
+    sidecar_launch_type = optional(string)
+    prometheus_port     = optional(number)
+    environment         = optional(map(string))
+    secrets             = optional(map(string))
+    log_retention_days  = optional(number)
+  })
+  default = null
 }
 
 variable "pod_identity_associations" {
   description = "Service accounts of EKS clusters that get a role by Pod Identity, by names of your own."
-  type        = any
-  default     = {}
-  nullable    = false
-
-  validation {
-    condition     = can([for one in values(var.pod_identity_associations) : keys(one)]) && length(setsubtract(flatten(try([for one in values(var.pod_identity_associations) : keys(one)], [])), ["cluster_name", "namespace", "service_account"])) == 0 && alltrue([for one in try(values(var.pod_identity_associations), []) : length(setsubtract(["cluster_name"], try(keys(one), []))) == 0])
-    error_message = "pod_identity_associations: the keys of each are cluster_name, namespace, service_account; cluster_name is required."
-  }
+  type = map(object({
+    cluster_name    = string
+    namespace       = optional(string, "chipwatch")
+    service_account = optional(string, "chipwatch")
+  }))
+  default  = {}
+  nullable = false
 }
 
 variable "irsa" {
   description = "The cluster's OpenID Connect provider, and the service accounts (\"namespace:name\") that get a role; none unless set."
-  type        = any
-  default     = null
-
-  validation {
-    condition     = var.irsa == null || (length(setsubtract(try(keys(var.irsa), ["-"]), ["oidc_provider_arn", "service_accounts"])) == 0 && length(setsubtract(["oidc_provider_arn"], try(keys(var.irsa), []))) == 0)
-    error_message = "irsa: the keys are oidc_provider_arn, service_accounts; oidc_provider_arn is required."
-  }
+  type = object({
+    oidc_provider_arn = string
+    service_accounts  = optional(list(string), ["chipwatch:chipwatch"])
+  })
+  default = null
 }
 
 variable "hosts" {
@@ -171,14 +203,19 @@ variable "ok_actions" {
 
 variable "alarms" {
   description = "Changes to alarms, by name, as the module alarms takes it: { gpu-idle = { threshold = 10 } }."
-  type        = any
-  default     = {}
-  nullable    = false
-
-  validation {
-    condition     = can([for one in values(var.alarms) : keys(one)]) && length(setsubtract(flatten(try([for one in values(var.alarms) : keys(one)], [])), ["create", "threshold", "evaluation_periods", "datapoints_to_alarm", "treat_missing_data", "actions_enabled", "alarm_actions", "ok_actions", "insufficient_data_actions"])) == 0
-    error_message = "alarms: the keys of each are create, threshold, evaluation_periods, datapoints_to_alarm, treat_missing_data, actions_enabled, alarm_actions, ok_actions, insufficient_data_actions."
-  }
+  type = map(object({
+    create                    = optional(bool, true)
+    threshold                 = optional(number)
+    evaluation_periods        = optional(number)
+    datapoints_to_alarm       = optional(number)
+    treat_missing_data        = optional(string)
+    actions_enabled           = optional(bool)
+    alarm_actions             = optional(list(string))
+    ok_actions                = optional(list(string))
+    insufficient_data_actions = optional(list(string))
+  }))
+  default  = {}
+  nullable = false
 }
 
 variable "tags" {

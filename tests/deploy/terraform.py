@@ -56,16 +56,36 @@ class Terraform:
         done = self(module, "init", "-backend=false", "-input=false", "-no-color", *words)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def plan(self, module: Path, variables: dict[str, Any]) -> dict[str, Any]:
-        """Return the JSON of a plan, with nothing there before."""
+    def plan(self, module: Path, variables: dict[str, Any], *, state: str = "none") -> dict[str, Any]:
+        """Return the JSON of a plan, with nothing there before unless `state` names a file of `change`."""
         self.init(module)
-        given, planned = self._home(module) / "given.tfvars.json", self._home(module) / "plan"
+        home = self._home(module)
+        given, planned = home / "given.tfvars.json", home / "plan"
         given.write_text(json.dumps(variables))
-        done = self(module, "plan", "-input=false", "-no-color", "-lock=false", f"-var-file={given}", f"-out={planned}")
+        words = (
+            "-input=false",
+            "-no-color",
+            "-lock=false",
+            f"-var-file={given}",
+            f"-out={planned}",
+            f"-state={home / state}",
+        )
+        done = self(module, "plan", *words)
         assert done.returncode == 0, done.stdout + done.stderr
         shown = self(module, "show", "-json", planned)
         assert shown.returncode == 0, shown.stderr
         return json.loads(shown.stdout)
+
+    def change(self, module: Path, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+        """Return the JSON of a plan from what other variables created."""
+        self.plan(module, before)
+        home = self._home(module)
+        (home / "state").unlink(missing_ok=True)
+        done = self(
+            module, "apply", "-input=false", "-no-color", "-lock=false", f"-state={home / 'state'}", home / "plan"
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self.plan(module, after, state="state")
 
     def _home(self, module: Path) -> Path:
         home = self._kept / "__".join(module.relative_to(ROOT).parts)

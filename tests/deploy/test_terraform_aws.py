@@ -45,6 +45,7 @@ GIVEN = {
     "ec2-fleet": {
         "subnet_ids": ["subnet-0123456789abcdef0"],
         "security_group_ids": ["sg-0123456789abcdef0"],
+        "image_id": "ami-00000000000000640",
         "agent_version": "0.1.0",
         "wheelhouse": "s3://wheels/chipwatch/0.1.0",
         "sums_sha256": "a" * 64,
@@ -123,12 +124,19 @@ def test_its_own_tests_pass(terraform, module):
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("ecs", "daemon_dimensions"), ("ecs", "sidecar_dimensions")]
-    + [(name, "dimensions") for name in ("alarms", "dashboards", "ec2", "iam")],
+    [("ecs", "daemon_dimensions"), ("ecs", "sidecar_dimensions"), ("install-script", "agent")]
+    + [(name, "dimensions") for name in ("alarms", "dashboards", "iam")],
 )
 def test_the_dimensions_are_those_that_the_agent_knows(module, name):
     text = tf.blocks(AWS / "modules" / module)["variable"][name]
-    assert tuple(re.findall(r'"(\w+)"', re.findall(r"setsubtract\(var\.\w+, \[(.*?)\]", text)[-1])) == WORDS
+    assert (
+        tuple(
+            re.findall(
+                r'"(\w+)"', re.findall(r"setsubtract\(var\.(?:agent\.)?(?:\w+_)?dimensions, \[(.*?)\]", text)[-1]
+            )
+        )
+        == WORDS
+    )
 
 
 def test_the_settings_are_those_that_the_agent_knows():
@@ -163,8 +171,9 @@ def test_it_asks_for_versions_that_the_stand_in_has(module):
     versions = (module / "versions.tf").read_text()
     assert 'required_version = ">= 1.5.7"' in versions
     schema = json.loads((tf.DOUBLE / "schemas/aws.json").read_text())
-    (floor,) = re.findall(r'^ {6}version = ">= ([\d.]+)"', versions, re.MULTILINE)
-    assert [int(n) for n in floor.split(".")] <= [int(n) for n in schema["provider_version"].split(".")]
+    for floor in re.findall(r'^ {6}version = ">= ([\d.]+)"', versions, re.MULTILINE):
+        assert [int(n) for n in floor.split(".")] <= [int(n) for n in schema["provider_version"].split(".")]
+    assert ("hashicorp/aws" in versions) == (module.name != "install-script"), "a script needs no provider"
 
 
 @each(MODULES)
@@ -245,7 +254,7 @@ def test_an_example_plans_what_it_planned(planned, module):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"agent_version": "latest"}, "agent_version: one version, as in 0.1.0; no range."),
+        ({"agent_version": "latest"}, "agent: version is one version, as in 0.1.0; no range."),
         ({"subnet_ids": None}, 'The root module input variable "subnet_ids" is not set'),
         ({"image_id": "al2023"}, "image_id: an AMI, as in ami-0123456789abcdef0"),
         ({"wheelhouse": None}, 'The root module input variable "wheelhouse" is not set'),
@@ -288,24 +297,41 @@ def test_the_launch_template_installs_what_the_variables_name(planned):
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "image", "alarm"),
-    [
-        ("p5.48xlarge", "ami-0000000000000064a", "gpu-idle"),
-        ("g5g.xlarge", "ami-0000000000000064b", "gpu-idle"),
-        ("p6e-gb200.36xlarge", "ami-0000000000000064b", "gpu-idle"),
-        ("trn2.48xlarge", "ami-00000000000000640", "neuron-core-busy"),
-        ("inf2.xlarge", "ami-00000000000000640", "neuron-core-busy"),
-        ("m7i.large", "ami-0000000000000a64a", None),
-        ("c7gn.large", "ami-0000000000000a64b", None),
-    ],
-)
-def test_the_fleets_image_has_the_driver_of_its_chips_and_its_alarms_watch_them(terraform, instance_type, image, alarm):
+    ("instance_type", "alarm"),
+    [("p5.48xlarge", "gpu-idle"), ("g5g.xlarge", "gpu-idle"), ("p6e-gb200.36xlarge", "gpu-idle"), ("trn2.48xlarge", "neuron-core-busy"), ("inf2.xlarge", "neuron-core-busy"), ("c7gn.large", None)],
+)  # fmt: skip
+def test_the_fleets_image_is_the_given_one_and_its_alarms_watch_the_types_chips(terraform, instance_type, alarm):
     plan = terraform.plan(AWS / "examples/ec2-fleet", GIVEN["ec2-fleet"] | {"instance_type": instance_type})
-    assert only(tf.of_type(plan, "aws_launch_template"))["image_id"] == image
+    assert only(tf.of_type(plan, "aws_launch_template"))["image_id"] == "ami-00000000000000640"
     alarms = {one["alarm_name"].split("-", 1)[1] for one in tf.of_type(plan, "aws_cloudwatch_metric_alarm").values()}
     assert alarms & {"gpu-idle", "neuron-core-busy"} == ({alarm} if alarm else set())
     roles = tf.of_type(plan, "aws_iam_role_policy_attachment").values()
     assert [one["policy_arn"].rpartition("/")[2] for one in roles] == ["AmazonSSMManagedInstanceCore"]
+
+
+P5 = {"instance_type": "p5.48xlarge", "efa_interfaces": 32, "placement_group": "train", "capacity_reservation": {"id": "cr-0123456789abcdef0", "is_block": True}}  # fmt: skip
+UPDATE = {"agent_version": "0.2.0", "wheelhouse": "s3://wheels/chipwatch/0.2.0", "sums_sha256": "b" * 64}
+
+
+def test_an_update_of_the_agent_changes_no_instance_of_a_p5_fleet(terraform):
+    given = GIVEN["ec2-fleet"] | P5
+    plan = terraform.change(AWS / "examples/ec2-fleet", given, given | UPDATE)
+    changed = {
+        one["address"]: one["change"] for one in plan["resource_changes"] if one["change"]["actions"] != ["no-op"]
+    }
+    assert {tuple(change["actions"]) for change in changed.values()} == {("update",)}, "nothing is replaced"
+    assert {re.sub(r"module\.\w+(\[\d\])?\.|\[.*", "", address) for address in changed} == {
+        "aws_ssm_document.this", "aws_launch_template.this", "aws_iam_role_policy.install",
+    }  # fmt: skip
+    group = only(tf.of_type(plan, "aws_autoscaling_group"))
+    assert "instance_refresh" not in group
+    template = next(change for address, change in changed.items() if "aws_launch_template" in address)
+    differs = {key for key, value in template["after"].items() if template["before"][key] != value}
+    assert differs <= {"user_data", "description"}, "image, type and network interfaces stay"
+    assert len(template["after"]["network_interfaces"]) == 32
+    document = next(change for address, change in changed.items() if "aws_ssm_document" in address)
+    assert "version=0.1.0" in document["before"]["content"]
+    assert "version=0.2.0" in document["after"]["content"]
 
 
 REGISTRIES = {
@@ -329,7 +355,7 @@ def test_whatever_address_of_ecr_an_image_has_it_may_be_pulled(terraform, host):
 
 def test_the_template_gets_the_variables_that_its_header_lists():
     header = (AWS / "user-data.sh.tftpl").read_text().split("set -euo")[0]
-    call = (AWS / "modules/ec2/main.tf").read_text().split("templatefile(")[1].split("})")[0]
+    call = (AWS / "modules/install-script/main.tf").read_text().split("templatefile(")[1].split("})")[0]
     for name in re.findall(r"^    (\w+)\s+=", call, re.MULTILINE):
         assert re.search(rf"^#.*\b{name}\b", header, re.MULTILINE), name
 

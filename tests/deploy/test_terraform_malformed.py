@@ -19,6 +19,8 @@ CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/train"
 EC2 = {"image_id": "ami-0123456789abcdef0", "agent_version": "0.1.0", "wheelhouse": "s3://wheels/chipwatch/0.1.0"}
 GIVEN = {
     "aws/modules/ec2": EC2 | {"instance_profile_arn": f"arn:aws:iam::{ACCOUNT}:instance-profile/chipwatch"},
+    "aws/modules/install-script": {"agent": {"version": "0.1.0", "wheelhouse": "s3://wheels/chipwatch/0.1.0"}},
+    "aws/modules/ssm": {"script": "#!/bin/sh\n"},
     "aws/modules/ecs": {"image": DIGEST, "task_role_arn": aws.ROLE, "cluster_arn": CLUSTER},
     "google": {"project_id": PROJECT, "agent": AGENT},
     "google/modules/install-script": {"agent": AGENT},

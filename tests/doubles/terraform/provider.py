@@ -38,6 +38,8 @@ ANSWERS = {
     "google_project": {"project_id": "some-project", "number": ACCOUNT},
 }
 """Values of data sources."""
+ARNS = {("aws_iam_instance_profile", "arn"): f"arn:aws:iam::{ACCOUNT}:instance-profile/stub"}
+"""Invented values whose form a module checks, by type and attribute."""
 
 
 # -- the schema, as the protocol has it --------------------------------------------------------------------------
@@ -218,7 +220,10 @@ class Provider(tfplugin_pb2_grpc.ProviderServicer):
         return pb.PlanResourceChange.Response(planned_state=encode(planned))
 
     def ApplyResourceChange(self, request, context):
-        state = filled(self._block(request.type_name), decode(request.planned_state), invented)
+        def fill(name: str, attribute: dict, given: Any) -> Any:
+            return ARNS.get((request.type_name, name)) or invented(name, attribute, given)
+
+        state = filled(self._block(request.type_name), decode(request.planned_state), fill)
         return pb.ApplyResourceChange.Response(new_state=encode(state))
 
     def ReadDataSource(self, request, context):

@@ -7,21 +7,8 @@ provider "aws" {
 data "aws_partition" "current" {}
 
 locals {
-  # An image with the driver of the type's chips, looked up at each plan.
   family      = split(".", var.instance_type)[0]
   accelerator = local.family != "g4ad" && can(regex("^(p[0-9]|g[0-9]|gr[0-9])", local.family)) ? "gpu" : can(regex("^(trn|inf)[0-9]", local.family)) ? "neuron" : "none"
-  cpu         = can(regex("^([a-z]+[0-9]+g[a-z]*|p6e)(-.*)?$", local.family)) ? "arm64" : "x86_64"
-  images = {
-    gpu    = "/aws/service/deeplearning/ami/${local.cpu}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
-    neuron = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
-    none   = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${local.cpu}"
-  }
-}
-
-data "aws_ssm_parameter" "image" {
-  count = var.image_id == null ? 1 : 0
-
-  name = local.images[local.accelerator]
 }
 
 module "chipwatch" {
@@ -32,7 +19,7 @@ module "chipwatch" {
   families   = compact(["host", "health", local.accelerator == "none" ? "" : local.accelerator, var.efa_interfaces > 0 ? "fabric" : ""])
 
   ec2 = {
-    image_id               = var.image_id == null ? nonsensitive(data.aws_ssm_parameter.image[0].value) : var.image_id
+    image_id               = var.image_id
     instance_type          = var.instance_type
     vpc_security_group_ids = var.security_group_ids
     efa_interfaces         = var.efa_interfaces
@@ -42,13 +29,25 @@ module "chipwatch" {
     wheelhouse             = var.wheelhouse
     sums_sha256            = var.sums_sha256
 
-    # Logging in by Session Manager: aws ssm start-session --target INSTANCE. No port is open and no key is needed.
+    # For the update of the agent, and for logging in by Session Manager: aws ssm start-session --target INSTANCE. No port is open and no key is needed.
     policy_arns = { ssm = "arn:${data.aws_partition.current.partition}:iam::aws:policy/AmazonSSMManagedInstanceCore" }
   }
 
   autoscaling_groups = [aws_autoscaling_group.training.name]
   alarm_actions      = var.alarm_actions
-  tags               = { app = "chipwatch" }
+  tags               = { app = "chipwatch", fleet = var.name }
+}
+
+# The agent on running instances: another agent_version or wheelhouse is rolled out in place.
+module "ssm" {
+  source = "../../modules/ssm"
+
+  name            = "${var.name}-chipwatch"
+  script          = module.chipwatch.user_data
+  target_tags     = { fleet = [var.name] }
+  max_concurrency = var.max_concurrency
+  max_errors      = var.max_errors
+  tags            = { app = "chipwatch" }
 }
 
 resource "aws_autoscaling_group" "training" {
@@ -61,11 +60,15 @@ resource "aws_autoscaling_group" "training" {
 
   launch_template {
     id      = module.chipwatch.launch_template_id
-    version = module.chipwatch.launch_template_version # a new version of the agent is a new version of the template
+    version = module.chipwatch.launch_template_version # for new instances; those that run stay
   }
 
-  instance_refresh {
-    strategy = "Rolling"
+  dynamic "instance_refresh" {
+    for_each = var.refresh_instances ? ["Rolling"] : []
+
+    content {
+      strategy = instance_refresh.value
+    }
   }
 
   tag {

@@ -7,3 +7,8 @@ output "dashboard_name" {
   description = "Name of the dashboard."
   value       = module.chipwatch.dashboard_name
 }
+
+output "association_id" {
+  description = "Id of the association that updates the agent: its executions name the instances that failed."
+  value       = module.ssm.association_id
+}

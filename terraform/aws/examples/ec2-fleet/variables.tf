@@ -18,9 +18,14 @@ variable "name" {
 }
 
 variable "image_id" {
-  description = "AMI, or resolve:ssm: and the name of a parameter; unless set, Amazon's newest image with the driver of the type's chips."
+  description = "AMI with the driver of the type's chips; a fixed one, as a parameter that says `latest` would change under the fleet. terraform.tfvars.example has the command that finds it."
   type        = string
-  default     = null
+  nullable    = false
+
+  validation {
+    condition     = startswith(var.image_id, "ami-")
+    error_message = "image_id: an AMI, as in ami-0123456789abcdef0."
+  }
 }
 
 variable "instance_type" {
@@ -57,8 +62,12 @@ variable "placement_group" {
 
 variable "capacity_reservation" {
   description = "Reserved capacity, as the module ec2 takes it."
-  type        = any
-  default     = null
+  type = object({
+    id                 = optional(string)
+    resource_group_arn = optional(string)
+    is_block           = optional(bool, false)
+  })
+  default = null
 }
 
 variable "subnet_ids" {
@@ -98,6 +107,27 @@ variable "wheelhouse" {
 variable "sums_sha256" {
   description = "SHA-256 of the wheelhouse's file SHA256SUMS."
   type        = string
+  nullable    = false
+}
+
+variable "refresh_instances" {
+  description = "Whether an apply replaces running instances by such of the new launch template, a few at a time. Updates of the agent need it not."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "max_concurrency" {
+  description = "How many instances an update of the agent changes at a time, as the module ssm takes it."
+  type        = string
+  default     = "10%"
+  nullable    = false
+}
+
+variable "max_errors" {
+  description = "How many instances may fail before an update stops, as the module ssm takes it."
+  type        = string
+  default     = "1%"
   nullable    = false
 }
 

@@ -39,7 +39,7 @@ locals {
 
   alarms = {
     for key, alarm in merge(local.generated, local.install_failed) : key => merge(alarm, { with = merge(local.nothing, try(var.alarms[key], {})) })
-    if var.create && try(tobool(coalesce(var.alarms[key].create)), true) && (key != "agent-silent" || local.counts)
+    if var.create && try(var.alarms[key].create, true) && (key != "agent-silent" || local.counts)
   }
 
   nothing = {

@@ -164,24 +164,19 @@ variable "insufficient_data_actions" {
 
 variable "alarms" {
   description = "Changes to alarms, by name: { gpu-idle = { threshold = 10 }, gpu-throttled = { create = false } }. Thresholds are what the query gives: of counters, the rise in a period."
-  type        = any
-  default     = {}
-  nullable    = false
-
-  validation {
-    condition = try(alltrue(flatten([for alarm in values(var.alarms) : [for key, value in alarm : lookup({
-      create                    = can(tobool(value))
-      threshold                 = can(tonumber(value))
-      evaluation_periods        = can(tonumber(value))
-      datapoints_to_alarm       = can(tonumber(value))
-      treat_missing_data        = can(tostring(value))
-      actions_enabled           = can(tobool(value))
-      alarm_actions             = value == null || can(join("", value))
-      ok_actions                = value == null || can(join("", value))
-      insufficient_data_actions = value == null || can(join("", value))
-    }, key, false)]])), false)
-    error_message = "alarms: the keys of each are create and actions_enabled (true or false), threshold, evaluation_periods and datapoints_to_alarm (numbers), treat_missing_data (a string), alarm_actions, ok_actions and insufficient_data_actions (lists of ARNs)."
-  }
+  type = map(object({
+    create                    = optional(bool, true)
+    threshold                 = optional(number)
+    evaluation_periods        = optional(number)
+    datapoints_to_alarm       = optional(number)
+    treat_missing_data        = optional(string)
+    actions_enabled           = optional(bool)
+    alarm_actions             = optional(list(string))
+    ok_actions                = optional(list(string))
+    insufficient_data_actions = optional(list(string))
+  }))
+  default  = {}
+  nullable = false
 
   validation {
     condition     = length(setsubtract(try(keys(var.alarms), []), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "install-failed", "job-gpu-held", "job-gpu-held-namespace", "job-gpu-held-partition", "job-gpu-imbalance", "job-gpu-imbalance-namespace", "job-gpu-imbalance-partition", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0

@@ -1,32 +1,27 @@
 # A launch template whose user-data installs the agent: for Auto Scaling groups, fleets and single instances.
 
-locals {
-  user_data = templatefile("${path.module}/../../user-data.sh.tftpl", {
+module "script" {
+  source = "../install-script"
+
+  agent = {
     version      = var.agent_version
-    extras       = join(",", var.extras)
-    sink         = join(",", var.sinks)
+    extras       = var.extras
+    sinks        = var.sinks
     namespace    = var.namespace
-    region       = var.region == null ? "" : var.region
-    common_dims  = join(",", var.dimensions)
+    region       = var.region
+    dimensions   = var.dimensions
     level        = var.level
     config       = var.config
-    wheelhouse   = var.wheelhouse == null ? "" : var.wheelhouse
-    sums_sha256  = var.sums_sha256 == null ? "" : var.sums_sha256
-    index_url    = var.index_url == null ? "" : var.index_url
-    constraints  = var.constraints == null ? "" : var.constraints
-    wheel_sha256 = var.wheel_sha256 == null ? "" : var.wheel_sha256
-    unit         = trimspace(file("${path.module}/../../files/chipwatch.service"))
-    uninstall    = trimspace(file("${path.module}/../../files/uninstall.sh"))
-  })
-
-  tags = merge({ Name = var.name }, var.tags)
-
-  # With what was left out or null.
-  volumes = {
-    for device, volume in var.block_device_mappings : device => {
-      for key, default in { delete_on_termination = true, encrypted = true, iops = null, kms_key_id = null, throughput = null, volume_size = null, volume_type = "gp3" } : key => try(coalesce(volume[key]), default)
-    }
+    wheelhouse   = var.wheelhouse
+    sums_sha256  = var.sums_sha256
+    index_url    = var.index_url
+    constraints  = var.constraints
+    wheel_sha256 = var.wheel_sha256
   }
+}
+
+locals {
+  tags = merge({ Name = var.name }, var.tags)
 }
 
 resource "aws_launch_template" "this" {
@@ -42,7 +37,7 @@ resource "aws_launch_template" "this" {
   key_name               = var.key_name
   ebs_optimized          = var.ebs_optimized
   vpc_security_group_ids = var.efa_interfaces == 0 ? var.vpc_security_group_ids : null # EC2 takes them here or with the interfaces
-  user_data              = base64gzip(local.user_data)                                 # EC2 takes 16 KiB; cloud-init unpacks it
+  user_data              = module.script.base64gzip                                    # EC2 takes 16 KiB; cloud-init unpacks it
   tags                   = var.tags
 
   iam_instance_profile {
@@ -71,7 +66,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "capacity_reservation_specification" {
-    for_each = var.capacity_reservation == null ? [] : [merge({ id = null, resource_group_arn = null }, var.capacity_reservation)]
+    for_each = var.capacity_reservation == null ? [] : [var.capacity_reservation]
 
     content {
       capacity_reservation_target {
@@ -82,7 +77,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "instance_market_options" {
-    for_each = try(tobool(coalesce(var.capacity_reservation.is_block)), false) ? ["capacity-block"] : []
+    for_each = try(var.capacity_reservation.is_block, false) ? ["capacity-block"] : []
 
     content {
       market_type = instance_market_options.value
@@ -101,7 +96,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "block_device_mappings" {
-    for_each = local.volumes
+    for_each = var.block_device_mappings
 
     content {
       device_name = block_device_mappings.key
@@ -131,42 +126,6 @@ resource "aws_launch_template" "this" {
     create_before_destroy = true
 
     precondition {
-      condition     = var.wheelhouse == null || (var.index_url == null && var.constraints == null && var.wheel_sha256 == null)
-      error_message = "wheelhouse: then no index is used, so index_url, constraints and wheel_sha256 must not be set."
-    }
-
-    precondition {
-      condition     = var.wheelhouse != null || var.constraints != null
-      error_message = "wheelhouse: give it, or constraints with wheel_sha256: the agent is not installed by its name alone."
-    }
-
-    precondition {
-      condition     = var.sums_sha256 == null || var.wheelhouse != null
-      error_message = "sums_sha256: is of a wheelhouse, and none is named."
-    }
-
-    precondition {
-      condition     = (var.constraints == null) == (var.wheel_sha256 == null)
-      error_message = "constraints: needs wheel_sha256, and the other way round: chipwatch itself is not among the constraints."
-    }
-
-    precondition {
-      condition     = alltrue([for sink in ["cloudwatch", "google"] : !contains(var.sinks, sink) || contains(var.extras, sink) || contains(var.extras, "all")])
-      error_message = "extras: the sinks cloudwatch and google need the extra of their name."
-    }
-
-    precondition {
-      condition     = alltrue([for sink in var.sinks : contains(["cloudwatch", "google", "mlflow", "otlp", "prometheus", "stdout"], sink) || can(regex("(?m)^\\s*\\[\\s*sinks\\.${sink}\\s*[.\\]]", var.config))])
-      error_message = "sinks: cloudwatch, google, mlflow, otlp, prometheus or stdout, or the name of a table [sinks.NAME] in config."
-    }
-
-    # Keys stand before the first table.
-    precondition {
-      condition     = !can(regex("(?m)^\\s*[\"']?(sink|common_dims|namespace|level${var.region == null ? "" : "|region"})[\"']?\\s*=", replace(var.config, "/(?s)(^|\\n)\\s*\\[.*/", "")))
-      error_message = "config: it sets a key that the module sets too (sink, common_dims, namespace, level, or region), and TOML takes each key once; use the variables sinks, dimensions, namespace, level and region."
-    }
-
-    precondition {
       condition     = !var.instance_metadata_tags || alltrue([for key in keys(local.tags) : can(regex("^[A-Za-z0-9+=.,_:@-]+$", key)) && !contains([".", "..", "_index"], key)])
       error_message = "tags: EC2 launches nothing with these while the tags are in the metadata: keys are of letters, digits and +-=.,_:@ then. Change them, or set instance_metadata_tags to false."
     }
@@ -177,7 +136,7 @@ resource "aws_launch_template" "this" {
     }
 
     precondition {
-      condition     = length(base64gzip(local.user_data)) <= 21848 # EC2 counts the 16 KiB before base64
+      condition     = length(module.script.base64gzip) <= 21848 # EC2 counts the 16 KiB before base64
       error_message = "config: EC2 takes 16 KiB of user-data, and this is too long even when it is packed."
     }
   }

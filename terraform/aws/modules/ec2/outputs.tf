@@ -20,10 +20,10 @@ output "launch_template_version" {
 
 output "user_data" {
   description = "The script, for a launch template of your own."
-  value       = local.user_data
+  value       = module.script.script
 }
 
 output "user_data_base64gzip" {
   description = "The same packed, as EC2 takes it."
-  value       = base64gzip(local.user_data)
+  value       = module.script.base64gzip
 }

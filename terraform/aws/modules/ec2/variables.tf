@@ -103,7 +103,7 @@ variable "vpc_security_group_ids" {
 }
 
 variable "efa_interfaces" {
-  description = "How many EFA interfaces, each on a separate network card: 32 for p5.48xlarge, 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. An instance with several gets no public IP by itself."
+  description = "How many EFA interfaces, each on a separate network card: 32 for p5.48xlarge and p5e.48xlarge, 16 for p5en.48xlarge, 8 for p6-b200.48xlarge, 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. `aws ec2 describe-instance-types --query InstanceTypes[].NetworkInfo` names the cards of others; a type whose first card has no EFA needs a launch template of your own. An instance with several gets no public IP by itself."
   type        = number
   default     = 0
   nullable    = false
@@ -127,13 +127,12 @@ variable "placement_group" {
 
 variable "capacity_reservation" {
   description = "Reserved capacity, by the id of a reservation or the ARN of a resource group of them; is_block for a Capacity Block for ML. Whatever is open and fits unless set."
-  type        = any
-  default     = null
-
-  validation {
-    condition     = var.capacity_reservation == null || try(alltrue([for key, value in var.capacity_reservation : lookup({ id = can(tostring(value)), resource_group_arn = can(tostring(value)), is_block = can(tobool(value)) }, key, false)]), false)
-    error_message = "capacity_reservation: the keys are id and resource_group_arn (strings) and is_block (true or false)."
-  }
+  type = object({
+    id                 = optional(string)
+    resource_group_arn = optional(string)
+    is_block           = optional(bool, false)
+  })
+  default = null
 
   validation {
     condition     = var.capacity_reservation == null || (try(var.capacity_reservation.id, null) == null) != (try(var.capacity_reservation.resource_group_arn, null) == null)
@@ -179,22 +178,17 @@ variable "detailed_monitoring" {
 
 variable "block_device_mappings" {
   description = "Volumes, by device name: { \"/dev/xvda\" = { volume_size = 200 } }; the AMI's unless set."
-  type        = any
-  default     = {}
-  nullable    = false
-
-  validation {
-    condition = try(alltrue(flatten([for volume in values(var.block_device_mappings) : [for key, value in volume : lookup({
-      delete_on_termination = can(tobool(value))
-      encrypted             = can(tobool(value))
-      iops                  = can(tonumber(value))
-      kms_key_id            = can(tostring(value))
-      throughput            = can(tonumber(value))
-      volume_size           = can(tonumber(value))
-      volume_type           = can(tostring(value))
-    }, key, false)]])), false)
-    error_message = "block_device_mappings: the keys of each are delete_on_termination and encrypted (true or false), iops, throughput and volume_size (numbers), kms_key_id and volume_type (strings)."
-  }
+  type = map(object({
+    delete_on_termination = optional(bool, true)
+    encrypted             = optional(bool, true)
+    iops                  = optional(number)
+    kms_key_id            = optional(string)
+    throughput            = optional(number)
+    volume_size           = optional(number)
+    volume_type           = optional(string, "gp3")
+  }))
+  default  = {}
+  nullable = false
 
   validation {
     condition     = alltrue([for device in try(keys(var.block_device_mappings), []) : can(regex("^/dev/[a-z0-9]+$", device))])
@@ -227,17 +221,12 @@ variable "block_device_mappings" {
   }
 }
 
-# -- the agent ---------------------------------------------------------------------------------------------------
+# -- the agent, as modules/install-script takes it ---------------------------------------------------------------
 
 variable "agent_version" {
   description = "Version of chipwatch to install."
   type        = string
   nullable    = false
-
-  validation {
-    condition     = can(regex("^[0-9]+(\\.[0-9]+)*((a|b|rc)[0-9]+)?(\\.post[0-9]+)?(\\.dev[0-9]+)?$", var.agent_version))
-    error_message = "agent_version: one version, as in 0.1.0; no range."
-  }
 }
 
 variable "extras" {
@@ -245,11 +234,6 @@ variable "extras" {
   type        = list(string)
   default     = ["cloudwatch"]
   nullable    = false
-
-  validation {
-    condition     = length(setsubtract(var.extras, ["cloudwatch", "google", "prometheus", "tpu", "all"])) == 0
-    error_message = "extras: cloudwatch, google, prometheus, tpu and all."
-  }
 }
 
 variable "sinks" {
@@ -257,11 +241,6 @@ variable "sinks" {
   type        = list(string)
   default     = ["cloudwatch"]
   nullable    = false
-
-  validation {
-    condition     = length(var.sinks) > 0 && alltrue([for sink in var.sinks : can(regex("^[a-z][a-z0-9_]*$", sink))])
-    error_message = "sinks: at least one name of a sink, as in [\"cloudwatch\"]."
-  }
 }
 
 variable "namespace" {
@@ -269,11 +248,6 @@ variable "namespace" {
   type        = string
   default     = "Chipwatch"
   nullable    = false
-
-  validation {
-    condition     = can(regex("^[A-Za-z0-9_./#-][A-Za-z0-9_./#:-]{0,254}$", var.namespace)) && !startswith(var.namespace, "AWS/")
-    error_message = "namespace: 1 to 255 letters, digits and _./#:- ; it begins neither with a colon nor with AWS/."
-  }
 }
 
 variable "dimensions" {
@@ -281,11 +255,6 @@ variable "dimensions" {
   type        = list(string)
   default     = ["instance_id", "instance_type"]
   nullable    = false
-
-  validation {
-    condition     = length(var.dimensions) > 0 && length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "dimensions: at least one word of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `chipwatch help run`."
-  }
 }
 
 variable "level" {
@@ -293,11 +262,6 @@ variable "level" {
   type        = string
   default     = "basic"
   nullable    = false
-
-  validation {
-    condition     = contains(["basic", "detailed", "all"], var.level)
-    error_message = "level: basic, detailed or all."
-  }
 }
 
 variable "config" {
@@ -305,66 +269,36 @@ variable "config" {
   type        = string
   default     = ""
   nullable    = false
-
-  validation {
-    condition     = !can(regex("(?m)^END_OF_", var.config)) && !can(regex("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]", var.config))
-    error_message = "config: no line may begin with END_OF_, which ends it in the script, and there are no control characters in TOML."
-  }
 }
 
 variable "wheelhouse" {
   description = "Folder that is installed from without an index; required unless constraints and wheel_sha256 are given: s3://BUCKET/PREFIX, file:///PATH or /PATH, as `make dist` makes it. The instances' role must read it: wheelhouses of the module iam."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.wheelhouse == null || can(regex("^((file://)?/[A-Za-z0-9._/@+-]+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9._/@+=-]+)$", var.wheelhouse))
-    error_message = "wheelhouse: s3://BUCKET/PREFIX, file:///PATH or /PATH."
-  }
 }
 
 variable "sums_sha256" {
   description = "SHA-256 of the wheelhouse's file SHA256SUMS."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.sums_sha256 == null || can(regex("^[0-9a-f]{64}$", var.sums_sha256))
-    error_message = "sums_sha256: 64 hexadecimal digits."
-  }
 }
 
 variable "index_url" {
   description = "Index of packages, with constraints; the one that pip is set up for unless set."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.index_url == null || can(regex("^https://[^@[:space:]]+$", var.index_url))
-    error_message = "index_url: an address that begins with https://, without a password: users who may describe the launch template can read it."
-  }
 }
 
 variable "constraints" {
   description = "Our requirements/constraints.txt, by s3://, https:// or /PATH: files from the index must then have its hashes. On S3 the instances' role must read it: s3_objects of the module iam."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.constraints == null || can(regex("^((file://)?/[A-Za-z0-9._/@+-]+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9._/@+=-]+|https://[^@[:space:]]+)$", var.constraints))
-    error_message = "constraints: a file, by s3://BUCKET/KEY, https:// or /PATH."
-  }
 }
 
 variable "wheel_sha256" {
   description = "SHA-256 of chipwatch's own wheel, for constraints."
   type        = string
   default     = null
-
-  validation {
-    condition     = var.wheel_sha256 == null || can(regex("^[0-9a-f]{64}$", var.wheel_sha256))
-    error_message = "wheel_sha256: 64 hexadecimal digits."
-  }
 }
 
 variable "tags" {

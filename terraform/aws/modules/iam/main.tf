@@ -6,17 +6,9 @@ data "aws_caller_identity" "current" {}
 
 locals {
   account = data.aws_caller_identity.current.account_id
-  issuer  = try(regex("oidc-provider/(.+)$", local.irsa.oidc_provider_arn)[0], "")
+  issuer  = try(regex("oidc-provider/(.+)$", var.irsa.oidc_provider_arn)[0], "")
 
   s3 = "arn:${data.aws_partition.current.partition}:s3:::"
-
-  # With what was left out or null.
-  irsa = { for key, default in { oidc_provider_arn = null, service_accounts = ["chipwatch:chipwatch"] } : key => try(coalesce(var.irsa[key]), default) }
-  pods = {
-    for name, pod in var.pod_identity_associations : name => {
-      for key, default in { cluster_name = null, namespace = "chipwatch", service_account = "chipwatch" } : key => try(coalesce(pod[key]), default)
-    }
-  }
 
   # Each a bucket and a prefix.
   wheelhouses = [for wheels in var.wheelhouses : regex("^s3://([^/]+)/(.+?)/?$", wheels)]
@@ -152,9 +144,9 @@ data "aws_iam_policy_document" "pod_identity_trust" {
     # The tags that EKS gives a pod's session say who it is.
     dynamic "condition" {
       for_each = length(var.pod_identity_associations) == 0 ? {} : {
-        eks-cluster-name           = sort(distinct([for pod in local.pods : pod.cluster_name]))
-        kubernetes-namespace       = sort(distinct([for pod in local.pods : pod.namespace]))
-        kubernetes-service-account = sort(distinct([for pod in local.pods : pod.service_account]))
+        eks-cluster-name           = sort(distinct([for pod in var.pod_identity_associations : pod.cluster_name]))
+        kubernetes-namespace       = sort(distinct([for pod in var.pod_identity_associations : pod.namespace]))
+        kubernetes-service-account = sort(distinct([for pod in var.pod_identity_associations : pod.service_account]))
       }
 
       content {
@@ -173,7 +165,7 @@ data "aws_iam_policy_document" "irsa_trust" {
 
     principals {
       type        = "Federated"
-      identifiers = [coalesce(local.irsa.oidc_provider_arn, "none")]
+      identifiers = [coalesce(var.irsa.oidc_provider_arn, "none")]
     }
 
     condition {
@@ -185,7 +177,7 @@ data "aws_iam_policy_document" "irsa_trust" {
     condition {
       test     = "StringEquals"
       variable = "${local.issuer}:sub"
-      values   = [for account in local.irsa.service_accounts : "system:serviceaccount:${account}"]
+      values   = [for account in var.irsa.service_accounts : "system:serviceaccount:${account}"]
     }
   }
 }
@@ -205,7 +197,7 @@ resource "aws_iam_role" "this" {
 
   lifecycle {
     precondition {
-      condition     = each.key != "irsa" || (local.irsa.oidc_provider_arn != null && length(local.irsa.service_accounts) > 0)
+      condition     = each.key != "irsa" || (var.irsa.oidc_provider_arn != null && length(var.irsa.service_accounts) > 0)
       error_message = "irsa: create_irsa needs irsa.oidc_provider_arn and at least one of irsa.service_accounts (\"namespace:name\")."
     }
 
@@ -250,7 +242,7 @@ resource "aws_iam_instance_profile" "this" {
 }
 
 resource "aws_eks_pod_identity_association" "this" {
-  for_each = contains(keys(local.roles), "pod-identity") ? local.pods : {}
+  for_each = contains(keys(local.roles), "pod-identity") ? var.pod_identity_associations : {}
 
   region          = var.region
   cluster_name    = each.value.cluster_name

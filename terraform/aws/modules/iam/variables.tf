@@ -148,14 +148,13 @@ variable "ec2_policy_arns" {
 
 variable "pod_identity_associations" {
   description = "Service accounts that get the role by Pod Identity, by names of your own."
-  type        = any
-  default     = {}
-  nullable    = false
-
-  validation {
-    condition     = try(alltrue(flatten([for pod in values(var.pod_identity_associations) : [for key, value in pod : contains(["cluster_name", "namespace", "service_account"], key) && can(tostring(value))]])), false)
-    error_message = "pod_identity_associations: the keys of each are cluster_name, namespace and service_account (strings)."
-  }
+  type = map(object({
+    cluster_name    = string
+    namespace       = optional(string, "chipwatch")
+    service_account = optional(string, "chipwatch")
+  }))
+  default  = {}
+  nullable = false
 
   validation {
     condition     = alltrue([for pod in try(values(var.pod_identity_associations), []) : can(regex("^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$", try(pod.cluster_name, "")))])
@@ -175,14 +174,12 @@ variable "pod_identity_associations" {
 
 variable "irsa" {
   description = "The cluster's OpenID Connect provider, and the service accounts (\"namespace:name\") that get the role."
-  type        = any
-  default     = {}
-  nullable    = false
-
-  validation {
-    condition     = var.irsa == null || try(alltrue([for key, value in var.irsa : lookup({ oidc_provider_arn = can(tostring(value)), service_accounts = value == null || can(join("", value)) }, key, false)]), false)
-    error_message = "irsa: the keys are oidc_provider_arn (a string) and service_accounts (a list of strings)."
-  }
+  type = object({
+    oidc_provider_arn = optional(string)
+    service_accounts  = optional(list(string), ["chipwatch:chipwatch"])
+  })
+  default  = {}
+  nullable = false
 
   validation {
     condition     = try(var.irsa.oidc_provider_arn, null) == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:oidc-provider/[!-~]+$", var.irsa.oidc_provider_arn))

@@ -106,60 +106,6 @@ run "nothing" {
   }
 }
 
-run "refuses_two_places_to_install_from" {
-  command = plan
-
-  variables {
-    wheelhouse = "/opt/wheels"
-    index_url  = "https://pypi.example.com/simple"
-  }
-
-  expect_failures = [aws_launch_template.this]
-}
-
-run "refuses_a_bare_name" {
-  command = plan
-
-  variables {
-    wheelhouse = null
-    index_url  = "https://pypi.example.com/simple"
-  }
-
-  expect_failures = [aws_launch_template.this]
-}
-
-run "refuses_sums_of_nothing" {
-  command = plan
-
-  variables {
-    wheelhouse  = null
-    sums_sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-  }
-
-  expect_failures = [aws_launch_template.this]
-}
-
-run "refuses_constraints_that_hold_half" {
-  command = plan
-
-  variables {
-    wheelhouse  = null
-    constraints = "/opt/constraints.txt"
-  }
-
-  expect_failures = [aws_launch_template.this]
-}
-
-run "refuses_a_sink_without_its_library" {
-  command = plan
-
-  variables {
-    sinks = ["google"]
-  }
-
-  expect_failures = [aws_launch_template.this]
-}
-
 run "refuses_more_than_ec2_takes" {
   command = plan
 
@@ -175,26 +121,6 @@ run "refuses_tags_with_which_nothing_is_launched" {
 
   variables {
     tags = { "team/name" = "ml" }
-  }
-
-  expect_failures = [aws_launch_template.this]
-}
-
-run "refuses_a_sink_that_nobody_knows" {
-  command = plan
-
-  variables {
-    sinks = ["cloudwatch", "cloudwach"]
-  }
-
-  expect_failures = [aws_launch_template.this]
-}
-
-run "refuses_a_key_that_is_there_already" {
-  command = plan
-
-  variables {
-    config = "interval = 10\nlevel = \"all\"\n"
   }
 
   expect_failures = [aws_launch_template.this]
