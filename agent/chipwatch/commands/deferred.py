@@ -63,7 +63,7 @@ INSTEAD: Final[dict[str, Callable[..., Any]]] = {
     "xml.etree.ElementTree.ParseError": SyntaxError,
 }
 """Values that need no module; botocore takes the error of a parser of XML, which derives from SyntaxError."""
-if hasattr(os, "uname"):
+if sys.platform != "win32":
     INSTEAD.update({"platform.node": lambda: os.uname().nodename, "platform.system": lambda: os.uname().sysname})
 
 
