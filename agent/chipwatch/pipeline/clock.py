@@ -255,7 +255,11 @@ class Pipeline:
         """End `run`; safe from a signal handler and from any thread."""
         self._stopped = self._stopped or time.monotonic()
         self._stop.set()
-        self._readings.put(CollectorReading([]))  # ends the wait for readings
+        self.nudge()
+
+    def nudge(self) -> None:
+        """End a wait for readings early; every signal handler must, since the wait of a queue may miss its end then."""
+        self._readings.put(CollectorReading([]))
 
     def close(self, deadline: float = DEADLINE) -> None:
         """End the windows, let sinks deliver until `deadline` seconds after the stop, keep the rest in the spools."""

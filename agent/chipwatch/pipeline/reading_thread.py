@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint
@@ -23,18 +23,21 @@ class Wakeup:
     """
     An event for one waiting thread, with a third of the CPU of `threading.Event`, which makes a lock for each wait.
 
-    `set` may be called from a signal handler. After a `clear`, a wait may return early once.
+    `set` may be called from a signal handler. After a `clear`, a wait may return early once. A lock ends the wait:
+    Python's SimpleQueue waits for ever if a signal handler takes longer than the rest of its timeout.
     """
 
     def __init__(self) -> None:
         self._is_set = False
-        self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._token = threading.Lock()
+        self._token.acquire()
 
     def set(self) -> None:
         """End the wait, and each later one until `clear`."""
         if not self._is_set:
             self._is_set = True
-            self._tokens.put(None)
+            with suppress(RuntimeError):  # the token of an earlier `set` is still there
+                self._token.release()
 
     def is_set(self) -> bool:
         """Return whether it was set since the last `clear`."""
@@ -47,8 +50,7 @@ class Wakeup:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, at most `timeout` seconds; return whether it is."""
         if not self._is_set:
-            with suppress(Empty):
-                self._tokens.get(timeout=timeout)
+            self._token.acquire(timeout=-1 if timeout is None else timeout)
         return self._is_set
 
 
