@@ -148,8 +148,7 @@ EXTRAS ?= cloudwatch
 PYTHONS ?= 3.11 3.12 3.13 3.14
 PLATFORMS ?= x86_64 aarch64
 DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary :all: --no-deps --require-hashes
-SUMS = $(BIN)/python -c 'import hashlib, pathlib; top = pathlib.Path("dist"); print(*(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(top)}" \
-	  for f in sorted(top.rglob("*")) if f.suffix in (".whl", ".gz", ".sh")), sep="\n")' > build/SHA256SUMS && mv build/SHA256SUMS dist/
+SUMS = $(PYTHON) -m tools.release sums
 comma := ,
 OF_EXTRAS = $(addprefix --requirement ,$(patsubst %,$(PINS)/%.txt,$(or $(subst all,$(ALL_EXTRAS),$(subst $(comma), ,$(EXTRAS))),base)))
 
