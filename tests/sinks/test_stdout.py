@@ -533,6 +533,16 @@ def test_the_table_shows_the_total_of_a_counter_until_its_rate_is_known(monkeypa
     assert text.splitlines()[-2] == "disk       read   3.4 GiB total"
 
 
+def test_the_table_leaves_out_a_sum_of_bytes_that_begins_with_its_first_reading(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    first, later = Datapoint(READ, 0.0, NO_DIMENSIONS, AT, AT), Datapoint(READ, 0.0, NO_DIMENSIONS, AT, AT - SECOND)
+    load = CPU.point(AT, 1.0)
+
+    assert "disk" not in written([first, load], format="table")[0]
+    assert "disk       read     0 B total" in written([later, load], format="table")[0]
+    assert "disk       read     0 B total" in written([first], format="table")[0], "nothing else is there"
+
+
 def test_the_table_shows_incidents_as_a_count_and_names_the_file_of_a_new_one(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     incidents = counter("agent.incidents", "{incident}", "I.", dims=("cause",))

@@ -101,6 +101,7 @@ class Table:
         batch = sorted(batch, key=lambda point: point.at)
         if not self._own:
             batch = [point for point in batch if not point.metric.name.startswith(OWN)] or batch
+        batch = [point for point in batch if not _begins_now(point)] or batch
         if self._is_terminal:  # with the newest point of each series
             self._last.update({(point.metric.name, point.dims): point for point in batch})
             oldest = batch[-1].at - SHOWN
@@ -158,6 +159,11 @@ def _is_event(point: Datapoint) -> bool:
     metric = point.metric
     counts = metric.kind is Kind.COUNTER and metric.unit.startswith("{")
     return (counts and not _device(point)) or metric.name == READ_ONLY
+
+
+def _begins_now(point: Datapoint) -> bool:
+    """Return whether this is the first reading of a sum, whose 0 bytes say nothing yet."""
+    return point.metric.unit == "By" and point.value == 0 and (point.start_time or 0) >= point.at
 
 
 def _device(point: Datapoint) -> Pairs:
