@@ -27,7 +27,7 @@ MOST_BYTES: Final = 64 << 10
 """Bytes of one file."""
 MOST: Final = 8 << 20
 """Bytes of all files."""
-MOST_KNOWN: Final = 1000
+MOST_KNOWN: Final = 500
 """Identifiers that are replaced wherever they occur, each also in hex digits."""
 MOST_IDENTIFIER: Final = 256
 """Bytes of a file with an identifier."""
@@ -59,8 +59,8 @@ class Mask:
         """`names` of hosts and people, with what is written instead."""
         self._salt = os.urandom(16)
         self._names = names or {}
-        self._known: dict[str, str] = {}
-        """Identifiers so far, and what is written instead."""
+        self._known: dict[str, tuple[str, str]] = {}
+        """Identifiers so far: each in hex digits, and what is written instead."""
 
     def identifier(self, text: str) -> str:
         """Return other letters and digits in the same places, from now on wherever `everywhere` finds the text."""
@@ -70,7 +70,7 @@ class Mask:
             digits[n % len(digits)] if char.isalnum() else char for n, char in zip(digest, text, strict=True)
         )
         if KNOWN.fullmatch(text) and len(self._known) < MOST_KNOWN:
-            self._known[text] = instead
+            self._known[text] = text.encode().hex(), instead
         return instead
 
     def words(self, text: str) -> str:
@@ -79,10 +79,11 @@ class Mask:
 
     def everywhere(self, text: str) -> str:
         """Return a text without the identifiers so far, also where nothing says that they are some."""
-        for known, instead in self._known.items():
+        for known, (hexed, instead) in self._known.items():
             if known in text:
                 text = re.sub(rf"(?<![^\W_]){re.escape(known)}(?![^\W_])", lambda _, to=instead: to, text)  # type: ignore[misc]
-            text = text.replace(known.encode().hex(), instead.encode().hex())
+            if hexed in text:
+                text = text.replace(hexed, instead.encode().hex())
         return text
 
     def text(self, text: str) -> str:
@@ -206,7 +207,7 @@ class Capture:
         for folder in {self._roots["sys"] / BOARD, *(Path(file).parent for file in self._opened)}:
             with suppress(OSError):
                 for entry in sorted(folder.iterdir()) if self._roots["sys"] in folder.parents else ():
-                    if SECRET_FILES.search(entry.name):
+                    if SECRET_FILES.search(entry.name) and not entry.name.startswith("vpd"):  # that takes the card long
                         with suppress(OSError), entry.open("rb") as source:
                             self._mask.words(source.read(MOST_IDENTIFIER).decode(errors="replace"))
 
