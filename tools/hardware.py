@@ -1,4 +1,4 @@
-"""Makes docs/hardware.md: what is read of which accelerator, and on what that was tried, from hardware.txt."""
+"""Makes docs/hardware.md from hardware.txt (what is read of which accelerator, tried on what) and nvidia_smi.txt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/hardware.md"
 DATA = ROOT / "tools/hardware.txt"
+SMI = ROOT / "tools/nvidia_smi.txt"
 TRIED = {
     "real": "such a machine, by us",
     "capture": "numbers of such a machine that others published",
@@ -27,34 +28,29 @@ $ chipwatch check --level all --capture machine.json
 ```
 
 The file has the raw answers of NVIDIA's library, the files of /sys that the collectors read, and /proc/driver and /proc/meminfo. UUIDs, serial numbers, hardware addresses and names of hosts
-and users are replaced, equal ones by equal ones; there are no command lines and nothing of processes but the numbers and bytes that NVIDIA's library lists. Read it before you send it: it is
+and users are replaced, equal ones by equal ones and wherever they occur, passwords and keys by `...`; there are no command lines and nothing of processes but the numbers and bytes that NVIDIA's library lists. Read it before you send it: it is
 JSON, a line for each call and each file. Output of the makers' programs (amd-smi, neuron-monitor, xpu-smi, hl-smi) and answers over gRPC (TPU) are not in it: add these as text.
 `tests/doubles/nvml/replay.py` plays the file, so that a test of ours gets the points that your machine gave.
 
-This page is made from tools/hardware.txt by `make golden`. How a signal was tried:
+This page is made from tools/hardware.txt and tools/nvidia_smi.txt by `make golden`. How a signal was tried:
 
 | word | tried on |
 |---|---|
 """
-TAIL = """Not read: CPER records and AFID of AMD (root only), the repair state of Trainium's HBM (only by an ioctl of the driver), licences and hosts of NVIDIA's vGPU.
+TAIL = """Not read: CPER records and AFID of AMD (root only), the repair state of Trainium's HBM (only by an ioctl of the driver).
 
-## What nvidia-smi -q prints and has no metric here
+## What nvidia-smi -q prints
 
-By the groups of its output; docs/nvidia.md has the calls and fields.
+Of the {all:,} values that nvidia-smi 550.163.01 prints of 52 GPUs of NVIDIA's mock (profiles t4, a100, l40s, h100, b200, gb200 and gb300), {read:,} have a metric and {rest:,} have none.
+Names without a value on all profiles are left out. Newer names are in [nvidia](nvidia.md#fields-and-functions-that-are-not-read), by field.
 
-| group | no metric | why |
-|---|---|---|
-| identity | serial and part numbers, VBIOS, InfoROM, GSP, architecture, brand, board, PCI ids, minor number | constant; the dimensions uuid, model and driver identify a GPU |
-| modes | persistence, compute, accounting, display, virtualization, confidential computing, MIG, driver model | settings; of ECC only "off against the maker's default" is a fault |
-| PCI | throughput in KB/s, device and host generations | each direction of the throughput takes 20 ms (nvml.h), and there are counters; the generation and width in use are read |
-| clocks | application, default, maximal, requested and supported clocks; voltage | constants and settings; the clocks in use and the reasons of low clocks are read |
-| power | default, minimal, maximal and requested limits; smoothing, profiles, EDPp | constants and settings; power, energy and the enforced limit are read |
-| temperature | T.limit of each sensor as a constant | the margins are read |
-| memory | BAR1, protected memory | of no use for training and inference so far |
-| utilization | JPEG, OFA, encoder statistics, FBC | the same |
-| ECC | counts by L1, L2, registers, textures | the sums are read, of SRAM the units in gpu.ecc.lifetime |
-| retired pages, rows | addresses | lists of text; the counts are read |
-| processes | names | command lines are private; jobs have metrics of their use |
+| group | name | values | metric |
+|---|---|---|---|
+{metrics}
+
+| group | no metric | values | why |
+|---|---|---|---|
+{reasons}
 """
 
 
@@ -68,13 +64,53 @@ class Row(NamedTuple):
     tried: str
 
 
+class Printed(NamedTuple):
+    """Values that nvidia-smi prints: a name with a metric, or names and why they have none."""
+
+    group: str
+    names: tuple[str, ...]
+    values: int
+    metric: str
+    further: str
+    """A further dimension and its value, or the reason."""
+
+
+def _lines(file: Path) -> list[list[str]]:
+    return [line.split("|") for line in file.read_text(encoding="utf-8").splitlines() if line[:1] not in ("", "#")]
+
+
 def rows() -> list[Row]:
     """Return the lines of DATA."""
-    lines = [line.split("|") for line in DATA.read_text(encoding="utf-8").splitlines() if line[:1] not in ("", "#")]
     return [
         Row(vendor, tuple(models.split(", ")), signal, tuple(metrics.split(", ")), tried)
-        for vendor, models, signal, metrics, tried in lines
+        for vendor, models, signal, metrics, tried in _lines(DATA)
     ]
+
+
+def printed() -> list[Printed]:
+    """Return the lines of SMI."""
+    return [
+        Printed(group, tuple(names.split(", ")), int(values), metric, further)
+        for group, names, values, metric, further in _lines(SMI)
+    ]
+
+
+def _tail() -> str:
+    """Return the end of the page, with what nvidia-smi prints."""
+    every = printed()
+    counts = {has: sum(row.values for row in every if bool(row.metric) is has) for has in (True, False)}
+    metrics = (
+        f"| {row.group} | {row.names[0]} | {row.values} | `{row.metric}{f'{{{row.further}}}' * bool(row.further)}` |"
+        for row in every
+        if row.metric
+    )
+    reasons = (
+        f"| {row.group} | {', '.join(row.names)} | {row.values} | {row.further} |" for row in every if not row.metric
+    )
+    return TAIL.format(
+        all=sum(counts.values()), read=counts[True], rest=counts[False],
+        metrics="\n".join(metrics), reasons="\n".join(reasons),
+    )  # fmt: skip
 
 
 def page() -> str:
@@ -82,7 +118,7 @@ def page() -> str:
     head = HEAD + "".join(f"| {word} | {text}{': nothing yet' * (word == 'real')} |\n" for word, text in TRIED.items())
     all_rows = rows()
     vendors = dict.fromkeys(row.vendor for row in all_rows)
-    return "\n".join([head, *(part for vendor in vendors for part in _vendor(vendor, all_rows)), TAIL])
+    return "\n".join([head, *(part for vendor in vendors for part in _vendor(vendor, all_rows)), _tail()])
 
 
 def _vendor(vendor: str, all_rows: list[Row]) -> Iterator[str]:

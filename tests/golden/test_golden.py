@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 
 import pytest
@@ -59,15 +58,26 @@ def test_the_table_of_what_the_verdict_judges_by_is_its_rules():
         assert f"def {test}(" in path.read_text(encoding="utf-8"), name
 
 
+COLLECTORS = {
+    "NVIDIA": ("nvidia",), "AMD": ("amd", "kernel"), "AWS": ("neuron",), "Google": ("tpu",), "Intel": ("intel", "gaudi"),
+    "Apple": ("apple",), "Graphcore": ("ipu",),
+}  # fmt: skip
+"""Vendors of docs/hardware.md -> the collectors whose metrics it may name."""
+
+
 def test_the_page_on_hardware_is_its_data_whose_metrics_are_declared():
     assert hardware.page().splitlines() == hardware.PAGE.read_text(encoding="utf-8").splitlines(), STALE
-    known = {metric.name for metrics in declared().values() for metric in metrics}
+    by_collector = {name: {metric.name for metric in metrics} for name, metrics in declared().items()}
     for row in hardware.rows():
         assert row.tried in hardware.TRIED, row
-        assert {*row.metrics} <= known or row.vendor != "NVIDIA", row
-        assert all(re.fullmatch(r"[a-z][a-z0-9_.]+", metric) for metric in row.metrics), row
+        assert {*row.metrics} <= set().union(*(by_collector[name] for name in COLLECTORS[row.vendor])), row
     pairs = [(row.vendor, model, row.signal) for row in hardware.rows() for model in row.models]
     assert len(pairs) == len({*pairs}), "a signal of a model stands twice"
+    printed = hardware.printed()
+    assert {row.metric for row in printed if row.metric} <= by_collector["nvidia"]
+    assert all(row.metric or row.further for row in printed), "a value without a metric needs a reason"
+    names = [(row.group, name) for row in printed for name in row.names]
+    assert len(names) == len({*names}), "a value of nvidia-smi stands twice"
 
 
 def test_the_page_on_the_names_of_opentelemetry_is_the_profile():

@@ -49,7 +49,7 @@ def debian(package: str, folder: Path) -> Path:
     if done.returncode or not packages:
         pytest.skip(f"{package} cannot be downloaded: {done.stderr[-300:]}")
     subprocess.run(["dpkg", "-x", packages[0], folder], check=True)
-    return folder / "usr/bin" / package
+    return next(file for file in folder.glob(f"usr/**/{package}") if file.is_file() and os.access(file, os.X_OK))
 
 
 def mock() -> Path:

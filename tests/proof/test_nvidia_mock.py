@@ -10,10 +10,12 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import yaml
 from tests.proof import parts
+from tools import hardware
 
 pytestmark = pytest.mark.proof
 
@@ -24,6 +26,12 @@ PROFILES = ("t4", "a100", "l40s", "h100", "b200", "gb200", "gb300")
 def mock():
     """The folder of the stand-in, which has been built."""
     return parts.mock()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of the runs of the agent, one a profile."""
+    return tmp_path_factory.mktemp("runs")
 
 
 def expected(config):
@@ -56,31 +64,112 @@ def expected(config):
     }
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_each_gpu_of_a_profile_has_the_values_of_the_profile(mock, tmp_path, profile):
+@cache
+def read(mock, tmp_path, profile):
+    """Return the agent's values by GPU, then by name and further dimensions."""
+    tmp_path = tmp_path / profile
+    tmp_path.mkdir()
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
-    file = mock / f"configs/mock-nvml-config-{profile}.yaml"
-    zeros = {"CHIPWATCH_SINKS__STDOUT__ZEROS": "true"}
-    env = os.environ | zeros | {"LD_LIBRARY_PATH": str(mock), "MOCK_NVML_CONFIG": str(file)}
+    env = environment(mock, profile) | {"CHIPWATCH_SINKS__STDOUT__ZEROS": "true"}
     words = ["--once", "--collector", "nvidia", "--level", "all", "--format", "json", "--root", tmp_path]
     done = subprocess.run(
         [sys.executable, "-m", "chipwatch", *words, "--spool", tmp_path / "spool"],
         env=env, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    config = yaml.safe_load(file.read_text())
     gpus: dict[str, dict[str, float]] = {}
     for point in map(json.loads, done.stdout.splitlines()):
         if gpu := point["dims"].pop("gpu", None):
             further = [f"{key}={value}" for key, value in sorted(point["dims"].items())]
             gpus.setdefault(gpu, {})[" ".join([point["name"], *further])] = point["value"]
+    return gpus
+
+
+def config_of(mock, profile):
+    return mock / f"configs/mock-nvml-config-{profile}.yaml"
+
+
+def environment(mock, profile):
+    return os.environ | {"LD_LIBRARY_PATH": str(mock), "MOCK_NVML_CONFIG": str(config_of(mock, profile))}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_gpu_of_a_profile_has_the_values_of_the_profile(mock, folder, profile):
+    config = yaml.safe_load(config_of(mock, profile).read_text())
+    gpus = read(mock, folder, profile)
     assert len(gpus) == len(config["devices"])
     wanted = expected(config)
     for gpu, values in gpus.items():
-        read = {name: values[name] for name in wanted if name in values}
-        assert {name: value for name, value in read.items() if value != wanted[name]} == {}, gpu
-        assert wanted.keys() == read.keys(), gpu
+        ours = {name: values[name] for name in wanted if name in values}
+        assert {name: value for name, value in ours.items() if value != wanted[name]} == {}, gpu
+        assert wanted.keys() == ours.keys(), gpu
         faults = {
             name: value for name, value in values.items() if value and name.startswith(("gpu.fault", "gpu.link.e"))
         }
         assert faults == {}, gpu
+
+
+UNITS = {"MiB": 1 << 20, "kW": 1000}
+"""Units of nvidia-smi that differ from the metrics'."""
+NOT_OF_THE_MOCK = "GPU T.Limit Temp"
+"""nvidia-smi 550 prints 0, since it asks by a function that the mock lacks; ours is slowdown_threshold_c less the temperature."""
+WORDS = {"Active": 1, "Not Active": 0, "Yes": 1, "No": 0, "None": None}
+SECTIONS = (
+    "MEMORY", "UTILIZATION", "ECC", "TEMPERATURE", "POWER", "CLOCK", "COMPUTE", "PIDS", "PERFORMANCE",
+    "SUPPORTED_CLOCKS", "PAGE_RETIREMENT", "ACCOUNTING", "ENCODER_STATS", "ROW_REMAPPER", "VOLTAGE", "FBC_STATS",
+)  # fmt: skip
+"""Parts of `nvidia-smi -q`: without one, it ends on the mock after the first lines with a fault of memory."""
+
+
+def of_nvidia_smi(program, mock, profile, gpus):
+    """Return what nvidia-smi prints of so many GPUs, by group and name, without names that have no value."""
+    printed: list[dict[tuple[str, str], str]] = [{} for _ in range(gpus)]
+    asked = [*(["-d", section] for section in SECTIONS), *(["-i", str(number)] for number in range(gpus))]
+    for words in asked:
+        done = subprocess.run(
+            [program, "-q", *words], env=environment(mock, profile), capture_output=True, text=True, check=False
+        )
+        numbers, number, groups = iter([int(words[1])] if words[0] == "-i" else range(gpus)), None, []
+        for line in done.stdout.splitlines():
+            if line.startswith("GPU "):
+                number, groups = next(numbers), []
+            elif number is not None and line.strip():
+                indent = len(line) - len(line.lstrip())
+                groups = [(width, group) for width, group in groups if width < indent]
+                name, colon, value = line.strip().partition(" : ")
+                if not colon:
+                    groups.append((indent, name.strip()))
+                elif value.strip() not in ("N/A", ""):
+                    printed[number]["/".join(group for _, group in groups), name.strip()] = value.strip()
+    return printed
+
+
+def as_number(text):
+    """Return a value of nvidia-smi in the metrics' unit; None for a word without a number."""
+    number, _, unit = text.partition(" ")
+    return WORDS[text] if text in WORDS else float(number) * UNITS.get(unit, 1)
+
+
+def test_what_nvidia_smi_prints_is_in_the_table_and_the_values_with_a_metric_are_equal(mock, folder, tmp_path):
+    rows = hardware.printed()
+    program = parts.debian("nvidia-smi", tmp_path)
+    version = subprocess.run(
+        [program, "--version"], env=environment(mock, "t4"), capture_output=True, text=True, check=False
+    ).stdout
+    counts: dict[tuple[str, str], int] = {}
+    for profile in PROFILES:
+        ours = read(mock, folder, profile)
+        printed = of_nvidia_smi(program, mock, profile, len(ours))
+        for name in (name for gpu in printed for name in gpu):
+            counts[name] = counts.get(name, 0) + 1
+        for number, gpu in enumerate(printed):
+            pairs = {
+                row[:2]: (as_number(gpu[row.group, row.names[0]]), ours[str(number)].get(f"{row.metric} {row.further}".strip()))
+                for row in rows if row.metric and (row.group, row.names[0]) in gpu and row.names[0] != NOT_OF_THE_MOCK
+            }  # fmt: skip
+            differ = {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and (pair[0] or pair[1])}
+            assert differ == {}, f"{profile} {number}"
+    if "NVIDIA-SMI version  : 550.163.01" in version:  # another version prints other names
+        assert counts.keys() == {(row.group, name) for row in rows for name in row.names}
+        for row in rows:
+            assert row.values == sum(counts[row.group, name] for name in row.names), row

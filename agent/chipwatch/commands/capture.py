@@ -18,6 +18,7 @@ from typing import Any, Final
 from chipwatch.commands.bundle import NotPacked, names_of_people_and_hosts
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import os_text
+from chipwatch.contract.redaction import without_secrets
 from chipwatch.contract.version import __version__
 
 MOST_CALLS: Final = 20_000
@@ -26,6 +27,12 @@ MOST_BYTES: Final = 64 << 10
 """Bytes of one file."""
 MOST: Final = 8 << 20
 """Bytes of all files."""
+MOST_KNOWN: Final = 500
+"""Identifiers that are replaced wherever they occur, each also in hex digits."""
+MOST_IDENTIFIER: Final = 256
+"""Bytes of a file with an identifier."""
+BOARD: Final = "class/dmi/id"
+"""Folder of /sys with the serial numbers of the board, its case and the machine."""
 OF_PROC: Final = ("driver", "meminfo")
 """Parts of /proc that are taken: nothing of processes, mounts, addresses and the command line of the kernel."""
 SECRET_FILES: Final = re.compile(r"serial|unique_id|uuid|guid|wwid|mac_?addr|^address$|^vpd|asset|gids", re.IGNORECASE)
@@ -34,6 +41,10 @@ IDENTIFIERS: Final = re.compile(
     re.IGNORECASE,
 )
 """UUIDs, hardware addresses and long numbers with letters."""
+LABELLED: Final = re.compile(r"(\bserial(?:[ _-]?(?:number|no\.?))?[ \t]*[:=][ \t]*)([\w.-]{4,})", re.IGNORECASE)
+"""A serial number in a text, after its label."""
+KNOWN: Final = re.compile(r"(?=\D*\d)(?=.*[1-9a-eg-z])\S{6,200}", re.IGNORECASE)
+"""A word that is one machine's alone, so that it is replaced wherever it occurs; zeros and Fs mean none."""
 TEXTS: Final = frozenset({"nvmlSystemGetDriverVersion", "nvmlDeviceGetUUID", "nvmlDeviceGetName"})
 ADDRESSES: Final = {"nvmlGpmMetricsGet": (8, 24), "nvmlEventSetWait_v2": (0, 8), "nvmlGpuInstanceGetInfo": (0, 8)}
 """Where structs of NVML hold addresses in memory, which are set to 0."""
@@ -48,20 +59,39 @@ class Mask:
         """`names` of hosts and people, with what is written instead."""
         self._salt = os.urandom(16)
         self._names = names or {}
+        self._known: dict[str, tuple[str, str]] = {}
+        """Identifiers so far: each in hex digits, and what is written instead."""
 
     def identifier(self, text: str) -> str:
-        """Return other letters and digits in the same places."""
+        """Return other letters and digits in the same places, from now on wherever `everywhere` finds the text."""
         digest = hashlib.shake_128(self._salt + text.encode(errors="replace")).digest(len(text))
         digits = "0123456789" if text.isdecimal() else "0123456789abcdef"
-        return "".join(
+        instead = "".join(
             digits[n % len(digits)] if char.isalnum() else char for n, char in zip(digest, text, strict=True)
         )
+        if KNOWN.fullmatch(text) and len(self._known) < MOST_KNOWN:
+            self._known[text] = text.encode().hex(), instead
+        return instead
+
+    def words(self, text: str) -> str:
+        """Return a text of identifiers, with each of its words replaced."""
+        return re.sub(r"\S+", lambda match: self.identifier(match[0]), text)
+
+    def everywhere(self, text: str) -> str:
+        """Return a text without the identifiers so far, also where nothing says that they are some."""
+        for known, (hexed, instead) in self._known.items():
+            if known in text:
+                text = re.sub(rf"(?<![^\W_]){re.escape(known)}(?![^\W_])", lambda _, to=instead: to, text)  # type: ignore[misc]
+            if hexed in text:
+                text = text.replace(hexed, instead.encode().hex())
+        return text
 
     def text(self, text: str) -> str:
         """Return a text with each identifier and each name replaced."""
         for name, instead in self._names.items():
             text = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", lambda _, to=instead: to, text)  # type: ignore[misc]
-        return self.path(text)
+        text = LABELLED.sub(lambda match: match[1] + self.identifier(match[2]), text)
+        return self.path(without_secrets(text))
 
     def path(self, text: str) -> str:
         """Return a text with each identifier replaced, but no name: that may be a word of the kernel."""
@@ -153,6 +183,7 @@ class Capture:
     def write(self, file: Path) -> None:
         """Write a new file of mode 0600; raise NotPacked."""
         self._is_on = False
+        self._know()
         for folder in map(Path, self._listed):
             with suppress(OSError):
                 for entry in sorted(folder.iterdir())[:MOST_FILES]:
@@ -160,8 +191,9 @@ class Capture:
         for path in (self._roots["proc"] / "driver/nvidia/version", *map(Path, self._opened)):
             self._take(path, with_content=True)
         about = {"chipwatch": __version__, "kernel": platform.release(), "machine": platform.machine()}
-        calls = (json.dumps(row) for row in (self._calls.made if self._calls is not None else ()))
-        files = (f"{json.dumps(name)}: {json.dumps(self._files[name])}" for name in sorted(self._files))
+        clean = self._mask.everywhere
+        calls = (clean(json.dumps(row)) for row in (self._calls.made if self._calls is not None else ()))
+        files = (f"{json.dumps(clean(name))}: {self._clean(self._files[name])}" for name in sorted(self._files))
         lists = f'"nvml": [\n{_lines(calls)}\n],\n"files": {{\n{_lines(files)}\n}}'
         try:
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -169,6 +201,21 @@ class Capture:
                 out.write(f'{{\n"about": {json.dumps(about)},\n{lists}\n}}\n')
         except OSError as problem:
             raise NotPacked(f"--capture: {file}: {os_text(problem)}") from problem
+
+    def _know(self) -> None:
+        """Take note of identifiers in files beside those that were read, and of the board."""
+        for folder in {self._roots["sys"] / BOARD, *(Path(file).parent for file in self._opened)}:
+            with suppress(OSError):
+                for entry in sorted(folder.iterdir()) if self._roots["sys"] in folder.parents else ():
+                    if SECRET_FILES.search(entry.name) and not entry.name.startswith("vpd"):  # that takes the card long
+                        with suppress(OSError), entry.open("rb") as source:
+                            self._mask.words(source.read(MOST_IDENTIFIER).decode(errors="replace"))
+
+    def _clean(self, content: Any) -> str:
+        """Return the content of a file as JSON, without the identifiers that are known at the end."""
+        if isinstance(content, dict):
+            content = {kind: self._mask.everywhere(text) for kind, text in content.items()}
+        return json.dumps(self._mask.everywhere(content) if isinstance(content, str) else content)
 
     def _take(self, path: Path, *, with_content: bool) -> None:
         """Keep a file below one of the roots: links as links, a folder or an unread file as null."""
@@ -193,7 +240,7 @@ class Capture:
     def _content(self, name: str, data: bytes) -> Any:
         self._left -= len(data)
         if SECRET_FILES.search(name):
-            return self._mask.identifier(data.decode(errors="replace"))
+            return self._mask.words(data.decode(errors="replace"))
         try:
             return self._mask.text(data.decode())
         except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -19,7 +20,7 @@ from chipwatch.config.load import asked_collectors, chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
-from chipwatch.contract.extensions import destination_of
+from chipwatch.contract.extensions import IsScraped, destination_of
 from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import count, is_lacking
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
@@ -34,6 +35,7 @@ from chipwatch.spool.chunk import fits, shown
 from chipwatch.spool.ledger import Ledger
 from chipwatch.spool.sqlite import refuse_links, verified
 from chipwatch.status.heartbeat import state_folder
+from chipwatch.status.socket import NoAgent, ask
 from chipwatch.verdict.callers import NOT_FIT
 
 TIMEOUT: Final = 8.0
@@ -71,7 +73,9 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     missing = {name for names in asked_collectors(config) if absent(by_name, names) for name in names}
     for sampler in samplers:
         asked_for = sampler.name in {*missing, *config.collector, *config.collectors}
-        yield _plugin_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
+        yield _held(config, "collector", sampler.name, sampler.unavailable) or _plugin_line(
+            sampler, missing=sampler.name in missing, asked_for=asked_for
+        )
     for reason in gpu_troubles(ticks[-1] if ticks else ()):
         word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
         yield _line("device", reason.about, word, f"{reason.says}. {reason.do}")
@@ -84,7 +88,11 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     machine.update(identity.known() or {})
     for name, sink in sinks.items():
         common = view(identity.known, sink, config, hints(config))() if send else None
-        yield from _sink_lines(name, sink, spool_path(name, sink, state_folder(config.spool, os.environ)), common)
+        for good, line in _sink_lines(
+            name, sink, spool_path(name, sink, state_folder(config.spool, os.environ)), common
+        ):
+            is_held = not good and isinstance(sink, IsScraped)
+            yield (_held(config, "sink", name, line) if is_held else None) or (good, line)
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
         try:
             advisor_of(name, config)
@@ -97,6 +105,18 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     dims = {word: machine[word] for word in config.common_dims if word in machine and word not in config.dims}
     for name, sink in sinks.items():
         yield from _fault_lines(name, preflight.dimension_faults(name, sink, dims, "common_dims"))
+
+
+def _held(config: Config, kind: str, name: str, problem: str | None) -> CheckLine | None:
+    """Return the line of a plugin that fails here because its port is taken, by the agent that runs beside."""
+    if not problem or os.strerror(errno.EADDRINUSE) not in problem:
+        return None
+    with suppress(NoAgent):
+        running = ask(state_folder(config.spool, os.environ), "status")
+        theirs = running.get(f"{kind}s", {}).get(name, {})
+        if theirs and not (theirs.get("last_error") or theirs.get("error")):
+            return _line(kind, name, "ok", f"the running agent (pid {running.get('pid')}) holds its port")
+    return None
 
 
 def name_if_absent(line: str) -> str | None:

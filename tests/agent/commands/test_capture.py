@@ -142,6 +142,37 @@ def test_a_capture_does_not_replace_a_file(here, tmp_path):
     assert (done.returncode, "it exists; name a new file" in done.stderr) == (2, True)
 
 
+def test_a_serial_number_of_one_file_is_replaced_in_all_and_a_secret_in_a_text_is_left_out(agent, machine, tmp_path):
+    serial, file = "1562821083900422", tmp_path / "capture.json"
+    device = tmp_path / "sys/devices/pci0000:00/0000:03:00.0"
+    (device / "unique_id").write_text(f"{serial}\n")
+    (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
+    (tmp_path / "sys/class/dmi/id/product_serial").write_text("S7XK-00219\n")
+    note = f"NOTE=board\n{serial}, of {serial}0\nMACHINE=S7XK-00219\nserial number: QX-7709\npassword=hunter22\nMODALIAS=pci:v00001002\n"
+    (device / "uevent").write_text(CARD["uevent"] + note)
+    (device / "hwmon/hwmon3/temp1_label").write_bytes(b"\xffedge " + serial.encode())
+    places = ["--proc", tmp_path / "proc", "--sys", tmp_path / "sys", "--root", tmp_path]
+    agent.run("check", "--collector", "amd", "--level", "all", *places, "--capture", file, env=machine)
+    files = {name.rpartition("/")[2]: content for name, content in json.loads(file.read_text())["files"].items()}
+    masked = files["uevent"].partition("NOTE=board\n")[2].partition(",")[0]
+    assert (len(masked), masked.isdecimal(), masked == serial) == (16, True, False)
+    assert files["uevent"].startswith(f"{CARD['uevent']}NOTE=board\n{masked}, of {serial}0\nMACHINE=")
+    assert files["uevent"].endswith("\npassword=...\nMODALIAS=pci:v00001002\n")
+    assert bytes.fromhex(files["temp1_label"]["hex"]) == b"\xffedge " + masked.encode()
+    for secret in (f"{serial},", f"{serial}\\", serial.encode().hex(), "QX-7709", "hunter22", "S7XK-00219"):
+        assert secret not in file.read_text()
+
+
+def test_of_many_identifiers_the_first_five_hundred_are_replaced_wherever_they_occur():
+    mask = Mask()
+    for number in range(3000):
+        mask.identifier(f"serial{number:06}")
+    seventh, last, other = mask.everywhere("serial000007 serial000499 serial000007x").split()
+    assert (seventh == "serial000007", last == "serial000499", other) == (False, False, "serial000007x")
+    assert mask.everywhere("serial002999") == "serial002999", "more are not kept"
+    assert mask.everywhere("0000000000 ffffffff") == "0000000000 ffffffff"
+
+
 def test_a_handle_is_named_by_its_first_use():
     handles = {}
     first, second = nvml.c_void_p(7_000_000), nvml.c_void_p(9)

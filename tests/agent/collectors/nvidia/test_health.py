@@ -87,6 +87,7 @@ HEALTHY = [
         {"field": {"161.1": 7, "162.2": 7, "214.1": 1, "180": "4u", "170": "4u", "231.3": 3}},
         {},
     ),
+    ("a healthy GB300 whose IMEX daemon is idle (aicr issue 2641)", {"fabric": {"mask": GOOD, "summary": 1}}, {}),
     ("a fabric that has not told its health", {"fabric": {"mask": 0, "summary": 0}}, {}),
 ]
 

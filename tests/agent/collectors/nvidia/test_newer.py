@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from chipwatch.collectors.nvidia.fields import DriverFields
+from chipwatch.collectors.nvidia import events, health
+from chipwatch.collectors.nvidia.fields import DRAIN, RECOVERY, RESET, DriverFields
 from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, SWITCHES
 from chipwatch.contract.datapoint import Level
 
+PAGE = Path(__file__).parents[4] / "docs/nvidia.md"
+WANTED = {
+    5, 6, 29, 30, 31, 144, *range(161, 164), 165, 170, 171, *range(173, 184), *range(193, 197), *range(206, 216),
+    *range(219, 223), RESET, DRAIN, RECOVERY, *range(231, 251), *range(289, 296), 297, *range(301, 308),
+}  # fmt: skip
+"""Fields of NVML with errors and states, from Ampere to Rubin."""
+UNREAD = {215: "field 215", **dict.fromkeys(range(289, 294), "289 to 293")}
+"""Fields that are not read, and the words of the page that says why."""
 NEW = "gpu.pipe.active", "gpu.context_switch.active", "gpu.c2c.", "gpu.module.power", "gpu.tensor.stalled"
 
 
@@ -89,6 +100,21 @@ def test_an_older_driver_is_not_asked_for_metrics_that_it_does_not_know(version,
     assert {fields.has_metric(number) for number in (102, 103, *SWITCHES)} == {bool(has[0])}
     assert {fields.has_metric(number) for number in (ELAPSED, *CYCLES.values())} == {bool(has[1])}
     assert all(map(fields.has_metric, CYCLES))
+
+
+def test_each_field_with_errors_or_states_is_read_or_the_page_says_why_not():
+    read = {
+        *health.FIELDS, *health.COUNTS, *health.LINK_COUNTS, *health.C2C_COUNTS, *health.ALL_COUNTS, *health.ALL_FIELDS,
+        *health.ALL_LINK_COUNTS, *health.ALL_C2C_COUNTS, *health.BIT_ERRORS, health.LINK_STATE, health.C2C_COUNT,
+        health.C2C_STATUS, health.C2C_POWER,
+    }  # fmt: skip
+    for version in ("550.163.01", "615.71.03"):
+        read |= {*DriverFields(version).recovery}
+    assert WANTED - read == UNREAD.keys()
+    page = PAGE.read_text(encoding="utf-8")
+    for words in UNREAD.values():
+        assert words in page
+    assert {0x1000, 0x2000, 0x4000, 0x8000} <= {*events.EVENTS}
 
 
 def test_power_of_the_module_is_a_metric_of_level_detailed(newest, watch):
