@@ -39,8 +39,8 @@ class RecordFile:
             self._rename()
         self._append(b"")
 
-    def add(self, points: Sequence[Datapoint], at: int, *, more: bool = False) -> None:
-        """Write a tick, with the next ones if `more` follow at once; raise OSError or NotARecording."""
+    def add(self, points: Sequence[Datapoint], at: int) -> None:
+        """Write a tick; raise OSError or NotARecording."""
         if not points:
             return
         if at < self._last - STEP:  # the clock was set back, and a reader takes times that ascend
@@ -48,7 +48,7 @@ class RecordFile:
             self._begin_another()
         self._last = at
         journal = self._journal = self._journal or Journal(tail_of(self.path), self._header)
-        journal.add(points, at, more=more)
+        journal.add(points, at)
         self._values += len(points)
         if journal.rows >= TICKS or self._values >= MOST_VALUES or journal.is_full:
             self._write_block()

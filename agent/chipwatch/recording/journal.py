@@ -44,7 +44,6 @@ class Journal:
         self._orders: deque[tuple[Order, list[int]]] = deque(maxlen=MOST_ORDERS)
         """The orders in which points came of late, and the place of each point: a tick costs no look-up of a series."""
         self._synced = 0.0
-        self._waiting: list[bytes] = []
         self.write(encode(header()))
 
     @property
@@ -52,8 +51,8 @@ class Journal:
         """True once the table of series is as long as it may be."""
         return len(self._starts) >= MOST_SERIES
 
-    def add(self, points: Sequence[Datapoint], at: int, *, more: bool = False) -> None:
-        """Write the points of a tick, with the next ones if `more` follow at once; raise OSError."""
+    def add(self, points: Sequence[Datapoint], at: int) -> None:
+        """Write the points of a tick; raise OSError."""
         lines = []
         metrics, values, all_dims, moments, starts, *_ = zip(*points, strict=True) if points else ((),) * 5
         order = metrics, all_dims, starts
@@ -70,7 +69,7 @@ class Journal:
             lines.append(b'{"at":%d,"row":%b}' % (moment, encode(row)))
         self.first, self.last = self.first or at, at
         self.rows += 1
-        self.write(*lines, more=more)
+        self.write(*lines)
 
     def _learn(
         self, metrics: Iterable[Metric], all_dims: Iterable[Dimensions], starts: Iterable[int | None]
@@ -86,12 +85,9 @@ class Journal:
                 pairs = dict(dims.items_sorted)
                 yield {"name": metric.name, "kind": metric.kind, "unit": metric.unit, "dims": pairs, **more}
 
-    def write(self, *lines: bytes, more: bool = False) -> None:
-        """Write lines, with the next ones if `more` follow, to the disk itself every `sync` seconds; raise OSError."""
-        self._waiting += lines
-        if more or not self._waiting:
-            return
-        data, self._waiting = b"\n".join(self._waiting) + b"\n", []
+    def write(self, *lines: bytes) -> None:
+        """Write lines, to the disk itself every `sync` seconds; raise OSError."""
+        data = b"\n".join(lines) + b"\n"
         write_whole(self._file, data)
         self.size += len(data)
         if (now := time.monotonic()) - self._synced >= self._sync:
@@ -100,7 +96,6 @@ class Journal:
 
     def close(self) -> None:
         """End the file; raise OSError. Safe to call twice."""
-        self.write()
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)

@@ -56,11 +56,9 @@ class Ring:
             os.close(self._lock)
             raise
 
-    def add(self, points: Sequence[Datapoint], at: int, *, is_open: bool = False, more: bool = False) -> None:
+    def add(self, points: Sequence[Datapoint], at: int, *, is_open: bool = False) -> None:
         """
         Write a tick, and delete what is older than is kept, unless an incident `is_open`; raise OSError.
-
-        It is written with the next ones if `more` follow at once.
 
         What is of a later time than `at` is deleted: the clock was set back, and a reader takes times that ascend.
         """
@@ -84,7 +82,7 @@ class Ring:
         if journal is None:
             self._number += 1
             journal = self._journal = Journal(self._folder / f"{self._number:08}{ENDING}", self._header, SYNC)
-        journal.add(points, at, more=more)
+        journal.add(points, at)
 
     def note(self, event: Event) -> None:
         """Write an event; raise OSError."""
@@ -93,8 +91,6 @@ class Ring:
 
     def seal(self, event: Event, at: int) -> Path:
         """Return a new file with all that the ring holds up to the tick `at`; raise OSError."""
-        if self._journal:
-            self._journal.write()
         path = self._seal(event, [journal.path for journal in [*self._full, *filter(None, [self._journal])]])
         if self._journal:
             self._journal.write(encode({"sealed": at}))

@@ -165,8 +165,8 @@ class Recorder:
             if isinstance(item, Event):
                 self._begin(item)
                 continue
-            for n, (points, at) in enumerate(item, 1):
-                self._write(points, at, more=n < len(item))
+            for points, at in item:
+                self._write(points, at)
         if self._open:
             self._seal(at)
         for target in self._targets:
@@ -175,12 +175,12 @@ class Recorder:
             with suppress(OSError):
                 self._broken.close()
 
-    def _write(self, points: Sequence[Datapoint], at: int, *, more: bool) -> None:
+    def _write(self, points: Sequence[Datapoint], at: int) -> None:
         if self._open and at < self._open.at - STEP:  # the clock was set back: the ring drops what came before
             self._seal(at)
         for target in [*self._targets]:
-            how = {"is_open": self._open is not None} if target is self._ring else {}
-            self._survive(lambda: target.add(points, at, more=more, **how), target)  # noqa: B023  # called at once
+            more = {"is_open": self._open is not None} if target is self._ring else {}
+            self._survive(lambda: target.add(points, at, **more), target)  # noqa: B023  # called at once
         for event in self._detector.take(points):
             self._begin(event)
         if self._open and at >= self._open.at + AFTER:

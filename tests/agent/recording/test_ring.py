@@ -10,7 +10,6 @@ import time
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
-from chipwatch.recording import journal
 from chipwatch.recording.columns import GZIP, NotARecording, load, runs_of, tail_of
 from chipwatch.recording.event import Event
 from chipwatch.recording.file import RecordFile
@@ -321,16 +320,3 @@ def test_a_tick_without_points_does_not_end_a_recording(tmp_path):
     file.add(*tick(1))
     file.close()
     assert seconds(file.path) == (1, 1)
-
-
-def test_ticks_that_come_together_are_one_write_and_an_incident_has_them_all(ring, tmp_path, monkeypatch):
-    ring.add(*tick(0))
-    writes = []
-    monkeypatch.setattr(journal, "write_whole", lambda file, data: writes.append(os.write(file, data)))
-    ring.add(*tick(1), more=True)
-    ring.add(*tick(2), more=True)
-    assert writes == []
-    ring.add(*tick(3))
-    assert len(writes) == 1
-    ring.add(*tick(4), more=True)
-    assert seconds(ring.seal(Event(AT, "asked", "somebody asked for it"), AT + 4 * S)) == (0, 4)
