@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,11 +23,18 @@ PLUGINS = ("chipwatch.collectors", "chipwatch.processors", "chipwatch.sinks", "c
 
 
 class Forked:
-    """A process that forks one child for each command, as `subprocess.run` would start it."""
+    """A process that forks one child for each command in `folder`, as `subprocess.run` would start it."""
+
+    def __init__(self, folder):
+        self.folder = folder
 
     def __enter__(self):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.forked"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.forked"],
+            cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         return self
 
@@ -33,15 +43,15 @@ class Forked:
         self._process.wait(LONG)
         self._process.stdout.close()
 
-    def run(self, words, env, cwd, text=""):
+    def run(self, words, env, text=""):
         """Run to the end, with `text` on standard input; return what subprocess.run returns."""
         with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            (folder / "0").write_text(text)
-            self._process.stdin.write(json.dumps([words, env, str(cwd), temporary]) + "\n")
+            streams = Path(temporary)
+            (streams / "0").write_text(text)
+            self._process.stdin.write(json.dumps([words, env, str(self.folder), temporary]) + "\n")
             self._process.stdin.flush()
             code = int(self._process.stdout.readline())
-            out, err = ((folder / name).read_text() for name in "12")
+            out, err = ((streams / name).read_text() for name in "12")
         return subprocess.CompletedProcess(words, code, out, err)
 
 
@@ -51,12 +61,17 @@ def serve():
         import_module(name)
     for group in PLUGINS:
         for point in entry_points(group=group):
-            point.load()
+            with suppress(ImportError):  # the command says so itself
+                point.load()
     for line in sys.stdin:
         words, env, cwd, folder = json.loads(line)
         if not (child := os.fork()):
             _be(words, env, cwd, folder)
+        guard = threading.Timer(LONG, os.kill, (child, signal.SIGKILL))
+        guard.start()
         _, status = os.waitpid(child, 0)
+        guard.cancel()
+        guard.join()
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
 

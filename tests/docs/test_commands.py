@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -123,9 +122,9 @@ def clouds():
 
 
 @pytest.fixture(scope="module")
-def forked():
+def forked(folder):
     """Run command lines without a start of Python for each."""
-    with Forked() as forked:
+    with Forked(folder) as forked:
         yield forked
 
 
@@ -159,7 +158,7 @@ def harmless(words: tuple[str, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", OURS, ids=" ".join)
-def test_a_command_line_of_ours_runs(agent, forked, clouds, folder, words):
+def test_a_command_line_of_ours_runs(agent, forked, clouds, until, words):
     record = (ROOT / "tests/fixtures/neuron/inf1_2022_article.json").read_text()
     env = clouds | {
         **no_nvidia(agent.folder),
@@ -172,16 +171,15 @@ def test_a_command_line_of_ours_runs(agent, forked, clouds, folder, words):
     if (command in ("health", "jobs", "status", "why") and "--prometheus" not in words) or "--seal" in words:
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         ready = ["health", "--ready"]
-        while forked.run(ready, agent.env(**env), folder).returncode and not running.errors():
-            time.sleep(0.05)
+        until(lambda: forked.run(ready, agent.env(**env)).returncode == 0 or running.errors())
     if command == "top":
         seen = on_a_terminal(
-            [*agent.command, *words[1:]], keys=b"q", env=agent.env(**(env | {"TERM": "xterm"})), cwd=folder
+            [*agent.command, *words[1:]], keys=b"q", env=agent.env(**(env | {"TERM": "xterm"})), cwd=forked.folder
         )
         assert "chipwatch" in seen
         return
     text = " ".join(record.split()) + "\n" if "--stdin" in words else ""
-    done = forked.run(harmless(words), agent.env(**env), folder, text)
+    done = forked.run(harmless(words), agent.env(**env), text)
     absent = "--collector" in words and re.search(r"MISSING|no (NVIDIA|Apple)", done.stdout + done.stderr)
     no_such_node = command == "verdict" and done.stdout.startswith(("NOT FIT", "UNKNOWN"))
     assert done.returncode in ((1, 2) if no_such_node else (bool(absent),)), done.stderr + done.stdout
