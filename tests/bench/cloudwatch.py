@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import queue
 import random
 import select
 import socket
@@ -31,6 +30,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -284,7 +284,7 @@ def frame(collector: Collector, url: str, *, interval: float, **scaled: Any) -> 
     common = Dimensions(MACHINE)
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url))
     limits = dataclasses.replace(sink.limits, **scaled)
-    readings: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    readings: ReadingQueue = ReadingQueue()
     with tempfile.TemporaryDirectory() as folder:
         spool = Spool("cloudwatch", Path(folder) / "cloudwatch.db", max_age=limits.max_age)
         with closing(spool):

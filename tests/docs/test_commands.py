@@ -20,6 +20,7 @@ from tests.doubles.mlflow import MlflowDouble
 from tests.doubles.monitoring import MonitoringDouble
 from tests.doubles.otlp import OtlpDouble
 from tests.doubles.promql import PromqlDouble
+from tests.forked import Forked
 from tests.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +122,13 @@ def clouds():
 
 
 @pytest.fixture(scope="module")
+def forked(folder):
+    """Run command lines without a start of Python for each."""
+    with Forked(folder) as forked:
+        yield forked
+
+
+@pytest.fixture(scope="module")
 def folder(agent_command, tmp_path_factory):
     """Where a user would be, with the files that the command lines name."""
     folder = tmp_path_factory.mktemp("home")
@@ -150,7 +158,7 @@ def harmless(words: tuple[str, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", OURS, ids=" ".join)
-def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
+def test_a_command_line_of_ours_runs(agent, forked, clouds, until, words):
     record = (ROOT / "tests/fixtures/neuron/inf1_2022_article.json").read_text()
     env = clouds | {
         **no_nvidia(agent.folder),
@@ -162,15 +170,16 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
     command = words[1] if len(words) > 1 else "run"
     if (command in ("health", "jobs", "status", "why") and "--prometheus" not in words) or "--seal" in words:
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
-        until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
+        ready = ["health", "--ready"]
+        until(lambda: forked.run(ready, agent.env(**env)).returncode == 0 or running.errors())
     if command == "top":
         seen = on_a_terminal(
-            [*agent.command, *words[1:]], keys=b"q", env=agent.env(**(env | {"TERM": "xterm"})), cwd=folder
+            [*agent.command, *words[1:]], keys=b"q", env=agent.env(**(env | {"TERM": "xterm"})), cwd=forked.folder
         )
         assert "chipwatch" in seen
         return
-    stdin = {"stdin": None, "input": " ".join(record.split()) + "\n"} if "--stdin" in words else {}
-    done = agent.run(*harmless(words), env=env, cwd=folder, **stdin)
+    text = " ".join(record.split()) + "\n" if "--stdin" in words else ""
+    done = forked.run(harmless(words), agent.env(**env), text)
     absent = "--collector" in words and re.search(r"MISSING|no (NVIDIA|Apple)", done.stdout + done.stderr)
     no_such_node = command == "verdict" and done.stdout.startswith(("NOT FIT", "UNKNOWN"))
     assert done.returncode in ((1, 2) if no_such_node else (bool(absent),)), done.stderr + done.stdout

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import queue
 import signal
 import sys
 import time
@@ -20,6 +19,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -84,7 +84,7 @@ def main():
     url, folder, life, begun = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     clock = FastClock(begun)
     common = Dimensions(life=life)
-    readings = queue.SimpleQueue()
+    readings = ReadingQueue()
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=2.0))
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
     spool = JournalledSpool(folder / f"appended.{life}", "cloudwatch", folder / "cloudwatch.db")

@@ -10,7 +10,6 @@ that the far side took although the sink says that it failed).
 from __future__ import annotations
 
 import os
-import queue
 import random
 import signal
 import sys
@@ -24,6 +23,7 @@ from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -107,7 +107,7 @@ class MoodySink(Sink):
 def main():
     folder, life, seed, moods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     wild = moods == "wild"
-    readings = queue.SimpleQueue()
+    readings = ReadingQueue()
     common = Dimensions(life=str(life))
     sampler = Sampler("numbers", Numbers(life, random.Random(f"{seed} numbers")), Level.ALL, readings)
     sink = MoodySink(folder, life, random.Random(f"{seed} moods"), wild=wild)

@@ -6,7 +6,6 @@ One life of an agent that sends to a Cloud Monitoring which may be away: the rea
 
 from __future__ import annotations
 
-import queue
 import signal
 import sys
 import time
@@ -16,6 +15,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -65,7 +65,7 @@ def main():
     """Run until SIGTERM."""
     target, folder, life, begun = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     clock = FastClock(begun)
-    readings = queue.SimpleQueue()
+    readings = ReadingQueue()
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=2.0), clock)
     limits = sink.limits
     spool = Spool("google", folder / "google.db", max_age=limits.max_age, clock=clock)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import queue
 import signal
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from chipwatch.contract.datapoint import Dimensions, Kind, Level
 from chipwatch.logs.formats import to_stderr
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -90,7 +90,7 @@ def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
     clock, common, readings = (
         FastClock(begun, 7 * 86_400 * 10**9, 60.0),
         Dimensions(life=str(life)),
-        queue.SimpleQueue(),
+        ReadingQueue(),
     )
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=2.0), clock)
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
@@ -107,7 +107,7 @@ def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
 def google(target: str, folder: Path, life: int, begun: int) -> None:
     """Send to Cloud Monitoring until SIGTERM."""
     _begin(folder, life)
-    clock, common, readings = FastClock(begun, GOOGLE_AGO, GOOGLE_WINDOW), google_child.COMMON, queue.SimpleQueue()
+    clock, common, readings = FastClock(begun, GOOGLE_AGO, GOOGLE_WINDOW), google_child.COMMON, ReadingQueue()
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=0.5), clock)
     limits = sink.limits
     spool = JournalledSpool(
@@ -124,7 +124,7 @@ def google(target: str, folder: Path, life: int, begun: int) -> None:
 def soak(url: str, folder: Path, interval: float) -> None:
     """Send every tick to CloudWatch until SIGTERM; the file `ticks` tells how many there were."""
     _begin(folder, 0)
-    common, readings = Dimensions(host="soak"), queue.SimpleQueue()
+    common, readings = Dimensions(host="soak"), ReadingQueue()
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5))
     spool = Spool("cloudwatch", folder / "cloudwatch.db")
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)

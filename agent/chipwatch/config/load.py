@@ -283,7 +283,7 @@ def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] 
             own[variable] = text
         elif variable.startswith(prefix) and key not in allowed and shape is not FRAME_OPTIONS.get(group):
             raise ConfigError(f"{variable}: no such option{nearest(key, allowed)}")
-    return from_environment(shape, own, prefix)
+    return from_environment(shape, own, prefix) if own else {}  # which evaluates the types of all options
 
 
 def level_of(name: LevelName) -> Level:

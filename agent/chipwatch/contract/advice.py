@@ -223,7 +223,6 @@ class Advisor(Protocol):
     @abstractmethod
     def costs(self, load: Load) -> Iterable[Cost]:
         """Return the bill for a month; nothing if nothing is charged."""
-        ...
 
     def quotas(self, load: Load) -> Iterable[Quota]:
         """Return the limits of the service, and how much of them is used."""
@@ -243,7 +242,6 @@ class MeasuresBytes(Protocol):
     @abstractmethod
     def measure(self, window: Sequence[Datapoint]) -> int | None:
         """Return the bytes that are charged for one window of one host; None: not charged as configured."""
-        ...
 
 
 class Board(NamedTuple):
@@ -269,17 +267,14 @@ class DrawsBoards(Protocol):
     @abstractmethod
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return the documents of a dashboard with these graphs: several if a limit requires it."""
-        ...
 
     @abstractmethod
     def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
         """Return sentences on what a dashboard with these graphs leaves out of a large fleet."""
-        ...
 
     @abstractmethod
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         """Return the documents of these alarms."""
-        ...
 
 
 @runtime_checkable
@@ -289,4 +284,3 @@ class WritesRecords(Protocol):
     @abstractmethod
     def records(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return the documents of rules that record the groups of these graphs."""
-        ...

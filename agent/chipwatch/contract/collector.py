@@ -38,7 +38,6 @@ class Collector(Protocol):
         Skip values that cannot be read: absent is not zero. If some devices failed, yield the others and raise
         PartlyCollected last. A rate needs two readings: the first call then yields nothing.
         """
-        ...
 
     def describe(self) -> str:
         """Return in a few words what was found; asked by `chipwatch check` after `open` and one `collect`."""

@@ -85,7 +85,6 @@ class HasDevices(Protocol):
     @abstractmethod
     def devices(self) -> Iterable[Device]:
         """Return the devices; asked after `collect`."""
-        ...
 
 
 def names_of(devices: Iterable[Device]) -> dict[str, Dimensions]:
@@ -100,7 +99,6 @@ class HasProcesses(Protocol):
     @abstractmethod
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes of all devices, None if the driver lists none now; asked after `collect`, if needed."""
-        ...
 
 
 @runtime_checkable
@@ -110,7 +108,6 @@ class HasActivity(Protocol):
     @abstractmethod
     def activity(self) -> Iterable[DeviceActivity]:
         """Return the activity of each device since the last call; asked after `collect`, if a processor needs it."""
-        ...
 
 
 # -- collectors --------------------------------------------------------------------------------------------------------
@@ -154,7 +151,6 @@ class HasFacts(Protocol):
     @abstractmethod
     def facts(self) -> Iterable[object]:
         """Return the facts of this reading; asked after `collect`, if a processor needs them."""
-        ...
 
 
 @runtime_checkable
@@ -164,7 +160,6 @@ class Follows(Protocol):
     @abstractmethod
     def follow(self, pids: Collection[int]) -> None:
         """Take the pids that other collectors listed in this tick; called before `collect`, on the clock's thread."""
-        ...
 
 
 @runtime_checkable
@@ -174,7 +169,6 @@ class FollowsIdle(Protocol):
     @abstractmethod
     def follow_idle(self, pids: Collection[int]) -> None:
         """Take the pids on devices that had time without work in this tick; called after `follow`."""
-        ...
 
 
 @runtime_checkable
@@ -202,7 +196,6 @@ class HasIdentity(Protocol):
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
         """Return values for words of `--common-dims`; asked after each reading."""
-        ...
 
 
 @runtime_checkable
@@ -212,7 +205,6 @@ class HasEvidence(Protocol):
     @abstractmethod
     def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
         """Return when a counter rose last (ns since the epoch) and a text that shows why, by its dimensions."""
-        ...
 
 
 @runtime_checkable
@@ -249,7 +241,6 @@ class Answers(Protocol):
     @abstractmethod
     def answer(self) -> Mapping[str, Any]:
         """Return what `chipwatch NAME` shows, as JSON; called on the status socket's thread."""
-        ...
 
 
 @runtime_checkable
@@ -259,12 +250,10 @@ class KeepsState(Protocol):
     @abstractmethod
     def saved(self) -> bytes | None:
         """Return the state, None if it has not changed; a processor is asked each minute, a sink after deliveries."""
-        ...
 
     @abstractmethod
     def restore(self, saved: bytes) -> None:
         """Take the state of an earlier process, before the first `derive` or `open`; raise ValueError if unreadable."""
-        ...
 
 
 @runtime_checkable
@@ -305,7 +294,6 @@ class HasDestination(Protocol):
 
         Omit unknown values; use "" for unset ones. No requests, no secrets.
         """
-        ...
 
 
 @runtime_checkable
@@ -315,7 +303,6 @@ class Refuses(Protocol):
     @abstractmethod
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why no point of this series will ever be taken, or None; asked at the start, before `open`."""
-        ...
 
 
 @runtime_checkable
@@ -325,7 +312,6 @@ class IsSized(Protocol):
     @abstractmethod
     def size(self, point: Datapoint) -> int:
         """Return the bytes that `point` adds to a request."""
-        ...
 
 
 @runtime_checkable
@@ -335,7 +321,6 @@ class Prepares(Protocol):
     @abstractmethod
     def prepare(self, points: Sequence[Datapoint]) -> bool:
         """Look at points before they are written; return whether `saved` must be stored before that."""
-        ...
 
 
 @runtime_checkable
@@ -345,7 +330,6 @@ class HasConsole(Protocol):
     @abstractmethod
     def find(self, dims: Sequence[str]) -> str:
         """Return how a person finds points with these dimensions, such as the path in a console; asked after `open`."""
-        ...
 
 
 @runtime_checkable
@@ -359,7 +343,6 @@ class ChecksStart(Protocol):
 
         `dims` are the names of the machine's dimensions. Make no requests.
         """
-        ...
 
 
 @runtime_checkable
@@ -373,7 +356,6 @@ class IsScraped(Protocol):
 
         Called on another thread: return at once, and change nothing.
         """
-        ...
 
 
 def destination_of(sink: object) -> dict[str, str]:

@@ -30,7 +30,6 @@ class Processor(Protocol):
     @abstractmethod
     def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
         """Return datapoints stamped `at` (ns since the epoch); may keep state from one tick to the next."""
-        ...
 
     def describe(self) -> str:
         """Return in a few words what was derived; asked by `chipwatch check` after two ticks."""

@@ -91,7 +91,6 @@ class Sink(Protocol):
         and the answer does not say which, SinkClosed if the reader has left for good. Anything else is a bug: the
         batch is tried again, and a point on which alone it repeats is set aside.
         """
-        ...
 
     def describe(self) -> str:
         """Return in a few words where the points go; asked by `chipwatch check`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -22,7 +22,9 @@ class BlockingCall(Generic[T]):
         self._call, self._name = call, name
         self._open = self._stuck = False
         self._requests: SimpleQueue[bool] = SimpleQueue()
-        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._result: tuple[Any, BaseException | None] = None, None
+        self._answered = threading.Lock()  # as in Wakeup: a wait for a queue may outlast its timeout
+        self._answered.acquire()
 
     def ask(self, timeout: float) -> T:
         """
@@ -31,20 +33,17 @@ class BlockingCall(Generic[T]):
         Raises TimeoutError after `timeout` seconds, and at once while an earlier call is stuck.
         """
         if self._stuck:
-            try:
-                self._results.get_nowait()  # the late result
-            except Empty:
-                raise TimeoutError(f"{self._name}: an earlier call has not returned") from None
+            if not self._answered.acquire(blocking=False):
+                raise TimeoutError(f"{self._name}: an earlier call has not returned")
             self._stuck = False
         if not self._open:
             self._open = True
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
         self._requests.put(True)
-        try:
-            result, error = self._results.get(timeout=timeout)
-        except Empty:
-            self._stuck = True
-            raise TimeoutError(f"{self._name}: no answer in {timeout} s") from None
+        self._stuck = not self._answered.acquire(timeout=max(0.0, timeout))
+        (result, error), self._result = self._result, (None, None)
+        if self._stuck:
+            raise TimeoutError(f"{self._name}: no answer in {timeout} s")
         if error is not None:
             raise error
         return result  # type: ignore[no-any-return]
@@ -58,8 +57,7 @@ class BlockingCall(Generic[T]):
     def _run(self) -> None:
         while self._requests.get():
             try:
-                result = self._call(), None
+                self._result = self._call(), None
             except BaseException as error:  # noqa: BLE001  raised again by `ask`
-                self._results.put((None, error))
-            else:
-                self._results.put(result)
+                self._result = None, error
+            self._answered.release()

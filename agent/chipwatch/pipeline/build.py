@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import queue
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import CollectorReading
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import RETRY, Derivation, Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
@@ -79,9 +78,9 @@ def build_sources(
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     least: Level = Level.BASIC,
-) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[CollectorReading]]:
+) -> tuple[list[Sampler], list[Derivation], ReadingQueue]:
     """Return samplers, derivations and their queue of readings; `learn` gets the identity that readings contain."""
-    level, readings = level_wanted(config, least), queue.SimpleQueue[CollectorReading]()
+    level, readings = level_wanted(config, least), ReadingQueue()
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
     for name, collector in collectors.items():

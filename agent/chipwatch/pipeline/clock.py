@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import queue
 import time
 from collections.abc import Callable, Sequence
+from queue import Empty
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import text_of
 from chipwatch.contract.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread, Wakeup
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingQueue, ReadingThread, Wakeup
 from chipwatch.pipeline.sampler import Derivation, Sampler
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Pipeline:
         self,
         samplers: Sequence[Sampler],
         routes: Sequence[Route],
-        readings: queue.SimpleQueue[CollectorReading],
+        readings: ReadingQueue,
         *,
         interval: float,
         derivations: Sequence[Derivation] = (),
@@ -182,7 +182,7 @@ class Pipeline:
             is_cut = self._stop.is_set() and not self.is_ending
             try:
                 reading = self._readings.get(timeout=0.0 if is_cut else max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
+            except Empty:
                 if is_cut or not (any(batch.is_shared for batch in batches) and self._free_shared()):
                     break
                 deadline = time.monotonic() + self._grace
@@ -255,11 +255,7 @@ class Pipeline:
         """End `run`; safe from a signal handler and from any thread."""
         self._stopped = self._stopped or time.monotonic()
         self._stop.set()
-        self.nudge()
-
-    def nudge(self) -> None:
-        """End a wait for readings early; every signal handler must, since the wait of a queue may miss its end then."""
-        self._readings.put(CollectorReading([]))
+        self._readings.put(CollectorReading([]))  # ends the wait for readings
 
     def close(self, deadline: float = DEADLINE) -> None:
         """End the windows, let sinks deliver until `deadline` seconds after the stop, keep the rest in the spools."""

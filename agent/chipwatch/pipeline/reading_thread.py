@@ -1,13 +1,14 @@
-"""Threads that read collectors, one for all that read only the kernel's files; the event that threads wait for."""
+"""Threads that read collectors, one for all that read only the kernel's files; what threads wait for."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint
@@ -75,6 +76,35 @@ class CollectorReading(NamedTuple):
     batch: ReadingBatch | None = None
 
 
+class ReadingQueue:
+    """Readings for one thread, the clock; a lock ends its wait, as in Wakeup. Signal handlers may call `put`, too."""
+
+    def __init__(self) -> None:
+        self._readings: deque[CollectorReading] = deque()
+        self._token = threading.Lock()
+        self._token.acquire()
+
+    def put(self, reading: CollectorReading) -> None:
+        """Add a reading, and end a wait."""
+        self._readings.append(reading)
+        with suppress(RuntimeError):  # the token of an earlier reading is still there
+            self._token.release()
+
+    def empty(self) -> bool:
+        """Return whether none is there."""
+        return not self._readings
+
+    def get(self, timeout: float) -> CollectorReading:
+        """Return the oldest reading; raise queue.Empty if none comes within `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while not self._readings and self._token.acquire(timeout=max(0.0, timeout)):
+            timeout = end - time.monotonic()
+        try:
+            return self._readings.popleft()
+        except IndexError:
+            raise Empty from None
+
+
 _Task = tuple["Sampler | None", ReadingBatch | None]
 """A collector to read for a batch, or without one to close; without a collector: a batch to hand over, or END."""
 END: Final[_Task] = None, None
@@ -87,7 +117,7 @@ class ReadingThread:
     The thread ends when none of a batch is open; the next batch starts it again.
     """
 
-    def __init__(self, name: str, readings: SimpleQueue[CollectorReading]) -> None:
+    def __init__(self, name: str, readings: ReadingQueue) -> None:
         """Put the readings on `readings`."""
         self._name, self._readings = name, readings
         self._logger = ThrottledLogger(log, f"thread {name}")

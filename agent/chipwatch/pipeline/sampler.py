@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 from chipwatch.contract.collector import Collector
@@ -40,7 +39,7 @@ from chipwatch.contract.extensions import (
 from chipwatch.contract.processor import Processor
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingThread
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingQueue, ReadingThread
 from chipwatch.pipeline.validation import ForkGuard, Validation
 
 log = logging.getLogger(__name__)
@@ -211,7 +210,7 @@ class Sampler(PluginRunner):
         name: str,
         collector: Collector,
         level: Level,
-        readings: SimpleQueue[CollectorReading],
+        readings: ReadingQueue,
         *,
         retry: float = RETRY,
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,

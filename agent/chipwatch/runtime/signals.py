@@ -89,8 +89,6 @@ class Signals(Generic[T]):
                 return  # the reload that waits for the lock reads the newest file
             self._is_asked = True
             threading.Thread(target=self._reload, args=(self._renew,), name="reload", daemon=True).start()
-            if self._pipeline:
-                self._pipeline.nudge()
             return
         handle(STOPPING, signal.SIG_DFL)  # a second signal ends the process at once
         self._is_stopping = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import select
 import signal
 import sys
@@ -21,7 +20,7 @@ from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.reading_thread import CollectorReading
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAgent, ask
@@ -91,7 +90,7 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
     """Return the answer of one reading by this process, with the collectors that answer in time."""
-    queued: queue.SimpleQueue[CollectorReading] = queue.SimpleQueue()
+    queued = ReadingQueue()
     samplers = [Sampler(name, collector, Level.BASIC, queued) for name, collector in collectors.items()]
     wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading
     history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), queued, interval=wait / 20)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from chipwatch.commands import cli
+from chipwatch.commands import parser as parser_module
 from chipwatch.commands.cli_options import COMMANDS
 from chipwatch.commands.command_line import flags, parse
 from chipwatch.commands.parser import explain, parser
@@ -197,6 +199,15 @@ WORDS = (
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def one_parser():
+    """Make the parser once: to make it takes a hundred times as long as to parse a line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parser_module, "parser", functools.cache(parser))
+        yield
+
+
+@pytest.mark.usefixtures("one_parser")
 @given(st.lists(st.sampled_from(WORDS), max_size=5))
 @settings(max_examples=examples(1000), deadline=None)
 def test_a_line_that_is_parsed_without_argparse_is_understood_as_by_argparse(words):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +45,21 @@ def end_of(thread):
 
 def test_the_answer_is_returned():
     assert BlockingCall(lambda: 42).ask(LONG) == 42
+
+
+def test_a_signal_whose_handler_outlasts_the_timeout_does_not_make_the_wait_endless():
+    gate = threading.Event()
+    guard = threading.Timer(LONG, gate.set)
+    guard.start()
+    before = signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.3))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(TimeoutError):
+            BlockingCall(gate.wait).ask(0.1)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        gate.set()
+        guard.cancel()
 
 
 def test_an_answer_of_none_is_an_answer():

@@ -1,11 +1,13 @@
 import logging
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
+from chipwatch.pipeline import route, window
 from chipwatch.pipeline.route import FORGET, Admission
-from chipwatch.pipeline.window import MOST_GONE, Window
+from chipwatch.pipeline.window import Window
 
 A, B = gauge("a.thing", "1", "A.", dims=("pod",)), gauge("b.thing", "1", "B.")
 
@@ -67,6 +69,14 @@ def test_a_series_that_is_still_sent_never_grows_old():
     assert budget.admit(late) == [late[0], late[2]]
 
 
+@pytest.fixture
+def most_gone(monkeypatch):
+    """A smaller number of series that are gone and remembered all the same."""
+    for module in (route, window):
+        monkeypatch.setattr(module, "MOST_GONE", 2000)
+    return 2000
+
+
 def crowds(ticks, each, alive=3):
     """Yield ticks of counters: `alive` that rise by 1, and `each` that nothing reads again; each has a time in ns."""
     events = counter("c.events", "{event}", "Events.", dims=("n",))
@@ -75,26 +85,26 @@ def crowds(ticks, each, alive=3):
         yield at, [*lasting, *(events.point(at, 1, Dimensions(n=f"{at}.{n}"), start_time=at - 1) for n in range(each))]
 
 
-def test_counters_that_nothing_reads_again_are_forgotten_once_they_are_many_and_the_others_go_on():
-    window, each = Window(0, born=1), MOST_GONE // 4
+def test_counters_that_nothing_reads_again_are_forgotten_once_they_are_many_and_the_others_go_on(most_gone):
+    window, each = Window(0, born=1), most_gone // 4
     for at, tick in crowds(12, each):
         done = window.add(tick, at)
         assert len(done) == len(tick)
         assert [point.increase for point in done[:3]] == [None if at == 2 else 2] * 3
-        assert len(window._counters) <= MOST_GONE + len(tick)
+        assert len(window._counters) <= most_gone + len(tick)
 
 
-def test_a_counter_that_returns_after_it_was_forgotten_has_no_known_increase():
+def test_a_counter_that_returns_after_it_was_forgotten_has_no_known_increase(most_gone):
     window = Window(0, born=1)
-    (_, first), (_, second) = crowds(2, MOST_GONE + 1)
+    (_, first), (_, second) = crowds(2, most_gone + 1)
     assert [point.increase for point in window.add(first, 2)][-2:] == [1, 1]
     assert window.add(second, 4)
     (back,) = window.add([first[-1]._replace(at=6)], 6)
     assert back.increase is None
 
 
-def test_without_a_limit_series_that_are_gone_are_forgotten_once_they_are_many():
+def test_without_a_limit_series_that_are_gone_are_forgotten_once_they_are_many(most_gone):
     admission = Admission("sink", None, zeros=False)
-    for _, tick in crowds(12, MOST_GONE // 4):
+    for _, tick in crowds(12, most_gone // 4):
         assert admission.admit(tick) == tick
-        assert len(admission._series) <= MOST_GONE + 2 * len(tick)
+        assert len(admission._series) <= most_gone + 2 * len(tick)

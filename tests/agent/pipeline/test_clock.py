@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 import time
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from chipwatch.contract.testing import Clock, MemorySink
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -87,7 +87,7 @@ def build():
     made = []
 
     def make(collectors, sinks=(), *, interval=1.0, clock=None, window=0.0, start=True):
-        readings: queue.SimpleQueue = queue.SimpleQueue()
+        readings: ReadingQueue = ReadingQueue()
         samplers = [Sampler(f"c{n}", each, Level.ALL, readings) for n, each in enumerate(collectors)]
         routes = []
         for n, sink in enumerate(sinks):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
 from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import Derivation, Sampler
 
 READ = gauge("test.read", "1", "A reading.")
@@ -129,7 +129,7 @@ class One:
 
 
 def test_the_clock_runs_processors_between_the_collectors_and_the_routes():
-    readings = queue.SimpleQueue()
+    readings = ReadingQueue()
     sampler = Sampler("one", One(), Level.ALL, readings)
     pipeline = Pipeline([sampler], (), readings, interval=1.0, derivations=[made(Sum())])
     pipeline.start()

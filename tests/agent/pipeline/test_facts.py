@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-
 import pytest
 
 from chipwatch.contract.collector import Collector
@@ -12,6 +10,7 @@ from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts, D
 from chipwatch.contract.processor import Processor
 from chipwatch.pipeline import sampler as sampler_module
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import MOST_FACTS, Derivation, Sampler
 
 METRIC = gauge("test.value", "1", "A value.")
@@ -96,7 +95,7 @@ def gather():
     pipelines = []
 
     def run(collectors, processor):
-        readings = queue.SimpleQueue()
+        readings = ReadingQueue()
         samplers = [Sampler(f"c{n}", one, Level.ALL, readings) for n, one in enumerate(collectors)]
         pipeline = Pipeline(samplers, (), readings, interval=1.0, derivations=[Derivation("p", processor, Level.ALL)])
         pipelines.append(pipeline)
@@ -169,7 +168,7 @@ def test_facts_that_break_the_contract_cost_only_the_facts_of_their_collector(ga
 
 
 def test_whether_a_collector_has_facts_is_asked_once(monkeypatch):
-    readings, asked = queue.SimpleQueue(), []
+    readings, asked = ReadingQueue(), []
     samplers = [Sampler(f"c{n}", one, Level.ALL, readings) for n, one in enumerate((Devices([1]), Plain(), Follower()))]
 
     def counting(thing, kind):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 import threading
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Level, gauge
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.validation import MOST_POINTS
 
@@ -64,7 +64,7 @@ class Bench:
     """A sampler under test and the readings that it puts on its queue."""
 
     def __init__(self, collector, level=Level.ALL, **options):
-        self.readings: queue.SimpleQueue = queue.SimpleQueue()
+        self.readings: ReadingQueue = ReadingQueue()
         self.collector = collector
         self.sampler = Sampler("x", collector, level, self.readings, **options)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import queue
 import time
 
 import psutil
@@ -13,6 +12,7 @@ from chipwatch.contract.testing import MemorySink, check_collector
 from chipwatch.pipeline import self_metrics
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.self_metrics import SHOWN, AgentCollector, Incident
@@ -47,7 +47,7 @@ class Parts:
     """Samplers and outlets whose counts are read."""
 
     def __init__(self):
-        self.readings: queue.SimpleQueue = queue.SimpleQueue()
+        self.readings: ReadingQueue = ReadingQueue()
         self.samplers: list[Sampler] = []
         self.routes: list[Route] = []
         self.own = AgentCollector(start_time=BORN)

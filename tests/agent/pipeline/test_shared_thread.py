@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import random
+import signal
 import sys
 import threading
 import time
@@ -22,6 +22,7 @@ from chipwatch.contract.processor import Processor
 from chipwatch.contract.testing import Clock
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import PROBATION, Derivation, Sampler
 
 NUMBER = gauge("x.number", "1", "The number of the reading.")
@@ -76,7 +77,7 @@ def build(monkeypatch):
     pipelines = []
 
     def make(*collectors, interval=1.0, derivations=(), retry=0.0, clock=None):
-        readings = queue.SimpleQueue()
+        readings = ReadingQueue()
         samplers = [Sampler(one.name, one, Level.ALL, readings, retry=retry) for one in collectors]
         pipelines.append(
             Pipeline(
@@ -264,6 +265,19 @@ def test_a_stop_ends_the_wait_for_readings_at_once(build, gate, until):
     pipeline.stop()
     waiting.join(LONG)
     assert time.monotonic() - begun < LONG / 2
+
+
+def test_a_signal_whose_handler_outlasts_the_wait_for_readings_does_not_stop_the_clock(build, gate):
+    pipeline = build(Files("a", hang(gate, 1)))
+    before = signal.signal(signal.SIGALRM, lambda *_: time.sleep(2 * GRACE))
+    guard = threading.Timer(LONG, gate.set)
+    guard.start()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, GRACE / 4)
+        assert pipeline.gather(1) == []  # with the reading, the hang would have ended the wait
+    finally:
+        guard.cancel()
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_wait_for_a_reading_takes_one_wake_up(build, gate):

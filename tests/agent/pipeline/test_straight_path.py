@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ import chipwatch_sinks
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -98,7 +98,7 @@ def run_window(monkeypatch, folder, trace):
     window = Window(60, born=0, increases=True)
     admission = Admission("cloudwatch", 500, zeros=False, increases=True)
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common, admission=admission)
-    readings = queue.SimpleQueue()
+    readings = ReadingQueue()
     sampler = Sampler("probe", Probe(), Level.ALL, readings)
     pipeline = Pipeline([sampler], [route], readings, interval=60, clock=lambda: now[0])
     hashes = Counter()

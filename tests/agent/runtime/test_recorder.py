@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import time
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ from chipwatch.commands.recordings import listing
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.recording.columns import load
 from chipwatch.recording.ring import incidents
 from chipwatch.runtime.recorder import MOST_WAITING, Recorder
@@ -22,7 +22,7 @@ XID = counter("gpu.xid", "{error}", "X.", dims=("gpu", "xid", "action"))
 
 @pytest.fixture
 def pipeline():
-    return Pipeline([], (), queue.SimpleQueue(), interval=1.0)
+    return Pipeline([], (), ReadingQueue(), interval=1.0)
 
 
 def recorder(pipeline, folder, **more):

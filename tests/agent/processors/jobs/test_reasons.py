@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -100,22 +99,9 @@ def test_a_recorded_situation_has_its_causes(told):
         assert "{" not in cause["says"]
 
 
-def test_no_situation_names_a_wrong_cause_and_the_matrix_says_so(capsys):
-    matrix = Counter()
-    for told in SITUATIONS:
-        causes = play(told)[1]["causes"]
-        first = causes[0]["cause"] if causes else "none"
-        matrix[told["causes"][0] if told["causes"] else "none", first] += 1
-    with capsys.disabled():
-        sys.stdout.write(f"\n{'situations':>12}  {'there is':14} named\n")
-        for (there, named), number in sorted(matrix.items()):
-            sys.stdout.write(f"{number:12}  {there:14} {named}\n")
-    assert len(SITUATIONS) >= 20
-    assert sum(number for (there, named), number in matrix.items() if named not in (there, "none")) == 0
-
-
 @pytest.mark.parametrize("cause", sorted({rule["cause"] for rule in TABLE["rules"]}))
 def test_each_cause_has_a_situation(cause):
+    assert len(SITUATIONS) >= 20
     assert any(cause in told["causes"] for told in SITUATIONS)
 
 
