@@ -140,11 +140,9 @@ def _answer(given: SimpleNamespace) -> int:
         return _print(listing(given))
     answer = health.question(given, "jobs" if given.command == "why" else given.command)
     if given.command == "why":
-        from chipwatch.commands import why  # noqa: PLC0415
-
         if not hasattr(given, "json"):
-            return _print(why.why_text(answer, given.name))
-        answer = {"jobs": why.chosen(answer, given.name)}
+            return _print(answers.why_text(answer, given.name))
+        answer = {"jobs": answers.chosen(answer, given.name)}
     if hasattr(given, "json"):
         return _print(json.dumps(answer, indent=1))
     if given.command == "jobs":
