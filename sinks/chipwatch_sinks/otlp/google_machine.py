@@ -30,7 +30,9 @@ FILES: Final = ("application_default_credentials.json", "certificate_config.json
 """Files of gcloud's folder: a login by `gcloud auth application-default login`, and certificates as above."""
 
 
-class _Token(msgspec.Struct):
+class TokenGrant(msgspec.Struct):
+    """A token, and the seconds until its end."""
+
     access_token: str
     expires_in: float
 
@@ -56,7 +58,9 @@ class MachineToken:
     def _fetch(self) -> None:
         asked = time.monotonic()
         try:
-            answer = metadata_service.decode(_get(self._service, TOKEN), _Token, f"{self._service.url} gives no token")
+            answer = metadata_service.decode(
+                _get(self._service, TOKEN), TokenGrant, f"{self._service.url} gives no token"
+            )
             token = answer.access_token
             if not (token and token.isascii() and token.isprintable()):
                 raise metadata_service.NoMetadata(f"{self._service.url} gives no token")  # noqa: TRY301  # one message for what is wrong
@@ -92,10 +96,8 @@ def is_plain(env: Mapping[str, str], files: Collection[str] = FILES[1:]) -> bool
     """Return whether no variable, none of gcloud's `files` and no certificate makes google-auth ask otherwise."""
     gcloud = env.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")  # noqa: PTH111  # Path may raise
     try:
-        return not (
-            any(env[name] for name in env if OTHERS.fullmatch(name))
-            or any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in files)))
-        )
+        others = any(env[name] for name in env if OTHERS.fullmatch(name))
+        return not others and not any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in files)))
     except OSError:
         return False
 
@@ -106,7 +108,6 @@ def _get(service: metadata_service.MetadataService, path: str) -> bytes:
     if headers.get("Metadata-Flavor") != metadata_service.FLAVOR["Metadata-Flavor"]:
         raise metadata_service.NoMetadata(f"{service.url} is not Google's metadata server")
     if status != 200:
-        raise (_NoAccount if status in (403, 404) else metadata_service.NoMetadata)(
-            f"{service.url}{path.partition('?')[0]} answers {status}"
-        )
+        kind = _NoAccount if status in (403, 404) else metadata_service.NoMetadata
+        raise kind(f"{service.url}{path.partition('?')[0]} answers {status}")
     return body
