@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from chipwatch.contract.errors import ConfigError
@@ -76,16 +76,10 @@ LONGEST: Final = 40
 
 def status_text(answer: Mapping[str, Any], *, verbose: bool = False) -> str:
     """Return the answer on the agent's state as text; `verbose` says why collectors are absent."""
-    return "\n".join(_status_lines(answer, verbose=verbose))
-
-
-def _status_lines(answer: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
     share = answer["cpu_percent"]
     usage = f"{answer['cpu_seconds']:.1f} s of CPU to start" if share is None else f"{share:.1f} % of a core"
-    yield (
-        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
-        f" {usage}"
-    )
+    up = duration(answer["uptime_seconds"], 2)
+    head = f"chipwatch {answer['version']}, process {answer['pid']}, running for {up}, {usage}"
     rows = [row for name, sink in answer["sinks"].items() for row in _sink(name, sink)]
     missing = []
     for name, source in (*answer["collectors"].items(), *answer["processors"].items()):
@@ -95,10 +89,9 @@ def _status_lines(answer: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
         took = f", {1000 * source['seconds']:.1f} ms" if source["state"] == "ok" else ""
         error = f": {source['error']}" if source["error"] else ""
         rows.append((name, f"{source['state']}, {count(source['points'])}{took}{error}"))
-    yield from table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
-    if missing:
-        yield f"absent here: {', '.join(missing)} (-v says why)"
-    yield _judged(answer)
+    lines = table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
+    rest = [f"absent here: {', '.join(missing)} (-v says why)"] if missing else []
+    return "\n".join((head, *lines, *rest, _judged(answer)))
 
 
 def _judged(answer: Mapping[str, Any]) -> str:
@@ -136,19 +129,20 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     if free:
         rows.append({"JOB": "-", "USER": "-", "GPUS": _number(free), "NOW": _now(free, at)})
     rows = rows or [{"NOW": "no accelerator is known"}]
-    columns = (
-        TableColumn([title, *(row.get(title, "") for row in rows)], title in RIGHT, EMPTY.get(title, ("",)))
-        for title in TITLES
-    )
-    causes = [
-        f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in answer["jobs"] if job["why"]["causes"]
-    ]
+    slow = [job for job in answer["jobs"] if job["why"]["causes"]]
+    causes = [f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in slow]
     lines = [
-        *table(columns),
+        *aligned(rows, TITLES, RIGHT),
         *map(one_line, causes),
         *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items()),
     ]
     return "\n".join(lines)
+
+
+def aligned(rows: Sequence[Mapping[str, str]], titles: Iterable[str], right: Collection[str]) -> Iterator[str]:
+    """Return the lines of a table of jobs, without columns that are empty; those in `right` are aligned there."""
+    cells = {title: [title, *(row.get(title, "") for row in rows)] for title in titles}
+    return table(TableColumn(cells[title], title in right, EMPTY.get(title, ("",))) for title in cells)
 
 
 def _row(job: Mapping[str, Any], devices: Iterable[DeviceState], at: float) -> dict[str, str]:

@@ -39,9 +39,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError."""
         text = self._reworded(message)
-        raise ConfigError(
-            text if re.search("; (did you mean|choose from)", text) else f"{text}; see {self.prog} --help"
-        )
+        says_what = re.search("; (did you mean|choose from)", text)
+        raise ConfigError(text if says_what else f"{text}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> NoReturn:
         """Raise HelpAsked, with text as wide as the terminal."""
@@ -124,10 +123,8 @@ def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"])) -> Parser:
         own = OWN.get(name, ())
         _add(command, own)
         if name in CONFIGURED:
-            command.usage, command.epilog = (
-                f"chipwatch {name} [OPTION ...]",
-                f"Names of --common-dims: {', '.join(WORDS)}.",
-            )
+            command.usage = f"chipwatch {name} [OPTION ...]"
+            command.epilog = f"Names of --common-dims: {', '.join(WORDS)}."
             title = "options of the configuration" if own else "options"
             mine = {flag for row in own for flag in row.flags}
             _add(command.add_argument_group(title), [row for row in OPTIONS if mine.isdisjoint(row.flags)])

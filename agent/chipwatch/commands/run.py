@@ -260,9 +260,8 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
 
 def _is_for_script(config: Config) -> bool:
     """Return whether all points are printed, and not on a terminal."""
-    return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not (
-        sys.stdout and sys.stdout.isatty()
-    )
+    is_terminal = sys.stdout and sys.stdout.isatty()
+    return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not is_terminal
 
 
 def _check_collectors(config: Config) -> None:
