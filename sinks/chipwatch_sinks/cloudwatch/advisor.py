@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from chipwatch.contract import advice
@@ -35,14 +37,12 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricDa
 """
 SHORT: Final = (1, 5, 10, 20, 30)
 """Periods (s) below a minute, which only metrics of high resolution have."""
-FUNCTIONS: Final[Mapping[advice.Statistic, str]] = {
-    "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "MAX", "absent": "COUNT",
-}  # fmt: skip
-FOLDS: Final[Mapping[advice.Fold, str]] = {
-    "sum": "SUM", "mean": "AVG", "min": "MIN", "max": "MAX", "count": "METRIC_COUNT",
-}  # fmt: skip
-STATISTICS: Final = {"mean": ("Average",), "peaks": ("Average", "p99"), "rate": ("Sum",), "increase": ("Sum",)}
-"""Counters are sent as increases, gauges with all their values."""
+FUNCTIONS, FOLDS, STATISTICS = json.loads(Path(__file__).with_suffix(".json").read_bytes()).values()
+"""
+Words of alarms, of groups of a graph and of its lines -> functions of CloudWatch.
+
+Counters are sent as increases, gauges with all their values.
+"""
 
 
 class CloudwatchAdvisor(CloudwatchPrices):
@@ -139,9 +139,8 @@ class CloudwatchAdvisor(CloudwatchPrices):
             order = f"ORDER BY {fold}() {'ASC' if chart.fold == 'min' else 'DESC'} LIMIT {advice.MAX_GROUPS}"
             line["expression"] = f"SELECT {fold}({name}) FROM {namespace} GROUP BY {groups} {order}"  # noqa: S608  # of our own names
         else:
-            search = (
-                f"SEARCH('Namespace={namespace} MetricName={name}', '{STATISTICS[sent.drawn][0]}', {line['period']})"
-            )
+            statistic = STATISTICS[sent.drawn][0]
+            search = f"SEARCH('Namespace={namespace} MetricName={name}', '{statistic}', {line['period']})"
             line |= {"expression": f"{fold}({search})", "label": chart.title}
         yield {**line, "visible": False} if is_rate else line
         if is_rate:

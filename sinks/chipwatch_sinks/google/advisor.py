@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,21 +21,12 @@ MAX_FILTER: Final = 2048
 """Limit of characters of a filter: google.monitoring.v3.AlertPolicy."""
 ABSENT: Final = (2, 23.5 * 60)
 """Minutes for which a metric may be absent before an alarm: google.monitoring.v3.AlertPolicy.Condition."""
-ALIGNERS: Final[Mapping[advice.Statistic, str]] = {
-    "mean": "ALIGN_MEAN", "min": "ALIGN_MIN", "max": "ALIGN_MAX", "sum": "ALIGN_DELTA", "rate": "ALIGN_RATE",
-    "absent": "ALIGN_MEAN",
-}  # fmt: skip
-DRAWN: Final[Mapping[advice.Drawn, str]] = {
-    "mean": "ALIGN_MEAN", "peaks": "ALIGN_MEAN", "rate": "ALIGN_RATE", "increase": "ALIGN_DELTA",
-}  # fmt: skip
-FOLDS: Final[Mapping[advice.Fold, str]] = {
-    "sum": "REDUCE_SUM", "mean": "REDUCE_MEAN", "min": "REDUCE_MIN", "max": "REDUCE_MAX", "count": "REDUCE_COUNT",
-}  # fmt: skip
-HOSTS: Final = {
-    "k8s_node": "node_name", "k8s_pod": "pod_name", "k8s_container": "pod_name", "generic_node": "node_id",
-    "generic_task": "task_id",
-}  # fmt: skip
-"""Label of a monitored resource that names the machine; of others instance_id."""
+ALIGNERS, DRAWN, FOLDS, HOSTS = json.loads(Path(__file__).with_suffix(".json").read_bytes()).values()
+"""
+Words of alarms, of lines of a graph and of its groups -> aligners and reducers of Google.
+
+The last: the label of a monitored resource that names the machine; of others instance_id.
+"""
 AUTO_CLOSE: Final = 3600
 """Seconds without data after which an incident is closed."""
 AUTO_CLOSE_ABSENT: Final = 7 * 86400
@@ -66,10 +58,9 @@ class GoogleAdvisor(advice.Advisor):
     def quotas(self, load: advice.Load) -> Iterable[advice.Quota]:
         limits = self.book
         rate, requests = limits["requests_per_minute"] / 60, load.requests / advice.MONTH
+        series = load.series / load.hosts
         return (
-            advice.Quota(
-                "active series", limits["active_series"], load.series / load.hosts, "a monitored resource may have"
-            ),
+            advice.Quota("active series", limits["active_series"], series, "a monitored resource may have"),
             advice.Quota("metrics", limits["descriptors"], load.metrics, "a project may have"),
             advice.Quota("requests/s", rate, requests, "a project has by default", shared=True),
         )
@@ -130,9 +121,8 @@ class GoogleAdvisor(advice.Advisor):
         """Return a line for each of the largest groups, or the smallest of minima."""
         sent, host = chart.series[0], HOSTS.get(self._config.resource, "instance_id")
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
-        keys = [
-            f"resource.label.{host}" if key == advice.MACHINE else f"metric.label.{label_key(key)}" for key in chart.by
-        ]
+        machine = {advice.MACHINE: f"resource.label.{host}"}
+        keys = [machine.get(key, f"metric.label.{label_key(key)}") for key in chart.by]
         each: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
         each |= {"crossSeriesReducer": FOLDS[chart.fold]}
         each |= {"groupByFields": keys} if keys else {}
