@@ -69,9 +69,8 @@ def make(
     sinks = build_sinks(config)
     collectors, processors = build_collectors(config), build_processors(config)
     build.check_includes(config, collectors, processors)
-    rejected = {
-        name: build.faults(name, sink, config, build.declared(collectors, processors)) for name, sink in sinks.items()
-    }
+    metrics = build.declared(collectors, processors)
+    rejected = {name: build.faults(name, sink, config, metrics) for name, sink in sinks.items()}
     advisors = {name: advisor_of(name, config, terms) for name in sinks}
     machine = _assumed(config, devices) if families else discover(config, sinks)
     plans = tuple(
