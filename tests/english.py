@@ -90,7 +90,7 @@ def turns() -> dict[str, list[Turn]]:
             continue
         if path.suffix == ".py" and name.startswith(PYTHON):
             by_file[name] = [*in_python(path.read_text(encoding="utf-8"), strings=name.startswith(STRINGS))]
-        elif path.suffix in PAGES:
+        elif path.suffix in PAGES or (path.suffix == ".json" and name.startswith(STRINGS)):
             by_file[name] = [*in_page(path.read_text(encoding="utf-8"))]
     return {name: found for name, found in by_file.items() if found}
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from chipwatch.commands.answers import why_text
 from chipwatch.commands.verdict import as_text
-from chipwatch.commands.why import why_text
 from chipwatch.fleet.node import FleetNode
 from chipwatch.fleet.screen import compose as compose_fleet
 from chipwatch.recording.columns import load_run

@@ -115,9 +115,8 @@ def columns(table: Sequence[Row], width: int | None = None) -> str:
         if room < MIN_HELP and head in table[0]:
             shown.remove(table[0].index(head))
     room = max(1, (width or 10**6) - sum(widths[n] + 2 for n in shown[:-1]))
-    rows = [
-        *dict.fromkeys(tuple(row[n] for n in shown) for row in table)
-    ]  # collectors may differ in a column that is cut
+    # collectors may differ in a column that is cut
+    rows = [*dict.fromkeys(tuple(row[n] for n in shown) for row in table)]
     last = [row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…" for row in rows]
     heads = (TableColumn([row[n] for row in rows]) for n in range(len(shown) - 1))
     return "\n".join(aligned([*heads, TableColumn(last)]))

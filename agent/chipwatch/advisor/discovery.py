@@ -91,19 +91,16 @@ def of_machines(config: Config, words: Sequence[str]) -> Config:
 
 def assumed(config: Config, devices: int, names: Sequence[str] | None = None) -> dict[str, list[Datapoint]]:
     """Return for these collectors, else the configured ones, and the agent a point of each series; nothing is read."""
-    collectors = (
-        build_collectors(config)
-        if names is None
-        else {name: build_plugin(plugins.COLLECTORS, name, config) for name in names}
-    )
+    if names is None:
+        collectors = build_collectors(config)
+    else:
+        collectors = {name: build_plugin(plugins.COLLECTORS, name, config) for name in names}
     metrics = {name: list(collector.metrics) for name, collector in collectors.items()}
     if "process" not in collectors and config.pid is None:
         metrics = {name: [m for m in own if not m.name.startswith("gpu.process.")] for name, own in metrics.items()}
     devices_of = {key for metric in chain(*metrics.values()) for key in metric.dims if key in DEVICES}
     for name, processor in build_processors(config).items() if devices_of else ():
-        fitting = [
-            metric for metric in processor.metrics if devices_of.issuperset({*metric.dims}.intersection(DEVICES))
-        ]
+        fitting = [metric for metric in processor.metrics if {*metric.dims} & {*DEVICES} <= devices_of]
         metrics[name] = [*metrics.get(name, ()), *fitting]
     metrics["agent"] = [metric for metric in AgentCollector.metrics if metric is not INCIDENT]  # a series for an hour
     return {name: [point for metric in ours for point in _stand_ins(metric, devices)] for name, ours in metrics.items()}
@@ -112,9 +109,8 @@ def assumed(config: Config, devices: int, names: Sequence[str] | None = None) ->
 def _stand_ins(metric: Metric, devices: int) -> Iterator[Datapoint]:
     """Yield a point for each combination of values that the dimensions of a metric may have."""
     for values in product(*_values(metric, devices)):
-        yield metric.point(
-            SOME_TIME, 1.0, Dimensions(dict(zip(metric.dims, values, strict=True))), start_time=SOME_TIME
-        )
+        dims = Dimensions(dict(zip(metric.dims, values, strict=True)))
+        yield metric.point(SOME_TIME, 1.0, dims, start_time=SOME_TIME)
 
 
 def _values(metric: Metric, devices: int) -> Iterable[Sequence[str]]:

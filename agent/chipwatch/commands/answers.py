@@ -1,16 +1,67 @@
-"""Prints answers of the running agent: `chipwatch status`, and `chipwatch jobs`, which job holds which accelerator."""
+"""Prints answers of the running agent: `chipwatch status`, `chipwatch jobs` and `chipwatch why`."""
 
 from __future__ import annotations
 
+import textwrap
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
-from chipwatch.contract.text import count, duration, is_lacking
+from chipwatch.contract.text import count, duration, is_lacking, similar
 from chipwatch.report import amounts
 from chipwatch.report.devices import DeviceState, device_states, label
 from chipwatch.report.table import TableColumn, table
+
+WIDTH: Final = 110
+DAY: Final = 24
+
+
+def chosen(answer: Mapping[str, Any], name: str | None) -> list[Mapping[str, Any]]:
+    """Return the jobs of that name, all without one; raise ConfigError if there is none."""
+    jobs: list[Mapping[str, Any]] = [job for job in answer["jobs"] if name in (None, job["job"])]
+    if name is not None and not jobs:
+        names = [job["job"] for job in answer["jobs"]]
+        close = similar(name, names, 1)
+        hint = f"did you mean {close[0]}?" if close else f"those that do: {', '.join(names) or 'none'}"
+        raise ConfigError(f"no job {name} holds an accelerator here; {hint}")
+    return jobs
+
+
+def why_text(answer: Mapping[str, Any], name: str | None) -> str:
+    """Return a block for each job: its causes, or why there are none."""
+    lines = [line for job in chosen(answer, name) for line in _lines(job, answer["dollars_per_hour"])]
+    lines = lines or ["no job holds an accelerator"]
+    return "\n".join([*lines, *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items())])
+
+
+def _lines(job: Mapping[str, Any], price: float | None) -> Iterator[str]:
+    why = job["why"]
+    lost = f" loses {100 * why['lost']:.0f} % of its GPU time here" if why["causes"] and why["lost"] else ""
+    yield f"job {one_line(job['job'])}{f' ({user})' if (user := one_line(job['user'])) else ''}{lost}:"
+    if not why["causes"]:
+        yield from _wrapped("  ", why["sentence"])
+    for number, cause in enumerate(why["causes"], 1):
+        yield from _wrapped(f"  {number}  ", f"{cause['says']}.{_cost(cause, price)}")
+        yield from _wrapped("     ", f"by: {'; '.join(cause['evidence'])}")
+        yield from _wrapped("     ", cause["do"])
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        one_line(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _cost(cause: Mapping[str, Any], price: float | None) -> str:
+    hours = DAY * cause["lost"]
+    if not hours:
+        return ""
+    dollars = "" if price is None else f" (${hours * price:,.2f})"
+    return f" {'At most' if cause['is_most'] else 'About'} {hours:.3g} GPU-hours{dollars} a day."
+
 
 STATES: Final = ("busy", "stalled", "held", "throttled", "lost")
 REST: Final = ("unknown", "unseen")
@@ -25,16 +76,10 @@ LONGEST: Final = 40
 
 def status_text(answer: Mapping[str, Any], *, verbose: bool = False) -> str:
     """Return the answer on the agent's state as text; `verbose` says why collectors are absent."""
-    return "\n".join(_status_lines(answer, verbose=verbose))
-
-
-def _status_lines(answer: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
     share = answer["cpu_percent"]
     usage = f"{answer['cpu_seconds']:.1f} s of CPU to start" if share is None else f"{share:.1f} % of a core"
-    yield (
-        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
-        f" {usage}"
-    )
+    up = duration(answer["uptime_seconds"], 2)
+    head = f"chipwatch {answer['version']}, process {answer['pid']}, running for {up}, {usage}"
     rows = [row for name, sink in answer["sinks"].items() for row in _sink(name, sink)]
     missing = []
     for name, source in (*answer["collectors"].items(), *answer["processors"].items()):
@@ -44,10 +89,9 @@ def _status_lines(answer: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
         took = f", {1000 * source['seconds']:.1f} ms" if source["state"] == "ok" else ""
         error = f": {source['error']}" if source["error"] else ""
         rows.append((name, f"{source['state']}, {count(source['points'])}{took}{error}"))
-    yield from table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
-    if missing:
-        yield f"absent here: {', '.join(missing)} (-v says why)"
-    yield _judged(answer)
+    lines = table([TableColumn(cells) for cells in zip(*rows, strict=True)], gap="   ")
+    rest = [f"absent here: {', '.join(missing)} (-v says why)"] if missing else []
+    return "\n".join((head, *lines, *rest, _judged(answer)))
 
 
 def _judged(answer: Mapping[str, Any]) -> str:
@@ -85,19 +129,20 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     if free:
         rows.append({"JOB": "-", "USER": "-", "GPUS": _number(free), "NOW": _now(free, at)})
     rows = rows or [{"NOW": "no accelerator is known"}]
-    columns = (
-        TableColumn([title, *(row.get(title, "") for row in rows)], title in RIGHT, EMPTY.get(title, ("",)))
-        for title in TITLES
-    )
-    causes = [
-        f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in answer["jobs"] if job["why"]["causes"]
-    ]
+    slow = [job for job in answer["jobs"] if job["why"]["causes"]]
+    causes = [f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in slow]
     lines = [
-        *table(columns),
+        *aligned(rows, TITLES, RIGHT),
         *map(one_line, causes),
         *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items()),
     ]
     return "\n".join(lines)
+
+
+def aligned(rows: Sequence[Mapping[str, str]], titles: Iterable[str], right: Collection[str]) -> Iterator[str]:
+    """Return the lines of a table of jobs, without columns that are empty; those in `right` are aligned there."""
+    cells = {title: [title, *(row.get(title, "") for row in rows)] for title in titles}
+    return table(TableColumn(cells[title], title in right, EMPTY.get(title, ("",))) for title in cells)
 
 
 def _row(job: Mapping[str, Any], devices: Iterable[DeviceState], at: float) -> dict[str, str]:

@@ -11,6 +11,7 @@ import platform
 import re
 import socket
 import tarfile
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -33,46 +34,16 @@ MOST_INCIDENT: Final = 32 << 20
 """Bytes of the newest incident that are packed."""
 SECRET_KEYS: Final = re.compile("token|secret|passw|credential|key|auth|header|cookie|cert", re.IGNORECASE)
 """Keys of options whose values are secrets."""
-PACKED_TEXTS: Final = frozenset({
-    "collector", "common_dims", "compression", "exclude", "flavour", "format", "gauges", "include", "level",
-    "log_format", "log_level", "names", "no_collector", "no_processor", "processor", "protocol", "region", "sink",
-    "stdin", "temporality", "type",
-})  # fmt: skip
-"""Options whose texts are packed; they are words of ours or names of metrics."""
-USER_VARIABLES: Final = ("USER", "LOGNAME", "SUDO_USER", "USERNAME", "SLURM_JOB_USER")
-PROJECT_VARIABLES: Final = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "GCP_PROJECT", "CLOUDSDK_CORE_PROJECT")
+TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""Options that are packed, and what is replaced in every text."""
 SHORTEST: Final = 4
 """Characters of a secret that is looked for in all texts."""
 ESCAPES: Final = re.compile(r"(?:%|\\u00|\\x)([2-7][0-9a-f])|\\(?=/)", re.IGNORECASE)
 """Printable characters as URLs, JSON and Python may write them."""
-SENSITIVE: Final = r"(?:token|secret|passw|credential|api[_-]?key|access[_-]?key|authorization|cookie)[\w-]{0,40}"
-IPV6: Final = r"(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[0-9a-f:]*::[0-9a-f:]*"
-DOMAIN: Final = r"(?:internal|local|lan|corp|intra|com|net|org|edu|gov|io)"
 PATTERNS: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), instead)
-    for pattern, instead in (
-        (r"(?<=://)[^/\s\"'@]*@", "<secret>@"),
-        (r"(://(?:<secret>@)?)(\[[^\]\s]*\]|[^/:?#\s\"',;<]+)", r"\1<host>"),
-        (r"\?[^\s\"']*(?<=\S)", "?<query>"),
-        (rf"({SENSITIVE}[\\\"']*\s*[=:]\s*[\\\"']*)((?:bearer|basic)\s+)?[^\s\\\"',;&}}<]+", r"\1<secret>"),
-        (r"\b(bearer|basic)\s+[\w.+/=~-]{8,}", r"\1 <secret>"),
-        (r"\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b", "<mac>"),
-        (r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)", "<address>"),
-        (rf"(?<![\w:.])(?:{IPV6})(?:<address>|(?![\w:]))(?:%[\w.-]+)?", "<address>"),
-        (r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "<user>"),
-        (r"([/\\](?:home|Users)(?:/|\\+))[^/\\\s\"',;:<]+", r"\1<user>"),
-        (r"(?<![\w:\\])(\\{2,})[\w.-]+(?=\\)", r"\1<host>"),
-        (r"\bip-\d+-\d+-\d+-\d+(?:\.[\w.-]+)?", "<host>"),
-        (rf"(?<![\w.-])(?:[\w-]+\.)+{DOMAIN}(?![\w-]|\.\w)", "<host>"),
-        (r"(\bprojects?(?:_id)?[\"']?(?:/|\s*[=:]\s*[\"']?))[a-z][a-z0-9:.-]{4,}[a-z0-9]", r"\1<project>"),
-        (r"(user(?:name)?[\"']?\s*[=:]\s*[\"']?|:(?:user|role|assumed-role)/)[^\s\"',;&<]+", r"\1<user>"),
-        (r"(?<!\d)\d{12}(?!\d)", "<account>"),
-        (r"\b(?:i|ami|vpc|subnet|eni|sg|lt|vol)-[0-9a-f]{8,17}\b", "<id>"),
-        (r"(?-i:(?<![\w+=/-])(?=[^\s]{0,39}\d)(?=[^\s]{0,39}[A-Z])[\w+/]{40}(?![\w+=/-]))", "<secret>"),
-        (r"(?<![\w+=-])(?=[A-Za-z_+=-]*\d)[\w+=-]{32,}(?![\w+=-])", "<long>"),
-    )
+    (re.compile(pattern.replace("SENSITIVE", TABLE["sensitive"]), re.IGNORECASE), instead)
+    for pattern, instead in TABLE["patterns"]
 )
-"""Patterns that are replaced in every text after secrets and names, in this order."""
 
 
 class NotPacked(CommandError):
@@ -164,12 +135,12 @@ def names_of_people_and_hosts(config: Config) -> dict[str, str]:
     hosts = {platform.node(), socket.gethostname()}
     with suppress(OSError):
         hosts |= {*Path("/etc/hostname").read_text().split()}
-    users = {os.environ.get(variable, "") for variable in USER_VARIABLES}
+    users = {os.environ.get(variable, "") for variable in TABLE["user_variables"]}
     with suppress(OSError, KeyError, ImportError):
         users.add(getpass.getuser())
-    projects = {config.project or "", *(os.environ.get(variable, "") for variable in PROJECT_VARIABLES)}
+    projects = {config.project or "", *(os.environ.get(variable, "") for variable in TABLE["project_variables"])}
     secrets = {*_secrets(dataclasses.asdict(config))}
-    secrets |= {text for name, text in os.environ.items() if re.search(SENSITIVE, name, re.IGNORECASE)}
+    secrets |= {text for name, text in os.environ.items() if re.search(TABLE["sensitive"], name, re.IGNORECASE)}
     names = (
         dict.fromkeys(users - {"root", "chipwatch"}, "<user>")
         | dict.fromkeys(hosts | {host.partition(".")[0] for host in hosts}, "<host>")
@@ -194,7 +165,7 @@ def _versions() -> str:
 
 
 def _packed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration: numbers and PACKED_TEXTS; for other options only whether they are set."""
+    """Return the configuration: numbers and `packed_texts`; for other options only whether they are set."""
     return {
         key: {name: _packed(table) for name, table in value.items()} if key in TABLES else _allowed(key, value)
         for key, value in config.items()
@@ -205,7 +176,7 @@ def _allowed(key: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return f"<{len(value)} set>"
     is_number = isinstance(value, (bool, int, float)) and not SECRET_KEYS.search(key)
-    return value if value in (None, ()) or is_number or key in PACKED_TEXTS else "<set>"
+    return value if value in (None, ()) or is_number or key in TABLE["packed_texts"] else "<set>"
 
 
 def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:

@@ -150,15 +150,13 @@ def _lines_of_left_out(group: str, built: Collection[str], config: Config) -> It
 
 def _plugin_line(runner: Sampler | Derivation, *, missing: bool = False, asked_for: bool = False) -> CheckLine:
     """Return the line of a collector or processor; a collector that was asked for must read all that is configured."""
-    kind, group = (
-        ("collector", plugins.COLLECTORS) if isinstance(runner, Sampler) else ("processor", plugins.PROCESSORS)
-    )
+    kind = "collector" if isinstance(runner, Sampler) else "processor"
     if isinstance(runner, Sampler) and runner.unavailable is not None:
         return _line(kind, runner.name, "MISSING" if missing else "absent", runner.unavailable, good=not missing)
     if runner.ok is False or (runner.ok is None and kind == "collector"):
         return _line(kind, runner.name, "FAILED", runner.trouble or "its reading does not return")
     try:
-        with plugins.blamed(group, runner.name, "describe fails"):
+        with plugins.blamed(f"chipwatch.{kind}s", runner.name, "describe fails"):
             plugin = runner.collector if isinstance(runner, Sampler) else runner.processor
             description = f"{plugin.describe()}"
     except ConfigError as bug:

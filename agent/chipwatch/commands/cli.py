@@ -9,11 +9,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from chipwatch.commands.command_line import flags, parse
 from chipwatch.commands.deferred import defer
@@ -140,11 +141,9 @@ def _answer(given: SimpleNamespace) -> int:
         return _print(listing(given))
     answer = health.question(given, "jobs" if given.command == "why" else given.command)
     if given.command == "why":
-        from chipwatch.commands import why  # noqa: PLC0415
-
         if not hasattr(given, "json"):
-            return _print(why.why_text(answer, given.name))
-        answer = {"jobs": why.chosen(answer, given.name)}
+            return _print(answers.why_text(answer, given.name))
+        answer = {"jobs": answers.chosen(answer, given.name)}
     if hasattr(given, "json"):
         return _print(json.dumps(answer, indent=1))
     if given.command == "jobs":
@@ -174,62 +173,39 @@ def _list(given: SimpleNamespace) -> int:
     return _print(catalogue.listing(**asked, width=width))
 
 
-def _sample_config(given: SimpleNamespace) -> int:
-    from chipwatch.commands.sample import sample_config  # noqa: PLC0415
-
-    return _print(sample_config(getattr(given, "name", None)))
-
-
-def _completion(given: SimpleNamespace) -> int:
-    from chipwatch.commands.parser import completion  # noqa: PLC0415
-
-    return _print(completion(given.shell))
-
-
-def _page(given: SimpleNamespace) -> int:
-    from chipwatch.report.page.build import write  # noqa: PLC0415
-
-    return _print(write(given.files, given.output, given.price, given.grid))
-
-
-def _fleet(given: SimpleNamespace) -> int:
+def _module(name: str) -> Any:
+    """Return a module that only a few commands need."""
     defer()
-    from chipwatch.commands import fleet  # noqa: PLC0415
-
-    for text in fleet.printed(given):
-        _print(text)
-    return OK
+    return import_module(f"chipwatch.{name}")
 
 
-def _incidents(given: SimpleNamespace) -> int:
-    from chipwatch.commands.recordings import listing  # noqa: PLC0415
+TEXTS: Final[Mapping[str, Callable[[SimpleNamespace], str | Iterable[str]]]] = {
+    "report": lambda given: _module("report.page.build").write(given.files, given.output, given.price, given.grid),
+    "fleet": lambda given: _module("commands.fleet").printed(given),
+    "incidents": lambda given: _module("commands.recordings").listing(given),
+    "export": lambda given: _module("commands.recordings").export(given),
+    "sample-config": lambda given: _module("commands.sample").sample_config(given.name),
+    "completion": lambda given: _module("commands.parser").completion(given.shell),
+    "version": lambda _: f"chipwatch {build()}",
+    "help": lambda given: given.text,
+}
+"""Command -> function that returns what to print."""
 
-    return _print(listing(given))
 
-
-def _export(given: SimpleNamespace) -> int:
-    from chipwatch.commands.recordings import export  # noqa: PLC0415
-
-    for text in export(given):
-        _print(text)
+def _text(given: SimpleNamespace) -> int:
+    """Print the text of a command, or its parts as they come."""
+    text = TEXTS[given.command](given)
+    for part in (text,) if isinstance(text, str) else text:
+        _print(part)
     return OK
 
 
 COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
     "health": _health,
-    "status": _answer,
-    "report": _page,
     "verdict": _verdict,
-    "jobs": _answer,
-    "fleet": _fleet,
-    "incidents": _incidents,
-    "export": _export,
-    "why": _answer,
     "list": _list,
-    "sample-config": _sample_config,
-    "completion": _completion,
-    "version": lambda _: _print(f"chipwatch {build()}"),
-    "help": lambda given: _print(given.text),
+    **dict.fromkeys(("status", "jobs", "why"), _answer),
+    **dict.fromkeys(TEXTS, _text),
 }
 
 
@@ -251,17 +227,14 @@ def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
     if given.command in ("run", "record"):
         from chipwatch.commands import run  # noqa: PLC0415
 
-        duration = getattr(given, "duration", None)
         if given.command == "record":
             from chipwatch.commands import recordings  # noqa: PLC0415
 
             config, given.record = recordings.to_record(config, getattr(given, "file", None))
-        once, again = hasattr(given, "once"), partial(read, again=True)
-        beside = getattr(given, "summary", None), getattr(given, "parent", None)
-        record = getattr(given, "record", None)
-        return run.run(
-            config, command, once=once, duration=duration, tell=_tell, load=again, beside=beside, record=record
-        )
+        options: dict[str, Any] = {name: getattr(given, name, None) for name in ("duration", "record")}
+        options["beside"] = getattr(given, "summary", None), getattr(given, "parent", None)
+        again = partial(read, again=True)
+        return run.run(config, command, once=hasattr(given, "once"), tell=_tell, load=again, **options)
     return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](config, given)
 
 

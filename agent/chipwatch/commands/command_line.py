@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, OPTIONS, OWN
+from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, OPTIONS, OWN, OptionRow
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import in_case_of, is_utf8
-
-
-def _check_values(given: Sequence[str]) -> None:
-    """Raise ConfigError for `--option=--`, which argparse would take for the end of the options."""
-    if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
-        raise ConfigError(f"{odd[:-3]}: -- is not a value of an option")
 
 
 def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
@@ -27,7 +21,8 @@ def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
         given, command = given[:at], given[at + 1 :]
         if not command:
             raise ConfigError("--: no command follows; write chipwatch [OPTION ...] -- COMMAND")
-    _check_values(given)
+    if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
+        raise ConfigError(f"{odd[:-3]}: -- is not a value of an option")  # argparse takes it for the end of the options
     given[:1] = [in_case_of(word, COMMANDS) for word in given[:1]]
     first = given[0] if given else "run"
     if first in ("-V", "--version"):
@@ -46,55 +41,51 @@ def parse(argv: Sequence[str]) -> tuple[SimpleNamespace, list[str]]:
     return parsed, command
 
 
+def _by_flag(rows: Sequence[OptionRow]) -> dict[str, OptionRow] | None:
+    """Return the options of a command by flag; None if it takes words that argparse has to parse."""
+    options: dict[str, OptionRow] = {}
+    for row in rows:
+        is_option = row.flags[0].startswith("-")
+        if "required" in row.settings or not (is_option or row.settings.get("nargs") == "*"):
+            return None
+        options |= dict.fromkeys(row.flags if is_option else (), row)
+    return options
+
+
 def _plain(given: Sequence[str]) -> SimpleNamespace | None:
     """Return the words of a command line that has only options of its command and their values; None for any other."""
-    own = OWN.get(given[0], ())
-    lists = [
-        row for row in own if row[0][0] != "-" and dict(*row[3:]).get("nargs") == "*"
-    ]  # argparse parses their words
-    parsed = SimpleNamespace(command=given[0], **{row[0]: [] for row in lists})
-    rows = [*(OPTIONS if given[0] in CONFIGURED else ()), *(row for row in own if row not in lists)]
-    settings = [dict(*row[3:]) for row in rows]
-    if (
-        given[0] not in COMMANDS
-        or any(row[0][0] != "-" for row in rows)
-        or any("required" in more for more in settings)
-    ):
+    rows = (*(OPTIONS if given[0] in CONFIGURED else ()), *OWN.get(given[0], ()))
+    if given[0] not in COMMANDS or (options := _by_flag(rows)) is None:
         return None
-    options: dict[str, tuple[str, str, dict[str, Any]]] = {}
-    for (names, metavar, *_), more in zip(rows, settings, strict=True):
-        dest = more.get("dest") or max(names.split(), key=len)[2:].replace("-", "_")
-        options |= dict.fromkeys(names.split(), (dest, metavar, more))
-        if "default" in more:
-            setattr(parsed, dest, more["default"])
+    defaults = {row.dest: row.settings["default"] for row in rows if "default" in row.settings}
+    parsed = SimpleNamespace(command=given[0], **defaults)
     words = iter(given[1:])
     for word in words:
         name, has_value, value = word.partition("=")
         if name not in options or bool(has_value) > name.startswith("--"):
             return None
-        dest, metavar, more = options[name]
-        if not metavar:
-            setattr(parsed, dest, more.get("const", True))
+        row, settings = options[name], options[name].settings
+        if not row.metavar:
+            setattr(parsed, row.dest, settings.get("const", True))
             if has_value:
                 return None
             continue
-        value = in_case_of(value if has_value else next(words, ""), more.get("choices", ()))
-        is_odd = not value or "nargs" in more or (value.startswith("-") and not has_value)
-        if is_odd or value not in more.get("choices", (value,)):
+        value = in_case_of(value if has_value else next(words, ""), settings.get("choices", ()))
+        is_odd = not value or "nargs" in settings or (value.startswith("-") and not has_value)
+        if is_odd or value not in settings.get("choices", (value,)):
             return None
         try:
-            converted = more.get("type", str)(value)
+            converted = settings.get("type", str)(value)
         except ValueError:
             return None
-        is_list = more.get("action", "append" if metavar.endswith(",...") else "store") == "append"
-        setattr(parsed, dest, [*getattr(parsed, dest, ()), converted] if is_list else converted)
+        is_list = row.action == "append"
+        setattr(parsed, row.dest, [*getattr(parsed, row.dest, ()), converted] if is_list else converted)
     return parsed
 
 
 def flags(given: SimpleNamespace) -> dict[str, Any]:
     """Return the options of the configuration that were given, as texts, lists and true; raise ConfigError."""
-    names = [max(row[0].split(), key=len)[2:].replace("-", "_") for row in OPTIONS]
-    layer = {name: getattr(given, name) for name in names if hasattr(given, name)}
+    layer = {row.dest: getattr(given, row.dest) for row in OPTIONS if hasattr(given, row.dest)}
     layer.pop("config", None)
     if given.command == "plan" and layer.get("format") != "emf":  # the others are the plan's own
         layer.pop("format", None)

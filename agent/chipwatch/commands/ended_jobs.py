@@ -14,7 +14,7 @@ import msgspec
 from chipwatch.commands import answers, health
 from chipwatch.contract.redaction import one_line
 from chipwatch.report import amounts
-from chipwatch.report.table import TableColumn, csv_line, table
+from chipwatch.report.table import csv_line
 from chipwatch.runtime.job_records import JobRecord, read, records_of
 from chipwatch.status.socket import NoAgent
 
@@ -69,12 +69,7 @@ def _csv(records: Iterable[JobRecord]) -> Iterator[str]:
 
 def _lines(records: Iterable[JobRecord]) -> Iterator[str]:
     rows = [_row(record) for record in records]
-    if not rows:
-        return iter(["no job held an accelerator in this time"])
-    empty = {"USER": ("", "-"), "COST": ("", "-")}
-    return table(
-        TableColumn([title, *(row[title] for row in rows)], title in RIGHT, empty.get(title, ("",))) for title in TITLES
-    )
+    return answers.aligned(rows, TITLES, RIGHT) if rows else iter(["no job held an accelerator in this time"])
 
 
 def _row(record: JobRecord) -> dict[str, str]:

@@ -9,7 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
-from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, RUN, Row
+from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, OptionRow
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.text import in_case_of, similar
 from chipwatch.identity.names import WORDS
@@ -39,9 +39,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError."""
         text = self._reworded(message)
-        raise ConfigError(
-            text if re.search("; (did you mean|choose from)", text) else f"{text}; see {self.prog} --help"
-        )
+        says_what = re.search("; (did you mean|choose from)", text)
+        raise ConfigError(text if says_what else f"{text}; see {self.prog} --help")
 
     def print_help(self, file: Any = None) -> NoReturn:
         """Raise HelpAsked, with text as wide as the terminal."""
@@ -103,7 +102,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(known)}"
 
 
-def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
+def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"])) -> Parser:
     """Return the parser of the command line up to `--`; `at_top` are the options of `run` that its help shows."""
     top = Parser(
         prog="chipwatch",
@@ -124,33 +123,27 @@ def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
         own = OWN.get(name, ())
         _add(command, own)
         if name in CONFIGURED:
-            command.usage, command.epilog = (
-                f"chipwatch {name} [OPTION ...]",
-                f"Names of --common-dims: {', '.join(WORDS)}.",
-            )
+            command.usage = f"chipwatch {name} [OPTION ...]"
+            command.epilog = f"Names of --common-dims: {', '.join(WORDS)}."
             title = "options of the configuration" if own else "options"
-            mine = {flag for flags, *_ in own for flag in flags.split()}
-            rest = [row for row in OPTIONS if not mine & {*row[0].split()}]
-            _add(command.add_argument_group(title), rest)
+            mine = {flag for row in own for flag in row.flags}
+            _add(command.add_argument_group(title), [row for row in OPTIONS if mine.isdisjoint(row.flags)])
     shown = top.add_argument_group("everyday options of `run`")
-    _add(shown, (*at_top, ("-h --help", "", "print this text", {"action": "help"})))
-    _add(shown, [("-V --version", "", "print the version")])
+    asking = OptionRow(["-h", "--help"], "", "print this text", {"action": "help"})
+    _add(shown, (*at_top, asking, OptionRow(["-V", "--version"], "", "print the version")))
     return top
 
 
-def _add(to: Any, rows: Iterable[Row]) -> None:
-    for flags, value, text, *more in rows:
-        options: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
-        if not value:
-            options["action"] = "store_true"
-        else:
-            options |= {"metavar": value, "action": "append" if value.endswith(",...") else "store"}
-        options |= dict(*more)
+def _add(to: Any, rows: Iterable[OptionRow]) -> None:
+    for row in rows:
+        options = {"help": row.help, "default": argparse.SUPPRESS, "action": row.action, **row.settings}
+        if row.metavar:
+            options["metavar"] = row.metavar
         if convert := options.get("type"):
             options["type"] = partial(_converted, convert)
         elif choices := options.get("choices"):
             options["type"] = partial(in_case_of, words=choices)
-        to.add_argument(*flags.split(), **options)
+        to.add_argument(*row.flags, **options)
 
 
 def _converted(convert: Callable[[str], Any], text: str) -> Any:
@@ -189,7 +182,7 @@ def completion(shell: str) -> str:
         "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
         "log_format": ("text", "json"),
     }  # fmt: skip
-    top = parser((*OPTIONS, *RUN))  # `run` may be left out
+    top = parser((*OPTIONS, *OWN["run"]))  # `run` may be left out
     for command in (top, *top.commands.values()):
         for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
             _complete(action, choices)

@@ -57,9 +57,16 @@ class _Run:
     config: Config
     common: Identity
     record: Path | None = None
+    once: bool = False
+    duration: float | None = None
     pipeline: Pipeline | None = None
     recorder: Recorder | None = None
     health: HealthServer | None = None
+
+    @property
+    def brief(self) -> bool:
+        """True for a run that ends by itself."""
+        return self.once or self.duration is not None
 
     def serve_health(self) -> None:
         """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
@@ -68,18 +75,15 @@ class _Run:
 
             self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
-    def recorded_level(self, *, brief: bool) -> Level:
-        """Return the level that the ring wants."""
-        options = None if brief else recorder_options(self.config)
-        return level_of(options.level) if options and options.level else Level.BASIC
-
-    def start_recorder(self, pipeline: Pipeline, state: Path | None) -> None:
-        """Record to a ring in the folder `state`, and to `record`; raise CommandError for the latter."""
-        if self.record or (state and recorder_options(self.config)):
+    def start_recorder(self, state: Path) -> None:
+        """Record to a ring in the folder `state`, unless the run is brief, and to `record`; raise CommandError."""
+        is_kept = not self.brief and recorder_options(self.config) is not None
+        if self.pipeline and (self.record or is_kept):
             from chipwatch.runtime.recorder import Recorder  # noqa: PLC0415  # a single reading goes without
 
+            folder = None if self.brief else state
             try:
-                self.recorder = Recorder(self.config, pipeline, self.common.known, state, self.record)
+                self.recorder = Recorder(self.config, self.pipeline, self.common.known, folder, self.record)
             except OSError as problem:
                 raise ConfigError(f"{self.record}: {os_text(problem)}") from problem
 
@@ -128,28 +132,25 @@ def run(
         raise ConfigError("--summary, --parent: not for a command after --, which has a summary; leave them out")
     check_places(config)
     _check_collectors(config)
-    brief = once or duration is not None
-    _log_to_stderr(config, quiet=brief or bool(command))
+    _log_to_stderr(config, quiet=once or duration is not None or bool(command))
     if once:
         _check_once(config)
     _check_sinks(config)
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
-    current = _Run(config, identify(config, SETTLE if once else 0.0, wrapped=bool(command)), record)
+    identity = identify(config, SETTLE if once else 0.0, wrapped=bool(command))
+    current = _Run(config, identity, record, once, duration)
     current.serve_health()  # nor a port that is taken
     if command:
-        return _run_command(current, command, once=once, duration=duration, tell=tell)
-    renew = partial(_renewed, load) if load and not brief and not config.stdin else None
-    return _run_beside(current, beside, renew, duration=duration, once=once)
+        return _run_command(current, command, tell)
+    renew = partial(_renewed, load) if load and not current.brief and not config.stdin else None
+    return _run_beside(current, beside, renew)
 
 
 def _run_beside(
     current: _Run,
     beside: tuple[Path | None, int | None],
     renew: Callable[[_Run, _Run | None], _Run | None] | None,
-    *,
-    duration: float | None,
-    once: bool,
 ) -> int:
     """
     Collect until stopped; return the exit code. Raise ConfigError.
@@ -169,21 +170,19 @@ def _run_beside(
         if parent is not None:
             pipeline.after_tick.append(lambda: None if os.getppid() == parent else pipeline.stop())
 
-    whole = _collect(current, on_start=on_start, duration=duration, once=once, with_details=with_details)
+    whole = _collect(current, on_start, with_details=with_details)
     while following := signals.take_next():
         current = following
         _log_to_stderr(current.config, quiet=False)
         if not current.health:
             current.serve_health()
-        whole = _collect(current, on_start=on_start, with_details=with_details)
+        whole = _collect(current, on_start, with_details=with_details)
     if with_details:
         summary.keep()  # with the last delivery
     return 0 if whole else 1
 
 
-def _run_command(
-    this: _Run, command: Sequence[str], *, once: bool, duration: float | None, tell: Callable[[str], None]
-) -> int:
+def _run_command(this: _Run, command: Sequence[str], tell: Callable[[str], None]) -> int:
     """Collect while `command` runs; return its exit code."""
     from chipwatch.report.summary import RunSummary  # noqa: PLC0415  # these take 1 MB, only if there is a command
     from chipwatch.runtime.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
@@ -210,7 +209,7 @@ def _run_command(
 
     with watched:
         this.config = dataclasses.replace(config, pid=watched.pid)
-        _collect(this, on_start=on_start, watched=watched, with_details=bool(summary), duration=duration, once=once)
+        _collect(this, on_start, watched, with_details=bool(summary))
     with watched:
         if summary:
             lines = [*summary.lines(watched, this.recorder.files() if this.recorder else ())]
@@ -261,9 +260,8 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
 
 def _is_for_script(config: Config) -> bool:
     """Return whether all points are printed, and not on a terminal."""
-    return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not (
-        sys.stdout and sys.stdout.isatty()
-    )
+    is_terminal = sys.stdout and sys.stdout.isatty()
+    return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not is_terminal
 
 
 def _check_collectors(config: Config) -> None:
@@ -310,25 +308,20 @@ def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> 
 
 
 def _collect(
-    this: _Run,
-    *,
-    on_start: Callable[[Pipeline], None],
-    duration: float | None = None,
-    once: bool = False,
-    watched: WrappedCommand | None = None,
-    with_details: bool = False,
+    this: _Run, on_start: Callable[[Pipeline], None], watched: WrappedCommand | None = None, *, with_details: bool
 ) -> bool:
     """
     Run a pipeline to its end; return whether all went well.
 
     `on_start` is called with it before it starts. `with_details`: collectors read at least the level `detailed`.
     """
-    config, common, brief = this.config, this.common, once or duration is not None
+    config, common, brief, once = this.config, this.common, this.brief, this.once
     keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
-    least = Level.DETAILED if with_details or this.record else this.recorded_level(brief=brief)
+    ring = None if brief else recorder_options(config)
+    least = Level.DETAILED if with_details or this.record else level_of(ring.level if ring and ring.level else "basic")
     state = folder if keep else None
     pipeline = this.pipeline = assemble(config, common.known, common.offer, state, least, spared=spared(config))
-    this.start_recorder(pipeline, None if brief else folder)
+    this.start_recorder(folder)
     on_start(pipeline)
     is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
     is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
@@ -346,7 +339,7 @@ def _collect(
     if once:
         pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
     else:
-        pipeline.run(duration)
+        pipeline.run(this.duration)
     if watched and watched.has_ended:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
     this.seal_last(watched)
@@ -359,19 +352,15 @@ def _collect(
     if not watched:
         announcements.end(once=once)
     lost = brief and any(route.spool.lost for route in pipeline.routes)
-    for route in pipeline.routes if lost and duration is not None and not keep else ():
+    for route in pipeline.routes if lost and this.duration is not None and not keep else ():
         if route.spool.lost and route.worker.sink.limits.durable:
             number = count(route.spool.lost, "are")
             log.error("%s: %s lost: --duration keeps no spool; set --spool DIR", route.name, number)
     for text in wanted.undelivered() if brief and not wanted.missing else ():
         log.error("%s", text)
         lost = True
-    return _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
-
-
-def _owes(pipeline: Pipeline) -> bool:
-    """Return whether some sink did not get all that it was to get."""
-    return any(route.spool.is_due for route in pipeline.routes)
+    owes = once and any(route.spool.is_due for route in pipeline.routes)
+    return _all_is_well(pipeline, common) and not (lost or wanted.missing or owes)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:

@@ -62,9 +62,8 @@ def _limits(cls: Any) -> Limits:
 def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
     """Import and build one of the `known` plugins; raise ConfigError, or NotLoaded."""
     cls = load_plugin(group, name, config, known)
-    return plugins.build(
-        group, name, cls, configuration.plugin_config(cls, group.removeprefix("chipwatch."), name, config)
-    )
+    own = configuration.plugin_config(cls, group.removeprefix("chipwatch."), name, config)
+    return plugins.build(group, name, cls, own)
 
 
 def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, Collector]:
@@ -76,15 +75,8 @@ def build_collectors(config: Config, spared: Collection[str] = ()) -> dict[str, 
     """
     fed = (config.stdin,) if config.stdin else ()
     names = dict.fromkeys((*configuration.chosen("collectors", config), *fed))
-    return _build_all(
-        plugins.COLLECTORS,
-        [
-            name
-            for name in names
-            if name not in spared or configuration.is_configured("collectors", name, config, os.environ)
-        ],
-        config,
-    )
+    needless = {name for name in spared if not configuration.is_configured("collectors", name, config, os.environ)}
+    return _build_all(plugins.COLLECTORS, [name for name in names if name not in needless], config)
 
 
 def build_processors(config: Config) -> dict[str, Processor]:
@@ -131,6 +123,5 @@ def build_sinks(config: Config) -> dict[str, Sink]:
 
 def hints(config: Config) -> tuple[str, ...]:
     """Return the dimensions of this machine that the sinks need for themselves; raise NotLoaded."""
-    return tuple(
-        sorted({word for name in config.sink for word in _limits(load_plugin(plugins.SINKS, name, config)).hints})
-    )
+    limits = [_limits(load_plugin(plugins.SINKS, name, config)) for name in config.sink]
+    return tuple(sorted({word for each in limits for word in each.hints}))

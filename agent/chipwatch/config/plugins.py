@@ -26,15 +26,9 @@ FAMILIES: Final[Mapping[str, list[str]]] = json.loads(Path(__file__).with_name("
 """Word -> the collectors that it stands for, wherever collectors are named."""
 CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Processor, SINKS: Sink}
 """Group -> the contract of its classes, which need not derive from it."""
-ABILITIES: Final = sorted(
-    {
-        name
-        for protocol in vars(extensions).values()
-        if getattr(protocol, "_is_protocol", False)
-        for name in (*protocol.__annotations__, *vars(protocol))
-        if not name.startswith("_")
-    }
-)
+_protocols: Final = [shape for shape in vars(extensions).values() if getattr(shape, "_is_protocol", False)]
+_members: Final = {name for shape in _protocols for name in (*shape.__annotations__, *vars(shape))}
+ABILITIES: Final = sorted(name for name in _members if not name.startswith("_"))
 """The members of all extensions."""
 
 

@@ -88,10 +88,8 @@ class FileHandler(formats.Handler):
         if not totals:
             return []
         lines = [line for text in self._text.unwritten for line in text.splitlines()]
-        return [
-            one_line(f"chipwatch: {totals} logged in {self._path}{', which cannot be written:' if lines else ''}"),
-            *lines,
-        ]
+        fault = ", which cannot be written:" if lines else ""
+        return [one_line(f"chipwatch: {totals} logged in {self._path}{fault}"), *lines]
 
 
 def to_file(level: str, path: Path) -> FileHandler:

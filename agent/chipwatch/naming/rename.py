@@ -226,9 +226,8 @@ class Copier:
             self._counts[point.metric.name, point.dims] = point.value
             if point.value > before and point.dims[key].isdecimal():
                 self._last[series] = int(point.dims[key])
-        metric = replace(
-            first.metric, kind=Kind.GAUGE, unit="1", dims=tuple(key for key in first.metric.dims if key in rest)
-        )
+        left = tuple(key for key in first.metric.dims if key in rest)
+        metric = replace(first.metric, kind=Kind.GAUGE, unit="1", dims=left)
         return metric.point(first.at, self._last.get(series, 0), rest)
 
     def _find_copies(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:

@@ -124,6 +124,5 @@ def google_service(env: Mapping[str, str]) -> MetadataService:
     """Return the server that `env` names, or the default one; raise NoService."""
     variable = next((name for name in HOSTS if env.get(name)), HOSTS[0])
     host = env.get(variable) or ADDRESS
-    return MetadataService(
-        f"http://{host.replace(NAME, ADDRESS, 1) if host.partition(':')[0] == NAME else host}", variable
-    )
+    host = host.replace(NAME, ADDRESS, 1) if host.partition(":")[0] == NAME else host
+    return MetadataService(f"http://{host}", variable)

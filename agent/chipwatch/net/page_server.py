@@ -261,11 +261,8 @@ class PageServer:
 
     def _put(self, connection: _Connection, response: Response, *, is_head: bool) -> None:
         connection.deadline = time.monotonic() + self._seconds
-        lines = [
-            f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
-            f"Content-Length: {len(response.body)}",
-        ]
-        lines += [f"{name}: {value}" for name, value in response.headers]
+        lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in (("Content-Length", len(response.body)), *response.headers)]
         lines += ["Connection: close"] if connection.closing else []
         sent = "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if is_head else response.body)
         connection.out = memoryview(sent)

@@ -12,32 +12,20 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.report import amounts
-from chipwatch.report.devices import FAMILIES, FIGURES, Key, key_of, label, order
+from chipwatch.report.devices import FAMILIES, FIGURES, TABLES, Key, key_of, label, order
 from chipwatch.report.table import TableColumn, table
 
 UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
 ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle", "busy"
 ROLES: Final[Mapping[str, str]] = {
-    **{metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]},
-    "gpu.energy": ENERGY,
-    "gpu.throttled": THROTTLED,
-    "gpu.idle.time": IDLE,
-    "gpu.busy.time": BUSY,
-    "gpu.process.memory.used": PROCESS,
-    "gpu.process.utilization": PROCESS,
-}
+    metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]
+} | TABLES["roles"]
 """Metric -> its role in the summary."""
 NOT_READ: Final = ("lost", "unknown")
 """Causes of idle time that do not count for the utilization."""
 LITTLE_TO_DO: Final = "low_utilization"
 """Reason for low clocks that is not a throttle."""
-ADVICE: Final[Mapping[str, str]] = {
-    "data": "it waited for data: try more loader workers, or data nearer to the machine",
-    "host": "the host held it back: give the job more CPUs or memory",
-    "network": "it waited for the network: look at the slowest node",
-    "held": "it was held without work: release it earlier",
-    "startup": "it waited for the start: keep what is compiled or loaded for the next run",
-}
+ADVICE: Final[Mapping[str, str]] = TABLES["advice"]
 """Cause of idle time -> what it means and what to do."""
 WORTH: Final = 0.1
 """Share of a run from which idle time by one cause is worth a line."""

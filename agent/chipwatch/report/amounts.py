@@ -24,7 +24,6 @@ def energy(joules: float) -> str:
 
 def cpu_time(seconds: float) -> str:
     """Return CPU time as 4.9 CPU hours, minutes or seconds."""
-    unit, size = next(
-        (unit, size) for unit, size in (("hours", 3600), ("minutes", 60), ("seconds", 0)) if seconds >= size
-    )
+    units = (("hours", 3600), ("minutes", 60), ("seconds", 0))
+    unit, size = next((unit, size) for unit, size in units if seconds >= size)
     return f"{seconds / (size or 1):.1f} CPU {unit}"

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.datapoint import Dimensions
 
-FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron", "tpu": "TPU", "ipu": "IPU"}
+TABLES: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
+FAMILIES: Final[Mapping[str, str]] = TABLES["families"]
 """Dimension that numbers a family's devices -> the family's title."""
-PARTS: Final = {"gpu": "mig", "neuron_device": "neuron_core"}
+PARTS: Final[Mapping[str, str]] = TABLES["parts"]
 """Dimension that numbers a family's devices -> dimension that numbers their parts."""
-FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
-    "utilization": ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle"),
-    "memory": ("gpu.memory.utilization", "tpu.memory.utilization"),
-    "used": ("gpu.memory.used", "tpu.memory.used", "neuron.core.memory.used"),
-    "total": ("gpu.memory.total", "tpu.memory.total"),
-    "tensor": ("gpu.tensor.active", "tpu.tensorcore.utilization"),
-    "power": ("gpu.power", "ipu.power"),
-    "limit": ("gpu.power.limit",),
-    "power share": ("gpu.power.utilization", "neuron.device.power.utilization"),
-    "temperature": ("gpu.temperature", "ipu.die.temperature", "ipu.board.temperature"),
-    "clock": ("gpu.clock.sm", "gpu.clock.graphics", "ipu.clock"),
-    "state": ("gpu.state",),
-}
+FIGURES: Final[Mapping[str, Sequence[str]]] = TABLES["figures"]
 """Figure of an accelerator -> its metrics, the best one first."""
 Key = tuple[tuple[str, str], ...]
 """Dimension and number of a device, and of its part if it is one."""

@@ -49,7 +49,6 @@ def table(columns: Iterable[TableColumn], gap: str = GAP) -> Iterator[str]:
 def csv_line(cells: Iterable[object]) -> str:
     """Return a line of CSV without its end; no spreadsheet takes a text of it for a formula."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(
-        f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for cell in cells
-    )
+    safe = (f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for cell in cells)
+    csv.writer(text, lineterminator="").writerow(safe)
     return text.getvalue()

@@ -21,8 +21,6 @@ NEWEST: Final = "newest"
 STATE: Final = "sink"
 """Memo of what the sink must know after a restart; the destination follows if it is known."""
 VERSION: Final = b"\x01"
-UNWRITABLE: Final = (TypeError, ValueError, OverflowError)
-"""Exceptions of `encode` for points that cannot be encoded."""
 
 _Metric = tuple[str, Kind, str, str, Level, tuple[str, ...]]
 _Row = tuple[int, int, float, int, int | None, int | None, Summary | None, float | None]
@@ -85,7 +83,11 @@ class UnreadableChunk(Exception):
 
 
 def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
-    """Return `points` as bytes, with the dimensions of their machine, or None if these were not known."""
+    """
+    Return `points` as bytes, with the dimensions of their machine, or None if these were not known.
+
+    Raise TypeError, ValueError or OverflowError for points that cannot be encoded.
+    """
     metrics: dict[int, int] = {}  # by identity: a metric is a constant, and computing its hash is slow
     dims: dict[int, int] = {}
     metric_rows: list[_Metric] = []

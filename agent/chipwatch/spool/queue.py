@@ -16,18 +16,7 @@ from chipwatch.contract.errors import Retryable, file_of, os_text
 from chipwatch.contract.text import count
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.spool.chunk import (
-    NEWEST,
-    STATE,
-    UNWRITABLE,
-    Chunk,
-    UnreadableChunk,
-    decode,
-    encode,
-    fits,
-    label_of,
-    shown,
-)
+from chipwatch.spool.chunk import NEWEST, STATE, Chunk, UnreadableChunk, decode, encode, fits, label_of, shown
 from chipwatch.spool.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -251,7 +240,7 @@ class Spool:
                 chunk.points, chunk.count, chunk.done = chunk.points[chunk.done :], chunk.left, 0
             try:
                 body = encode(chunk.points, chunk.common)
-            except UNWRITABLE as problem:
+            except (TypeError, ValueError, OverflowError) as problem:
                 self._fault("unwritable", f"{chunk.left} points cannot be written, and are dropped: {problem}")
                 self._end(chunk, {"dropped:unwritable": chunk.left})
                 continue

@@ -129,9 +129,8 @@ class CloudwatchSink(Sink):
 
     def find(self, dims: Sequence[str]) -> str:
         """Return the path in CloudWatch's console, which groups metrics by their dimensions."""
-        return (
-            f"CloudWatch > All metrics > {self._config.namespace} > {', '.join(dims) or 'Metrics with no dimensions'}"
-        )
+        group = ", ".join(dims) or "Metrics with no dimensions"
+        return f"CloudWatch > All metrics > {self._config.namespace} > {group}"
 
     def describe(self) -> str:
         endpoint = self._client and self._client.endpoint

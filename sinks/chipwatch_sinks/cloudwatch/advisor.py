@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import (
-    MACHINE,
-    MAX_GROUPS,
-    MONTH,
-    Alarm,
-    Board,
-    Chart,
-    Fold,
-    Load,
-    Quota,
-    Scope,
-    SentMetric,
-    Statistic,
-)
+from chipwatch.contract import advice
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import document, placed
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
@@ -48,26 +37,24 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricDa
 """
 SHORT: Final = (1, 5, 10, 20, 30)
 """Periods (s) below a minute, which only metrics of high resolution have."""
-FUNCTIONS: Final[Mapping[Statistic, str]] = {
-    "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "MAX", "absent": "COUNT",
-}  # fmt: skip
-FOLDS: Final[Mapping[Fold, str]] = {
-    "sum": "SUM", "mean": "AVG", "min": "MIN", "max": "MAX", "count": "METRIC_COUNT",
-}  # fmt: skip
-STATISTICS: Final = {"mean": ("Average",), "peaks": ("Average", "p99"), "rate": ("Sum",), "increase": ("Sum",)}
-"""Counters are sent as increases, gauges with all their values."""
+FUNCTIONS, FOLDS, STATISTICS = json.loads(Path(__file__).with_suffix(".json").read_bytes()).values()
+"""
+Words of alarms, of groups of a graph and of its lines -> functions of CloudWatch.
+
+Counters are sent as increases, gauges with all their values.
+"""
 
 
 class CloudwatchAdvisor(CloudwatchPrices):
     """Graphs are searches, and alarms are queries of Metrics Insights: both find new machines."""
 
-    board = Board(MAX_SERIES, counts_hosts=True)
+    board = advice.Board(MAX_SERIES, counts_hosts=True)
 
-    def quotas(self, load: Load) -> Iterable[Quota]:
-        limit, used = self.book["requests_per_second"], load.requests / MONTH
-        return (Quota("requests/s", limit, used, "an account has in a region", shared=True),)
+    def quotas(self, load: advice.Load) -> Iterable[advice.Quota]:
+        limit, used = self.book["requests_per_second"], load.requests / advice.MONTH
+        return (advice.Quota("requests/s", limit, used, "an account has in a region", shared=True),)
 
-    def notes(self, load: Load) -> Iterable[str]:
+    def notes(self, load: advice.Load) -> Iterable[str]:
         yield from super().notes(load)
         yield "High resolution costs requests; a metric costs the same."
         if load.watched:
@@ -75,7 +62,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
             watched = f"{load.watched:,} metrics"
             yield f"The alarms of `chipwatch dashboard --alarms` look at {watched}: {dollars}, not counted above."
 
-    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+    def dashboard(self, charts: Sequence[advice.Chart], scope: advice.Scope) -> Iterable[str]:
         if not self.region:
             raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
         widgets: list[dict[str, Any]] = []
@@ -89,7 +76,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
                 widgets.append({**widget, "properties": self._graph(what, scope)})
         return document({"start": "-PT3H", "periodOverride": "inherit", "widgets": widgets})
 
-    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
+    def omissions(self, charts: Sequence[advice.Chart]) -> Iterable[str]:
         each = sum(sent.series * len(STATISTICS[sent.drawn]) for chart in charts for sent in chart.series)
         hosts = MAX_SHOWN // each if each else 0
         fit = f"so all are shown of up to {hosts} hosts" if hosts else "so some of a single host are left out"
@@ -98,7 +85,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
             f" has {each:,} here, {fit}. The mean of the fleet is over {MAX_METRICS:,} metrics at most."
         )
 
-    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
+    def alarms(self, alarms: Sequence[advice.Alarm], scope: advice.Scope) -> Iterable[str]:
         parts = "give each part of the fleet a separate namespace (-n) and alarms"
         if scope.hosts > MAX_SERIES:
             raise Refused(f"--hosts {scope.hosts}: an alarm watches {MAX_SERIES} hosts at most; {parts}")
@@ -108,7 +95,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
                 raise Refused(f"--hosts {scope.hosts}: {what}; {parts}")
         return document([self._alarm(alarm, scope) for alarm in alarms])
 
-    def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
+    def _graph(self, chart: advice.Chart, scope: advice.Scope) -> dict[str, Any]:
         seconds = self._period(scope)
         lines = [(sent, statistic) for sent in chart.series for statistic in STATISTICS[sent.drawn]]
         most = (MAX_SERIES - bool(chart.gauge)) // len(lines)
@@ -138,7 +125,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
             **({"annotations": {"horizontal": limits}} if limits else {}),
         }
 
-    def _groups(self, chart: Chart, scope: Scope, seconds: int) -> Iterator[dict[str, Any]]:
+    def _groups(self, chart: advice.Chart, scope: advice.Scope, seconds: int) -> Iterator[dict[str, Any]]:
         """Yield a search for all series as one, or a query for groups, and what makes a rate of its result."""
         sent, fold = chart.series[0], FOLDS[chart.fold]
         name, namespace = _quoted(sent.name), _quoted(self._config.namespace)
@@ -146,19 +133,20 @@ class CloudwatchAdvisor(CloudwatchPrices):
         line: dict[str, Any] = {"id": "q1", "period": _minutes(seconds)}
         if chart.by:
             machine = _keys(sent._replace(dims=()), scope)
-            groups = ", ".join(key for word in chart.by for key in (machine if word == MACHINE else [_quoted(word)]))
-            order = f"ORDER BY {fold}() {'ASC' if chart.fold == 'min' else 'DESC'} LIMIT {MAX_GROUPS}"
+            groups = ", ".join(
+                key for word in chart.by for key in (machine if word == advice.MACHINE else [_quoted(word)])
+            )
+            order = f"ORDER BY {fold}() {'ASC' if chart.fold == 'min' else 'DESC'} LIMIT {advice.MAX_GROUPS}"
             line["expression"] = f"SELECT {fold}({name}) FROM {namespace} GROUP BY {groups} {order}"  # noqa: S608  # of our own names
         else:
-            search = (
-                f"SEARCH('Namespace={namespace} MetricName={name}', '{STATISTICS[sent.drawn][0]}', {line['period']})"
-            )
+            statistic = STATISTICS[sent.drawn][0]
+            search = f"SEARCH('Namespace={namespace} MetricName={name}', '{statistic}', {line['period']})"
             line |= {"expression": f"{fold}({search})", "label": chart.title}
         yield {**line, "visible": False} if is_rate else line
         if is_rate:
             yield {"id": "e1", "period": line["period"], "expression": f"q1 / {line['period']}"}
 
-    def _period(self, scope: Scope) -> int:
+    def _period(self, scope: advice.Scope) -> int:
         """Return the seconds of one dot; raise Refused for a period that CloudWatch does not have."""
         if scope.period is not None:
             if scope.period not in SHORT and scope.period % 60:
@@ -167,7 +155,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         short = [short for short in SHORT if scope.window <= short] if self._config.high_resolution else []
         return short[0] if short else _minutes(scope.window)
 
-    def _alarm(self, alarm: Alarm, scope: Scope) -> dict[str, Any]:
+    def _alarm(self, alarm: advice.Alarm, scope: advice.Scope) -> dict[str, Any]:
         """
         Return an alarm on a query of Metrics Insights, which finds new machines too.
 
@@ -205,7 +193,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
             "Metrics": metrics,
         }
 
-    def _query(self, alarm: Alarm, scope: Scope) -> str:
+    def _query(self, alarm: advice.Alarm, scope: advice.Scope) -> str:
         sent, function = alarm.sent, FUNCTIONS[alarm.rule.statistic]
         where = " AND ".join(f"{_quoted(key)} != '{value}'" for key, value in alarm.but)
         groups = _keys(sent._replace(dims=()), scope)
@@ -215,7 +203,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         order = "ASC" if alarm.rule.below else "DESC"
         return f"{query} GROUP BY {', '.join(groups)} ORDER BY {function}() {order}"
 
-    def _select(self, function: str, sent: SentMetric, scope: Scope) -> str:
+    def _select(self, function: str, sent: advice.SentMetric, scope: advice.Scope) -> str:
         """Return a query of Metrics Insights over all series of a metric."""
         schema = ", ".join([_quoted(self._config.namespace), *_keys(sent, scope)])
         return f"SELECT {function}({_quoted(sent.name)}) FROM SCHEMA({schema})"  # noqa: S608  # of our own names
@@ -239,7 +227,7 @@ def _minus_groups(metrics: list[dict[str, Any]], each: float, groups: Sequence[s
     return [{**query, "ReturnData": False}, *in_service, watched]
 
 
-def _keys(sent: SentMetric, scope: Scope) -> list[str]:
+def _keys(sent: advice.SentMetric, scope: advice.Scope) -> list[str]:
     """Return the dimensions, quoted: the metric's own, then the machine's or their placeholder."""
     return [*map(_quoted, sent.dims), *([scope.dims_as] if scope.dims_as else map(_quoted, scope.machine))]
 

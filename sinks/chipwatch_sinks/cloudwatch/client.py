@@ -135,6 +135,5 @@ def endpoint_of(config: CloudwatchSink.Config, session: Session, region: str) ->
 def _partition(region: str) -> dict[str, Any]:
     """Return the partition of a region by botocore's list; an unknown region is one of `aws`, the first."""
     known = partitions()
-    return next(
-        (each for each in known if region in each["regions"] or re.match(each["regionRegex"], region)), known[0]
-    )
+    fitting = (each for each in known if region in each["regions"] or re.match(each["regionRegex"], region))
+    return next(fitting, known[0])

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import (
-    MACHINE,
-    MAX_GROUPS,
-    MONTH,
-    Advisor,
-    Alarm,
-    Board,
-    Chart,
-    Cost,
-    Drawn,
-    Fold,
-    Load,
-    Quota,
-    Scope,
-    SentMetric,
-    Statistic,
-    Tariff,
-    Terms,
-)
+from chipwatch.contract import advice
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import dated, document, placed, read_prices, tiers
 from chipwatch_sinks.google.rules import label_key, metric_type
@@ -38,59 +21,51 @@ MAX_FILTER: Final = 2048
 """Limit of characters of a filter: google.monitoring.v3.AlertPolicy."""
 ABSENT: Final = (2, 23.5 * 60)
 """Minutes for which a metric may be absent before an alarm: google.monitoring.v3.AlertPolicy.Condition."""
-ALIGNERS: Final[Mapping[Statistic, str]] = {
-    "mean": "ALIGN_MEAN", "min": "ALIGN_MIN", "max": "ALIGN_MAX", "sum": "ALIGN_DELTA", "rate": "ALIGN_RATE",
-    "absent": "ALIGN_MEAN",
-}  # fmt: skip
-DRAWN: Final[Mapping[Drawn, str]] = {
-    "mean": "ALIGN_MEAN", "peaks": "ALIGN_MEAN", "rate": "ALIGN_RATE", "increase": "ALIGN_DELTA",
-}  # fmt: skip
-FOLDS: Final[Mapping[Fold, str]] = {
-    "sum": "REDUCE_SUM", "mean": "REDUCE_MEAN", "min": "REDUCE_MIN", "max": "REDUCE_MAX", "count": "REDUCE_COUNT",
-}  # fmt: skip
-HOSTS: Final = {
-    "k8s_node": "node_name", "k8s_pod": "pod_name", "k8s_container": "pod_name", "generic_node": "node_id",
-    "generic_task": "task_id",
-}  # fmt: skip
-"""Label of a monitored resource that names the machine; of others instance_id."""
+ALIGNERS, DRAWN, FOLDS, HOSTS = json.loads(Path(__file__).with_suffix(".json").read_bytes()).values()
+"""
+Words of alarms, of lines of a graph and of its groups -> aligners and reducers of Google.
+
+The last: the label of a monitored resource that names the machine; of others instance_id.
+"""
 AUTO_CLOSE: Final = 3600
 """Seconds without data after which an incident is closed."""
 AUTO_CLOSE_ABSENT: Final = 7 * 86400
 """The same for an alarm about absent data, which ends when data arrive: Google's maximum."""
 
 
-class GoogleAdvisor(Advisor):
+class GoogleAdvisor(advice.Advisor):
     """A filter finds every series of a name, and the absence of a single series can be watched."""
 
-    board = Board(50, by_name=True)  # lines of a graph that are still readable
+    board = advice.Board(50, by_name=True)  # lines of a graph that are still readable
 
-    def __init__(self, config: Any, terms: Terms) -> None:
+    def __init__(self, config: Any, terms: advice.Terms) -> None:
         self._config, self._terms = config, terms
         self.book = read_prices(Path(__file__).with_name("prices.toml"))
-        self.tariff = Tariff(
+        self.tariff = advice.Tariff(
             service=self.book["service"],
             charges_for="points",
             apart="each host writes to a separate monitored resource, whatever the dimensions are",
             ended="cost nothing, and count as active for a day",
         )
 
-    def costs(self, load: Load) -> Iterator[Cost]:
+    def costs(self, load: advice.Load) -> Iterator[advice.Cost]:
         book, (first, *more) = self.book, zip((*self.book["tiers"], None), self.book["mebibytes"], strict=True)
         free = book["free_mebibytes"]
         cut = ((free, 0.0), (first[0] - free, first[1])) if self._terms.free_tier else (first,)
         mebibytes = load.points * book["bytes_per_point"] / 2**20
         yield from tiers("MiB of points", mebibytes, (*cut, *more), unit="MiB", as_of=dated(book))
 
-    def quotas(self, load: Load) -> Iterable[Quota]:
+    def quotas(self, load: advice.Load) -> Iterable[advice.Quota]:
         limits = self.book
-        rate, requests = limits["requests_per_minute"] / 60, load.requests / MONTH
+        rate, requests = limits["requests_per_minute"] / 60, load.requests / advice.MONTH
+        series = load.series / load.hosts
         return (
-            Quota("active series", limits["active_series"], load.series / load.hosts, "a monitored resource may have"),
-            Quota("metrics", limits["descriptors"], load.metrics, "a project may have"),
-            Quota("requests/s", rate, requests, "a project has by default", shared=True),
+            advice.Quota("active series", limits["active_series"], series, "a monitored resource may have"),
+            advice.Quota("metrics", limits["descriptors"], load.metrics, "a project may have"),
+            advice.Quota("requests/s", rate, requests, "a project has by default", shared=True),
         )
 
-    def notes(self, load: Load) -> Iterable[str]:
+    def notes(self, load: advice.Load) -> Iterable[str]:
         if (self._terms.price_per_metric, self._terms.price_per_1000_requests) != (None, None):
             yield "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."
         yield (
@@ -99,7 +74,7 @@ class GoogleAdvisor(Advisor):
             " in dashboards and alerts may cost more; that is not counted."
         )
 
-    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+    def dashboard(self, charts: Sequence[advice.Chart], scope: advice.Scope) -> Iterable[str]:
         tiles: list[dict[str, Any]] = []
         for what, x, y in placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS):
             if isinstance(what, str):
@@ -111,16 +86,16 @@ class GoogleAdvisor(Advisor):
             tiles.append({"xPos": x, "yPos": y, **size, "widget": widget})
         return document({"displayName": scope.prefix, "mosaicLayout": {"columns": 3 * WIDTH, "tiles": tiles}})
 
-    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
+    def omissions(self, charts: Sequence[advice.Chart]) -> Iterable[str]:
         widgets = len(placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS))
         yield f"The dashboard has {widgets} widgets; Google allows {MAX_WIDGETS}."
 
-    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
+    def alarms(self, alarms: Sequence[advice.Alarm], scope: advice.Scope) -> Iterable[str]:
         if scope.groups:
             raise Refused("--autoscaling-group: only CloudWatch has these groups; use --hosts")
         return document([self._policy(alarm, scope) for alarm in alarms])
 
-    def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
+    def _graph(self, chart: advice.Chart, scope: advice.Scope) -> dict[str, Any]:
         lines = [line for sent in chart.series for line in self._lines(sent, scope, mean=sent == chart.gauge)]
         lines = [self._group(chart, scope)] if chart.fold else lines
         axis = {"label": chart.label, "scale": "LINEAR"}
@@ -128,7 +103,7 @@ class GoogleAdvisor(Advisor):
         limits = [{"label": title, "value": value} for title, value in chart.limits]
         return {**graph, "thresholds": limits} if limits else graph
 
-    def _lines(self, sent: SentMetric, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
+    def _lines(self, sent: advice.SentMetric, scope: advice.Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
         """Yield a line for every series of the metric, and for the fleet: its mean, and for peaks a percentile."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
         each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
@@ -142,22 +117,23 @@ class GoogleAdvisor(Advisor):
             query = _query(kind, {**each, "crossSeriesReducer": reducer})
             yield {**query, **line, **legend, "minAlignmentPeriod": seconds}
 
-    def _group(self, chart: Chart, scope: Scope) -> dict[str, Any]:
+    def _group(self, chart: advice.Chart, scope: advice.Scope) -> dict[str, Any]:
         """Return a line for each of the largest groups, or the smallest of minima."""
         sent, host = chart.series[0], HOSTS.get(self._config.resource, "instance_id")
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
-        keys = [f"resource.label.{host}" if key == MACHINE else f"metric.label.{label_key(key)}" for key in chart.by]
+        machine = {advice.MACHINE: f"resource.label.{host}"}
+        keys = [machine.get(key, f"metric.label.{label_key(key)}") for key in chart.by]
         each: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
         each |= {"crossSeriesReducer": FOLDS[chart.fold]}
         each |= {"groupByFields": keys} if keys else {}
         query = _query(f'metric.type = "{metric_type(self._config.prefix, sent.name)}"', each)
         if keys:
             way = "BOTTOM" if chart.fold == "min" else "TOP"
-            pick = {"rankingMethod": "METHOD_MEAN", "numTimeSeries": MAX_GROUPS, "direction": way}
+            pick = {"rankingMethod": "METHOD_MEAN", "numTimeSeries": advice.MAX_GROUPS, "direction": way}
             query["timeSeriesQuery"]["timeSeriesFilter"]["pickTimeSeriesFilter"] = pick
         return {**query, "plotType": "LINE", "targetAxis": "Y1", "minAlignmentPeriod": seconds}
 
-    def _policy(self, alarm: Alarm, scope: Scope) -> dict[str, Any]:
+    def _policy(self, alarm: advice.Alarm, scope: advice.Scope) -> dict[str, Any]:
         configured = "gce_instance" if self._config.resource == "auto" else self._config.resource
         rule, resources = alarm.rule, scope.resources or (configured,)
         hosts = scope.hosts if rule.per == "host" else 0
@@ -179,7 +155,7 @@ class GoogleAdvisor(Advisor):
         }
         return {**policy, "notificationChannels": list(scope.notify)} if scope.notify else policy
 
-    def _condition(self, alarm: Alarm, scope: Scope, resource: str, hosts: int) -> dict[str, Any]:
+    def _condition(self, alarm: advice.Alarm, scope: advice.Scope, resource: str, hosts: int) -> dict[str, Any]:
         """Return a condition on every series, later ones too; or on the number of series, for `hosts` machines."""
         rule, kind = alarm.rule, metric_type(self._config.prefix, alarm.sent.name)
         parts = [f'metric.type = "{kind}"', f'resource.type = "{resource}"']
@@ -208,6 +184,6 @@ def _query(kind: str, aggregation: Mapping[str, Any]) -> dict[str, Any]:
     return {"timeSeriesQuery": {"timeSeriesFilter": {"filter": kind, "aggregation": aggregation}}}
 
 
-def _period(scope: Scope) -> int:
+def _period(scope: advice.Scope) -> int:
     """Return the seconds of a window, in whole minutes."""
     return 60 * max(1, math.ceil(scope.window / 60))

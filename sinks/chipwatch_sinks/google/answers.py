@@ -63,9 +63,8 @@ class MonitoringError:
         if self._summary is None:
             return self.code in TRANSIENT
         codes = {CODES.get(one.status.code) for one in self._summary.errors}
-        return not codes.isdisjoint(PERHAPS_STORED) or (
-            StatusCode.RESOURCE_EXHAUSTED in codes and RATE.search(self.message) is not None
-        )
+        is_of_rate = StatusCode.RESOURCE_EXHAUSTED in codes and RATE.search(self.message) is not None
+        return is_of_rate or not codes.isdisjoint(PERHAPS_STORED)
 
     @property
     def perhaps_stored(self) -> bool:

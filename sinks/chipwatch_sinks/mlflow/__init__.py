@@ -171,9 +171,8 @@ class MlflowSink(Sink):
                 if fault := store_fault(uri):
                     raise Refused(f"{URI} of the watched process: {fault}")
                 return server_of(uri, process.env), members
-        self._store = next(
-            (store for process in members if process.folder and (store := store_in(process.folder))), self._store
-        )
+        stores = (store_in(process.folder) for process in members if process.folder)
+        self._store = next(filter(None, stores), self._store)
         beside = f"; the watched process logs to {self._store}: {how_to_serve(self._store)}" if self._store else ""
         raise Refused(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri{beside}")
 

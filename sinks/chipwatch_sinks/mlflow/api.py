@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -27,7 +28,6 @@ MAX_ANSWER: Final = 1 << 23
 MAX_EXPERIMENTS: Final = 1000
 RETRIED: Final = frozenset({408, 409, 425, 429, 499})
 """Statuses below 500 that a later request may not get."""
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _REDIRECTS: Final = f"redirects, perhaps to a login page or to https; check {URI}"
 ADVICE: Final[Mapping[int | str, str]] = {
     **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTS),
@@ -106,32 +106,18 @@ class Run(msgspec.Struct):
     data: Data = msgspec.field(default_factory=Data)
 
 
-class _Got(msgspec.Struct):
-    run: Run
-
-
-class _Runs(msgspec.Struct):
-    runs: list[Run] = []
-
-
 class _Experiment(msgspec.Struct):
     experiment_id: str
 
 
-class _Experiments(msgspec.Struct):
+class _Answer(msgspec.Struct):
+    """The answer to any of the calls, or an error."""
+
+    run: Run | None = None
+    runs: list[Run] = []
     experiments: list[_Experiment] = []
-
-
-class _Stored(msgspec.Struct):
-    error_code: None = None
-
-
-class _Fault(msgspec.Struct):
-    error_code: str = ""
+    error_code: str | None = None
     message: str = ""
-
-
-T = TypeVar("T")
 
 
 class Api:
@@ -144,17 +130,18 @@ class Api:
 
     def get_run(self, run: str) -> Run:
         """Return a run with the newest value of each of its metrics."""
-        return self._ask("GET", f"/runs/get?{urlencode({'run_id': run})}", None, _Got).run
+        if (found := self._ask("GET", f"/runs/get?{urlencode({'run_id': run})}").run) is None:
+            raise self._no_server()
+        return found
 
     def log_batch(self, run: str, metrics: list[LoggedMetric]) -> None:
         """Store metrics."""
-        self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), _Stored)
+        self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), is_batch=True)
 
     def begun(self, user: str, since: int) -> Sequence[Run]:
         """Return the newest runs of a user that began after `since` (ms since the epoch)."""
-        listing = self._ask(
-            "POST", "/experiments/search", json.dumps({"max_results": MAX_EXPERIMENTS}).encode(), _Experiments
-        )
+        most = json.dumps({"max_results": MAX_EXPERIMENTS}).encode()
+        listing = self._ask("POST", "/experiments/search", most)
         name = user.replace("'", "")
         conditions = (f"attributes.start_time >= {since}", f"tags.`mlflow.user` = '{name}'")
         query = {
@@ -163,29 +150,34 @@ class Api:
             "order_by": ["attributes.start_time DESC"],
             "max_results": MAX_RUNS,
         }
-        return self._ask("POST", "/runs/search", json.dumps(query).encode(), _Runs).runs
+        return self._ask("POST", "/runs/search", json.dumps(query).encode()).runs
 
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
 
-    def _ask(self, method: str, path: str, body: bytes | None, shape: type[T]) -> T:
+    def _ask(self, method: str, path: str, body: bytes | None = None, *, is_batch: bool = False) -> _Answer:
         try:
             answer = self._http.request(method, API + path, body, self._headers)
         except Retryable as problem:
             text = str(problem).removeprefix(f"{urlsplit(self._url).netloc}: ")
             raise Retryable(f"{self._url}: {text}", after=problem.after) from None
-        if answer.status != 200 or _fault_of(answer.body).error_code:
-            raise self._blame(answer, is_batch=shape is _Stored)
-        try:
-            return msgspec.json.decode(answer.body, type=shape, strict=False)
-        except UNREADABLE:
-            raise Refused(f"{self._url} does not answer as an MLflow server; check {URI}") from None
+        content = None
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            content = msgspec.json.decode(answer.body, type=_Answer, strict=False)
+        if answer.status != 200 or (content and content.error_code):
+            raise self._blame(answer, content or _Answer(), is_batch=is_batch)
+        if content is None:
+            raise self._no_server()
+        return content
 
-    def _blame(self, answer: HttpAnswer, *, is_batch: bool) -> Exception:
+    def _no_server(self) -> Refused:
+        return Refused(f"{self._url} does not answer as an MLflow server; check {URI}")
+
+    def _blame(self, answer: HttpAnswer, fault: _Answer, *, is_batch: bool) -> Exception:
         """Return the exception for an answer that is an error; only a batch can have points at fault."""
-        status, url, fault = answer.status, self._url, _fault_of(answer.body)
-        code = " ".join(filter(None, (str(status), answer.says(fault.error_code, MAX_CODE))))
+        status, url = answer.status, self._url
+        code = " ".join(filter(None, (str(status), answer.says(fault.error_code or "", MAX_CODE))))
         says = f"{answer.says(fault.message, MAX_SHOWN) or 'no message'} ({code})"
         if status in RETRIED or status >= 500:
             return Retryable(f"{url}: {says}", after=retry_after(answer.headers))
@@ -194,11 +186,3 @@ class Api:
         is_run = status == 404 and fault.error_code == "RESOURCE_DOES_NOT_EXIST"
         advice = ADVICE["run"] if is_run else ADVICE.get(status, "refuses the request")
         return Refused(f"{url} {advice}: {says}")
-
-
-def _fault_of(body: bytes) -> _Fault:
-    """Return the error that the server names, an empty one where its answer has another form."""
-    try:
-        return msgspec.json.decode(body, type=_Fault)
-    except UNREADABLE:
-        return _Fault()

@@ -70,13 +70,9 @@ def server_of(uri: str, env: Mapping[str, str]) -> Server:
         headers["Authorization"] = authorization
     if workspace := env.get("MLFLOW_WORKSPACE"):
         headers["X-MLFLOW-WORKSPACE"] = workspace
-    tls = ClientTls(
-        ca_file=env.get(CA),
-        ca_option=CA,
-        cert_file=env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"),
-        insecure=env.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in YES,
-    )
-    return Server(url, headers, tls)
+    certificate = env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")
+    insecure = env.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in YES
+    return Server(url, headers, ClientTls(env.get(CA), certificate, insecure=insecure, ca_option=CA))
 
 
 def _authorization(uri: str, env: Mapping[str, str]) -> str:

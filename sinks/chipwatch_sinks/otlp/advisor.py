@@ -34,11 +34,9 @@ class OtlpAdvisor(Advisor):
         """Return the bytes of a point's name, its attributes, its resource's attributes, and 16 for time and value."""
         metric, dims = point.metric, point.dims
         machine = [pair for pair in dims.items_sorted if pair[0] not in metric.dims]
-        pairs = [
-            *point_attributes(metric, dims, on_points=self._config.machine_attributes),
-            *resource_of(machine, self._config.resource_attributes).items(),
-        ]
-        size = len(metric.name) + 16 + sum(len(f"{key}{value}".encode()) for key, value in pairs)
+        own = point_attributes(metric, dims, on_points=self._config.machine_attributes)
+        resource = resource_of(machine, self._config.resource_attributes).items()
+        size = len(metric.name) + 16 + sum(len(f"{key}{value}".encode()) for key, value in (*own, *resource))
         if point.summary is None or self._config.gauges == "mean":
             return size
         return 3 * size if self._config.gauges == "mean-min-max" else size + 48 + 2 * len(point.summary.values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
@@ -24,16 +25,8 @@ PAGE: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,900}?-->\s*)?<(?:!doctype|html|\?xml)", re.IGNORECASE | re.DOTALL
 )
 """Beginning of a page that a proxy or a captive portal sends instead of the receiver's answer."""
-ADVICE: Final[Mapping[int, str]] = {
-    401: "the credentials are missing, expired or not valid; check headers, bearer_token_file or the cloud's",
-    403: "the credentials lack a permission; check the role, or the headers",
-    404: "nothing takes metrics at this address; check endpoint_url",
-    405: "nothing takes metrics at this address; check endpoint_url",
-    407: "the proxy wants a password; put it into HTTPS_PROXY",
-    415: "this server does not take this form; set protocol or compression",
-    501: "nothing takes metrics at this address; check endpoint_url",
-    500: "the receiver, or a proxy before it, fails; look into its log",
-}
+RECEIVERS: Final = json.loads(Path(__file__).with_name("receivers.json").read_bytes())
+ADVICE: Final[Mapping[int, str]] = {int(status): text for status, text in RECEIVERS["advice"].items()}
 
 
 class Partial(NamedTuple):

@@ -211,12 +211,8 @@ class OtlpEncoder:
             group.parts.clear()
         self._used.clear()
         scope = message(1, text(1, "chipwatch") + text(2, __version__))
-        return b"".join(
-            [
-                message(1, resource + message(2, scope + b"".join(of)) + text(3, SCHEMA))
-                for resource, of in metrics.items()
-            ]
-        )
+        schema = text(3, SCHEMA)
+        return b"".join([message(1, held + message(2, scope + b"".join(of)) + schema) for held, of in metrics.items()])
 
     def _learn(self, point: Datapoint) -> _Series:
         """Cache a series that is new, or has another kind or unit than before."""

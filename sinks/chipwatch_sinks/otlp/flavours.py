@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from chipwatch.contract.datapoint import HIDDEN
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.faults import is_printable
-from chipwatch_sinks.otlp.answers import ADVICE
+from chipwatch_sinks.otlp.answers import ADVICE, RECEIVERS
 from chipwatch_sinks.otlp.environment import full_url
 
 if TYPE_CHECKING:
@@ -60,11 +60,9 @@ class Flavour(Protocol):
 
     def open(self) -> str:
         """Return the address; raise Refused or Retryable."""
-        ...
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
         """Return all headers of a request; raise Refused or Retryable."""
-        ...
 
     def resource(self) -> dict[str, str]:
         """Return attributes that the receiver needs; asked after `open`."""
@@ -103,10 +101,7 @@ class Cloudwatch(Flavour):
     def __init__(self, config: OtlpSink.Config, timeout: float) -> None:
         self._config, self._timeout, self._url = config, timeout, ""
         self._has_key = bool(config.bearer_token_file) or "authorization" in map(str.lower, config.headers)
-        self.advice = {
-            **ADVICE,
-            403: "the credentials lack the permission cloudwatch:PutMetricData, or the clock is wrong",
-        }
+        self.advice = {**ADVICE, 403: RECEIVERS["forbidden"]["cloudwatch"]}
 
     def open(self) -> str:
         config = self._config
@@ -149,11 +144,7 @@ class Google(Flavour):
         self._config, self._renewed = config, False
         self._token: MachineToken | KeyToken | GoogleToken
         self._url = full_url(config.endpoint_url) if config.endpoint_url else GOOGLE
-        self.advice = {
-            **ADVICE,
-            403: "give the account the role roles/telemetry.metricsWriter (with a quota project also"
-            " roles/serviceusage.serviceUsageConsumer), and enable telemetry.googleapis.com in the project",
-        }
+        self.advice = {**ADVICE, 403: RECEIVERS["forbidden"]["google"]}
 
     def open(self) -> str:
         from chipwatch_sinks.otlp import google_key, google_machine  # noqa: PLC0415

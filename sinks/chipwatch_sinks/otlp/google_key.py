@@ -16,7 +16,7 @@ import msgspec
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch_sinks.otlp.google_machine import MARGIN, is_plain
+from chipwatch_sinks.otlp.google_machine import MARGIN, TokenGrant, is_plain
 
 if TYPE_CHECKING:
     from chipwatch_sinks.otlp.google_token import GoogleToken
@@ -47,11 +47,6 @@ class _File(msgspec.Struct):
     private_key_id: str = ""
     project_id: str = ""
     universe_domain: Literal["googleapis.com"] = "googleapis.com"
-
-
-class _Token(msgspec.Struct):
-    access_token: str
-    expires_in: float
 
 
 class RsaKey(NamedTuple):
@@ -146,7 +141,7 @@ class KeyToken:
         form = urlencode({"assertion": self.assertion(int(time.time())), "grant_type": GRANT}).encode()
         try:
             answer = client.post(form, {"content-type": "application/x-www-form-urlencoded"})
-            token = msgspec.json.decode(answer.body, type=_Token)
+            token = msgspec.json.decode(answer.body, type=TokenGrant)
             if answer.status == 200 and token.access_token.isascii() and token.access_token.isprintable():
                 self._token, self._until = token.access_token, asked + token.expires_in - MARGIN
                 return

@@ -13,19 +13,10 @@ from typing import Final
 import msgspec
 
 from chipwatch.contract.errors import Refused, Retryable
-from chipwatch.net.metadata_service import (
-    FLAVOR,
-    OFF,
-    ROOT,
-    MetadataService,
-    NoMetadata,
-    NoService,
-    decode,
-    google_service,
-)
+from chipwatch.net import metadata_service
 
-PROJECT: Final = f"{ROOT}/project/project-id"
-TOKEN: Final = f"{ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
+PROJECT: Final = f"{metadata_service.ROOT}/project/project-id"
+TOKEN: Final = f"{metadata_service.ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
 """docs.cloud.google.com/compute/docs/access/authenticate-workloads#applications"""
 MARGIN: Final = 225.0
 """Seconds before its end at which a token is replaced: REFRESH_THRESHOLD of google-auth; there is a new one by then."""
@@ -39,7 +30,9 @@ FILES: Final = ("application_default_credentials.json", "certificate_config.json
 """Files of gcloud's folder: a login by `gcloud auth application-default login`, and certificates as above."""
 
 
-class _Token(msgspec.Struct):
+class TokenGrant(msgspec.Struct):
+    """A token, and the seconds until its end."""
+
     access_token: str
     expires_in: float
 
@@ -47,7 +40,7 @@ class _Token(msgspec.Struct):
 class MachineToken:
     """The token of the service account that is attached to this machine, or to this pod."""
 
-    def __init__(self, service: MetadataService, project: str) -> None:
+    def __init__(self, service: metadata_service.MetadataService, project: str) -> None:
         """Take the server, and the project."""
         self._service, self._token, self._until = service, "", 0.0
         self.project = project
@@ -65,18 +58,20 @@ class MachineToken:
     def _fetch(self) -> None:
         asked = time.monotonic()
         try:
-            answer = decode(_get(self._service, TOKEN), _Token, f"{self._service.url} gives no token")
+            answer = metadata_service.decode(
+                _get(self._service, TOKEN), TokenGrant, f"{self._service.url} gives no token"
+            )
             token = answer.access_token
             if not (token and token.isascii() and token.isprintable()):
-                raise NoMetadata(f"{self._service.url} gives no token")  # noqa: TRY301  # one message for what is wrong
+                raise metadata_service.NoMetadata(f"{self._service.url} gives no token")  # noqa: TRY301  # one message for what is wrong
         except _NoAccount as problem:
             raise Refused(f"Google credentials: {problem}; attach a service account to this machine") from None
-        except NoMetadata as problem:
+        except metadata_service.NoMetadata as problem:
             raise Retryable(f"Google credentials: {problem}") from None
         self._token, self._until = token, asked + answer.expires_in - MARGIN
 
 
-class _NoAccount(NoMetadata):
+class _NoAccount(metadata_service.NoMetadata):
     """The machine has no service account, or may not use it."""
 
 
@@ -87,12 +82,12 @@ def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
     The order is that of cloud.google.com/docs/authentication/application-default-credentials: a file of the
     environment, a login of gcloud, the metadata server.
     """
-    if sys.platform != "linux" or env.get(OFF) == "true" or not is_plain(env, FILES):
+    if sys.platform != "linux" or env.get(metadata_service.OFF) == "true" or not is_plain(env, FILES):
         return None
     try:
-        service = google_service(env)
+        service = metadata_service.google_service(env)
         project = _get(service, PROJECT).decode()
-    except (NoService, NoMetadata, OSError, UnicodeDecodeError):
+    except (metadata_service.NoService, metadata_service.NoMetadata, OSError, UnicodeDecodeError):
         return None
     return MachineToken(service, env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT") or project)
 
@@ -101,21 +96,18 @@ def is_plain(env: Mapping[str, str], files: Collection[str] = FILES[1:]) -> bool
     """Return whether no variable, none of gcloud's `files` and no certificate makes google-auth ask otherwise."""
     gcloud = env.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")  # noqa: PTH111  # Path may raise
     try:
-        return not (
-            any(env[name] for name in env if OTHERS.fullmatch(name))
-            or any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in files)))
-        )
+        others = any(env[name] for name in env if OTHERS.fullmatch(name))
+        return not others and not any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in files)))
     except OSError:
         return False
 
 
-def _get(service: MetadataService, path: str) -> bytes:
+def _get(service: metadata_service.MetadataService, path: str) -> bytes:
     """Return the body of an answer; raise NoMetadata."""
-    status, body, headers = service.request("GET", path, FLAVOR)
-    if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
-        raise NoMetadata(f"{service.url} is not Google's metadata server")
+    status, body, headers = service.request("GET", path, metadata_service.FLAVOR)
+    if headers.get("Metadata-Flavor") != metadata_service.FLAVOR["Metadata-Flavor"]:
+        raise metadata_service.NoMetadata(f"{service.url} is not Google's metadata server")
     if status != 200:
-        raise (_NoAccount if status in (403, 404) else NoMetadata)(
-            f"{service.url}{path.partition('?')[0]} answers {status}"
-        )
+        kind = _NoAccount if status in (403, 404) else metadata_service.NoMetadata
+        raise kind(f"{service.url}{path.partition('?')[0]} answers {status}")
     return body

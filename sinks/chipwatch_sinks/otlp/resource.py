@@ -33,9 +33,8 @@ def attribute_of(word: str) -> str:
 def resource_of(machine: Iterable[tuple[str, str]], given: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of a machine with these dimensions; those `given` by the user win."""
     words = {key.removeprefix(HIDDEN): value for key, value in machine if value}
-    attributes = (
-        {attribute_of(word): value for word, value in words.items()} | _cloud(words) | _arns(words) | dict(given)
-    )
+    attributes = {attribute_of(word): value for word, value in words.items()}
+    attributes |= _cloud(words) | _arns(words) | dict(given)
     instance = next((attributes[name] for name in INSTANCES if attributes.get(name)), platform.node()) or "unknown"
     defaults = {"service.name": "chipwatch", "service.version": __version__, "service.instance.id": instance}
     return dict(sorted((defaults | {key: value for key, value in attributes.items() if value}).items()))

@@ -13,16 +13,14 @@ from typing import Final
 from chipwatch.net.page_server import Request, Response
 from chipwatch_sinks.prometheus.page import Format, Page
 
+OPEN: Final = "application/openmetrics-text"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPED: Final = "version=1.0.0; charset=utf-8; escaping=underscores"
 """From 1.0.0 on the type names the escaping; any fits our names, which have only letters, digits and underscores."""
 TYPES: Final[Mapping[tuple[str, str], tuple[Format, str]]] = {
     **dict.fromkeys(product(("text/plain", "text/*", "*/*"), ("0.0.4", "")), (Format.TEXT, TEXT)),
     ("text/plain", "1.0.0"): (Format.TEXT, f"text/plain; {ESCAPED}"),
-    **dict.fromkeys(
-        product(("application/openmetrics-text",), ("1.0.0", "")),
-        (Format.OPENMETRICS, f"application/openmetrics-text; {ESCAPED}"),
-    ),
+    **dict.fromkeys(((OPEN, "1.0.0"), (OPEN, "")), (Format.OPENMETRICS, f"{OPEN}; {ESCAPED}")),
 }
 """
 Type and version in an Accept header -> the format, and the type of the answer.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import MACHINE, MAX_GROUPS, Alarm, Chart, Drawn, Fold, Scope, SentMetric, Statistic
+from chipwatch.contract.advice import MACHINE, MAX_GROUPS, Alarm, Chart, Scope, SentMetric
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.common.advice import placed
@@ -26,13 +26,12 @@ The model is the classic one of Grafana 10.4, which later ones convert:
 https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/. Names of
 units: packages/grafana-data/src/valueFormats.
 """
-OVER: Final[Mapping[Statistic, str]] = {
-    "mean": "avg_over_time({}[5m])", "min": "min_over_time({}[2m])", "max": "max_over_time({}[2m])",
-    "rate": "rate({}[5m])", "sum": "increase({}[5m])",
-}  # fmt: skip
-"""Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
-DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}
-FOLDS: Final[Mapping[Fold, str]] = {fold: fold for fold in ("sum", "min", "max", "count")} | {"mean": "avg"}
+OVER, DRAWN, FOLDS = json.loads(MODEL)["words"].values()
+"""
+Words of alarms, of lines of a graph and of its groups -> functions of PromQL.
+
+Ranges hold two samples and more where Prometheus scrapes once a minute, its default, or faster.
+"""
 FORGOTTEN: Final = "6h"
 """Time for which a machine that has stopped being a target counts as missing."""
 
@@ -63,10 +62,8 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     unit = model["rates"].get(unit, "") if drawn == "rate" else unit
     axis: dict[str, Any] = {} if chart.top is None else {"max": _scaled(chart.top, family)}
     axis |= {} if chart.bottom is None else {"min": chart.bottom}
-    custom: dict[str, Any] = {
-        "drawStyle": "bars" if drawn == "increase" else "line",
-        "axisLabel": "" if unit else chart.label,
-    }
+    style = "bars" if drawn == "increase" else "line"
+    custom: dict[str, Any] = {"drawStyle": style, "axisLabel": "" if unit else chart.label}
     if chart.limits:
         custom["thresholdsStyle"] = {"mode": "dashed"}
         steps = sorted(_scaled(value, family) for _, value in chart.limits)
@@ -143,9 +140,8 @@ def rules(alarms: Sequence[Alarm], scope: Scope) -> dict[str, Any]:
 
 def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
     rule, sent = alarm.rule, alarm.sent
-    who = (
-        "" if rule.per == "fleet" or (rule.per == "host" and scope.hosts) else f": {_who(sent, '{{{{ $labels.{} }}}}')}"
-    )
+    is_of_all = rule.per == "fleet" or (rule.per == "host" and scope.hosts)
+    who = "" if is_of_all else f": {_who(sent, '{{{{ $labels.{} }}}}')}"
     return {
         "alert": alarm.name,
         "expr": _condition(alarm, scope),

@@ -183,15 +183,11 @@ class Page:
         shown = [series for series in self._known.values() if not series.fault and now - series.seen < series.stays]
         if len(self._known) > KNOWN + len(shown):
             self._known = {key: series for key, series in self._known.items() if now - series.seen < series.stays}
-            self._owners = {
-                name: (series.metric.name, series.family.kind, series.family.unit)
-                for series in shown
-                for name in series.family.reserved
-            }
+            names = [(name, series.metric.name, series.family) for series in shown for name in series.family.reserved]
+            self._owners = {name: (metric, family.kind, family.unit) for name, metric, family in names}
         # A machine that got another dimension has its series twice for a moment.
-        newest = {
-            (series.family.name, series.labels): series for series in sorted(shown, key=lambda series: series.point.at)
-        }
+        by_time = sorted(shown, key=lambda series: series.point.at)
+        newest = {(series.family.name, series.labels): series for series in by_time}
         self._shown = [series for series in shown if newest[series.family.name, series.labels] is series]
         families: dict[str, tuple[Family, list[_Series]]] = {}
         for series in self._shown:

@@ -7,6 +7,7 @@ read again when they change.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import stat
@@ -26,20 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 1_000_000
-HEADERS: Final = (
-    "Content-Security-Policy",
-    "Strict-Transport-Security",
-    "X-Content-Type-Options",
-    "X-Frame-Options",
-    "X-XSS-Protection",
-)
-VERSIONS: Final = {"TLS10": "TLSv1", "TLS11": "TLSv1_1", "TLS12": "TLSv1_2", "TLS13": "TLSv1_3"}
-CLIENTS: Final = {
-    "": "CERT_NONE",
-    "NoClientCert": "CERT_NONE",
-    "VerifyClientCertIfGiven": "CERT_OPTIONAL",
-    "RequireAndVerifyClientCert": "CERT_REQUIRED",
-}
+HEADERS, VERSIONS, CLIENTS = json.loads(Path(__file__).with_suffix(".json").read_bytes()).values()
+"""Headers that may be set; version of TLS, and kind of client's authentication -> their names in `ssl`."""
 MAX_CHECKED: Final = 100
 """Cached passwords that were right, and as many that were wrong: bcrypt takes 50 ms and more."""
 NOBODY: Final = b"$2b$10$abcdefghijklmnopqrstuu5s2v8.iXieOjg/.AySBTTZIIVFJeBui"
@@ -221,11 +210,8 @@ def _context(tls: ServerTls, folder: Path) -> ssl.SSLContext:
         context.maximum_version = getattr(ssl.TLSVersion, VERSIONS[tls.max_version])
         context.load_cert_chain(certificate, folder / tls.key_file, password=lambda: "")
     except (OSError, ValueError) as problem:
-        why = (
-            getattr(problem, "reason", "")
-            or getattr(problem, "strerror", "")
-            or "not a certificate with its key in PEM"
-        )
+        reasons = (getattr(problem, name, "") for name in ("reason", "strerror"))
+        why = next(filter(None, reasons), "not a certificate with its key in PEM")
         raise WebError(f"tls_server_config: {certificate}, {tls.key_file}: {why}") from None
     _check_dates(context, certificate)
     try:

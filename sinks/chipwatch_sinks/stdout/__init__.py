@@ -101,10 +101,9 @@ class StdoutSink(Sink):
         elif self._format == "table":
             from chipwatch_sinks.stdout.table import Table  # noqa: PLC0415  # each form is loaded where it is written
 
-            table = self._table = Table(
-                stream, is_terminal=self._is_terminal, own=self._config.agent_metrics, machine=_machine()
-            )
-            self._render = table.draw
+            own, machine = self._config.agent_metrics, _machine()
+            self._table = Table(stream, is_terminal=self._is_terminal, own=own, machine=machine)
+            self._render = self._table.draw
         stream.flush()
         self._write = _writer(stream)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, groupby
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Kind
@@ -16,22 +18,9 @@ from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.stdout.jsonl import SERIES, utc
 
 Pairs = tuple[tuple[str, str], ...]
-SI: Final = ("", "k", "M", "G", "T", "P", "E")
+WORDS: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
 READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
-    "By": (1, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
-    "Gbit/s": (1e9, "bit/s", SI),
-    "GiBy": (2.0**30, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
-    "MBy": (1e6, "B", SI),
-    "MiBy": (2.0**20, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
-    "By/s": (1, "B/s", SI),
-    "Cel": (1, "°C", ("",)),
-    "J": (1, "J", SI),
-    "J/s": (1, "W", SI),
-    "MHz": (1e6, "Hz", SI),
-    "W": (1, "W", SI),
-    "s": (1e9, "s", ("n", "µ", "m", "")),
-    "s/s": (100, "%", ("",)),
-    "{flop}/s": (1, "flop/s", SI),
+    unit: (factor, word, WORDS["prefixes"][kind]) for unit, (factor, word, kind) in WORDS["units"].items()
 }
 """UCUM unit of a gauge or of a counter's rate -> factor, displayed unit and prefixes."""
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 from tests.doubles.nvml.driver import machine_with
 
-from chipwatch.commands.why import why_text
+from chipwatch.commands.answers import why_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver and /proc are Linux's")
 

@@ -46,9 +46,8 @@ def make(config: Config, options: BoardOptions) -> Documents:
         drawn = [with_limits(chart, options) for chart in _charts(sent, options, advisor.board)]
         with asked(name):
             if options.records and isinstance(advisor, WritesRecords):
-                return Documents(
-                    "\n".join(advisor.records([chart for chart in drawn if chart.fold], scope)), sent.notes
-                )
+                folded = [chart for chart in drawn if chart.fold]
+                return Documents("\n".join(advisor.records(folded, scope)), sent.notes)
             if options.records:
                 raise ConfigError(f"--records: {given} does not record the results of queries")
             return Documents("\n".join(advisor.dashboard(drawn, scope)), (*sent.notes, *advisor.omissions(drawn)))

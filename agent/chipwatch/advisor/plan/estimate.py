@@ -23,15 +23,7 @@ from chipwatch.contract.extensions import IsSized
 from chipwatch.contract.sink import Sink
 from chipwatch.identity.names import PER_HOST
 from chipwatch.naming import rename
-from chipwatch.pipeline.build import (
-    build_filter,
-    check_includes,
-    declared,
-    faults,
-    held_at_zero,
-    profile_of,
-    window_length,
-)
+from chipwatch.pipeline import build
 from chipwatch.pipeline.window import Window
 
 WINDOWS: Final = (10.0, 60.0, 300.0)
@@ -76,8 +68,9 @@ def make(
     config = of_machines(config, families)
     sinks = build_sinks(config)
     collectors, processors = build_collectors(config), build_processors(config)
-    check_includes(config, collectors, processors)
-    rejected = {name: faults(name, sink, config, declared(collectors, processors)) for name, sink in sinks.items()}
+    build.check_includes(config, collectors, processors)
+    metrics = build.declared(collectors, processors)
+    rejected = {name: build.faults(name, sink, config, metrics) for name, sink in sinks.items()}
     advisors = {name: advisor_of(name, config, terms) for name in sinks}
     machine = _assumed(config, devices) if families else discover(config, sinks)
     plans = tuple(
@@ -116,7 +109,7 @@ class _Planner:
         limits = sink.limits
         flush = limits.flush if self._options.flush is None else self._options.flush
         assert config.interval is not None
-        self._cadence = Cadence(config.interval, window_length(name, sink, config), flush)
+        self._cadence = Cadence(config.interval, build.window_length(name, sink, config), flush)
         self._max_series = limits.max_series if self._options.max_series is None else self._options.max_series
         self._zeros = limits.zeros if self._options.zeros is None else self._options.zeros
         self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
@@ -189,13 +182,13 @@ class _Planner:
 
     def _wanted(self, level: LevelName, *, moved: bool = False) -> list[Datapoint]:
         """Return a point of each series that is sent, with `moved` as if each counter had moved."""
-        chosen = build_filter(replace(self._options, level=level), self._sink.limits, self._config)
+        chosen = build.build_filter(replace(self._options, level=level), self._sink.limits, self._config)
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
-        copies = rename.copier(profile_of(self._sink, self._config))
+        copies = rename.copier(build.profile_of(self._sink, self._config))
         wanted = [*wanted, *copies(wanted)] if copies else wanted
         if moved:
             return wanted
-        holds_zero = held_at_zero(self._name, self._sink, self._config, self._machine.events)
+        holds_zero = build.held_at_zero(self._name, self._sink, self._config, self._machine.events)
         return [
             point for point in wanted if point.value or not (holds_zero(point.metric) or self._is_held(point.metric))
         ]

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from chipwatch.contract.datapoint import Dimensions, Kind
 from chipwatch.contract.redaction import one_line
-from chipwatch.report.page.curves import Curve
-from chipwatch.report.page.usage import CHOICES, LONGEST, ReportedRun
+from chipwatch.report.page.usage import CHOICES, LONGEST, Curve, ReportedRun
 
 STEPS: Final = 2000
 """Steps of a chart's range to which its values are rounded; a chart is 200 pixels high."""

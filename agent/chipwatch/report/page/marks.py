@@ -51,9 +51,8 @@ def _rises(run: ReportedRun) -> Iterator[Mark]:
             if curve.dims.get("reason") != LITTLE_TO_DO:
                 text, gpu = form.format_map(defaultdict(lambda: "?", curve.dims)), curve.dims.get("gpu", "")
                 is_quiet = curve.dims.get("reason") == POWER
-                times["quiet" if is_quiet else kind, text] += (
-                    (at, gpu) for at, rise in zip(curve.times, curve.increases, strict=True) if rise > 0
-                )
+                rises = ((at, gpu) for at, rise in zip(curve.times, curve.increases, strict=True) if rise > 0)
+                times["quiet" if is_quiet else kind, text] += rises
         for (weight, text), moments in times.items():
             yield from _marks(weight, text, moments)
 

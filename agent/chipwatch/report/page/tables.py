@@ -12,9 +12,8 @@ from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.report import amounts
 from chipwatch.report.accelerators import ADVICE
-from chipwatch.report.page.curves import Curve
 from chipwatch.report.page.marks import Mark
-from chipwatch.report.page.usage import CHOICES, LONGEST, RecordedDevice, ReportedRun, ReportedUsage, figure
+from chipwatch.report.page.usage import CHOICES, LONGEST, Curve, RecordedDevice, ReportedRun, ReportedUsage, figure
 
 ROWS: Final = 500
 """Rows of a table."""

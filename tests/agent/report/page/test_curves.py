@@ -12,8 +12,7 @@ from tests.agent.report.page.worlds import SECOND, START, counter, decoded, reco
 from chipwatch.contract.datapoint import Dimensions, Kind, Metric
 from chipwatch.recording.columns import RecordedSeries
 from chipwatch.report.page.charts import TimeBuckets, axis, charts
-from chipwatch.report.page.curves import Curve
-from chipwatch.report.page.usage import ReportedRun
+from chipwatch.report.page.usage import Curve, ReportedRun
 
 
 def curve_of(*columns, of=0):
