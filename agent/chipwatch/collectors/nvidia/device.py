@@ -13,7 +13,7 @@ from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, GRAPHICS, PIPES, SWITCHES, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
-from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, rows
+from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, Rows
 from chipwatch.collectors.nvidia.unified import INTEGRATED, TEGRA, Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host import nvml
@@ -48,6 +48,8 @@ LISTS: Final = {
 }
 PROCESS: Final = Struct("I4xQ8x")
 """nvmlProcessInfo_t: pid, bytes in use, and two numbers of instances."""
+SAMPLE: Final = Struct("I4xQI12x")
+"""nvmlProcessUtilizationSample_t: pid, time, share of the multiprocessors, and three of other engines."""
 NOT_AVAILABLE: Final = 2**64 - 1
 """NVML_VALUE_NOT_AVAILABLE, -1, as the bytes of a process."""
 MOST_PID: Final = 1 << 22
@@ -69,6 +71,7 @@ class Part:
         """`dims` has `gpu`, and `mig` for an instance."""
         self.handle, self.dims, self.metrics = handle, dims, metrics
         self.query = NvmlQuery(" ".join(f"{key.upper()} {dims[key]}" for key in (GPU, MIG) if key in dims))
+        self._processes = Rows(PROCESS)
         self.detailed = level >= Level.DETAILED
         self.gpm: Gpm | None = None
         self.used: int | None = None
@@ -80,6 +83,7 @@ class Part:
         """Share of the whole GPU's compute slices, once it is known."""
         self.sampled_until: dict[str, int] = {}
         """Time of the driver's last sample of the processes' utilization, by its reader; none before the first one."""
+        self.samples = Rows(SAMPLE)
         self.servers: dict[int, bool] = {}
         """The pids on it -> True for a server of MPS."""
 
@@ -98,7 +102,7 @@ class Part:
         running: dict[int, int | None] = {}
         most = MOST_BYTES if self.total is None else self.total
         for name, function in LISTS.items():
-            for pid, used in self.query.ask(name, rows, PROCESS, partial(nvml.call, function, self.handle)) or ():
+            for pid, used in self.query.ask(name, self._processes.read, partial(nvml.call, function, self.handle)) or ():
                 memory = None if used == NOT_AVAILABLE else used
                 if 0 < pid <= MOST_PID and (memory is None or memory <= most):
                     before = running.get(pid)  # a process may be in two lists

@@ -26,7 +26,9 @@ FIELD: Final = Struct("IIqqIiQ")
 UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
 """Functions that read a value, by nvmlValueType_t."""
 ENOUGH: Final = frozenset({0, nvml.NVML_ERROR_INSUFFICIENT_SIZE})
-"""Codes with the number of rows; nvmlDeviceGetSamples returns no error."""
+"""Codes after which there may be more rows; nvmlDeviceGetSamples returns no error."""
+ROOM: Final = 64
+"""Rows of a list for which there is always room."""
 MOST_ROWS: Final = 100_000
 """Rows of a list; a larger count is an error of the driver, and must not take memory."""
 NUMBER: Final = 3
@@ -180,13 +182,28 @@ class FieldSet:
         self._array = (c_char * len(self._request))()
 
 
-def rows(row: Struct, fill: Callable[[Any, Any], int]) -> Iterator[tuple[Any, ...]]:
-    """Return the rows that `fill` writes, given count and array; raise NVMLError."""
-    count, array = c_uint(0), bytearray()
-    if (code := fill(byref(count), None)) in ENOUGH:
-        count.value = min(2 * count.value + 5, MOST_ROWS)  # more may come until the second call
-        array = bytearray(row.size * count.value)
-        code = fill(byref(count), (c_char * len(array)).from_buffer(array))
-    if code:
-        raise nvml.NVMLError(code)
-    return row.iter_unpack(array[: row.size * count.value])
+class Rows:
+    """Lists that functions of the driver write; the array is kept, and one call does unless a list is longer."""
+
+    def __init__(self, row: Struct) -> None:
+        self._row, self._count = row, c_uint()
+        self._array = bytearray(row.size * ROOM)
+        self._room = self._pointer(self._array)
+
+    @staticmethod
+    def _pointer(array: bytearray) -> Any:
+        return (c_char * len(array)).from_buffer(array)
+
+    def read(self, fill: Callable[[Any, Any], int]) -> list[tuple[Any, ...]]:
+        """Return the rows that `fill` writes, given count and array; raise NVMLError."""
+        row, count, array, pointer = self._row, self._count, self._array, self._room
+        count.value = room = ROOM
+        code = fill(byref(count), pointer)
+        while code in ENOUGH and (code or count.value >= room) and room < MOST_ROWS:
+            room = min(2 * max(count.value, room) + 5, MOST_ROWS)  # more may come until the next call
+            array = bytearray(row.size * room)
+            count.value = room
+            code = fill(byref(count), self._pointer(array))
+        if code:
+            raise nvml.NVMLError(code)
+        return [*row.iter_unpack(memoryview(array)[: row.size * min(count.value, room)])]
