@@ -109,7 +109,7 @@ class Part:
                     running[pid] = memory if before is None else max(before, memory or 0)
         return running
 
-    def _memory(self, at: int) -> Iterator[Datapoint]:
+    def _memory(self, at: int) -> list[Datapoint]:
         ask, handle, m = self.query.ask, self.handle, self.metrics
         # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
         if info := ask("memory", nvml.nvmlDeviceGetMemoryInfo_v2, handle):
@@ -118,12 +118,12 @@ class Part:
             total, free, used = ask("memory.v1", nvml.nvmlDeviceGetMemoryInfo, handle) or (MOST_BYTES + 1, 0, 0)
             reserved = total + 1
         points = self._use(at, used, total) if total <= MOST_BYTES else []
-        yield from points
         if points and self.detailed:
             if free <= total:
-                yield m.memory_available.point(at, free, self.dims)
+                points.append(m.memory_available.point(at, free, self.dims))
             if reserved <= total:
-                yield m.memory_reserved.point(at, reserved, self.dims)
+                points.append(m.memory_reserved.point(at, reserved, self.dims))
+        return points
 
     def _use(self, at: int, used: int, total: int) -> list[Datapoint]:
         """Return the memory in use, of all; nothing if it is not possible."""
@@ -134,11 +134,12 @@ class Part:
         further = [m.memory_total.point(at, total, self.dims)] if self.detailed else []
         return [m.memory_used.point(at, used, self.dims), share, *further]
 
-    def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
-        values = self.gpm.read(gpu, now) if self.gpm else {}
-        for number, metric in self.metrics.active.items():
-            yield from self._share(metric, at, values.get(number))
-        yield from self._further(at, values)
+    def _activity(self, at: int, now: int, gpu: Any) -> list[Datapoint]:
+        values, points = self.gpm.read(gpu, now) if self.gpm else {}, list[Datapoint]()
+        for number, metric in self.metrics.active.items() if values else ():
+            points += self._share(metric, at, values.get(number))
+        points += self._further(at, values)
+        return points
 
     def _further(self, at: int, values: Mapping[int, float]) -> Iterable[Datapoint]:
         """Return the points of the metrics of GPM beside `active`."""
@@ -173,10 +174,10 @@ class Instance(Part):
                 _, _, profile, first, _ = nvml.nvmlGpuInstanceGetInfo(instance)
                 self.place = f"{profile}-{first}"
 
-    def read(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
-        """Yield all readings; `gpu` is the handle of the whole GPU. Raise Lost."""
-        yield from self._memory(at)
-        yield from self._activity(at, now, gpu)
+    def read(self, points: list[Datapoint], at: int, now: int, gpu: Any) -> None:
+        """Add all readings to `points`; `gpu` is the handle of the whole GPU. Raise Lost."""
+        points += self._memory(at)
+        points += self._activity(at, now, gpu)
 
 
 class _Counter(NamedTuple):
@@ -272,14 +273,15 @@ class Gpu(Part):
         """The parts that run processes: the instances, or the GPU if it has none."""
         return [*self.instances.values()] or [self]
 
-    def read(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        """Yield all readings, expensive ones only if `slow`; for a lost GPU only its state."""
+    def read(self, at: int, now: int, *, slow: bool) -> list[Datapoint]:
+        """Return all readings, expensive ones only if `slow`; for a lost GPU only its state."""
+        points = list[Datapoint]()
         for part in (self, *self.instances.values()):
             part.begin(now)
         self.lost, self.joules, self.watts, self.hot, self.is_due = self.handle is None, None, None, None, False
         try:
             if not self.lost:
-                yield from self._readings(at, now, slow=slow)
+                self._readings(points, at, now, slow=slow)
         except Lost:
             self.lost = True
         if self.lost:
@@ -289,9 +291,10 @@ class Gpu(Part):
         elif slow:
             self._is_failing = self.query.is_failing()
         if self.lost or self.query.reset or self._is_failing or self._action in STOPS:
-            yield self.metrics.state.point(at, 0, self.dims)
+            points.append(self.metrics.state.point(at, 0, self.dims))
         elif self.query.answered:
-            yield self.metrics.state.point(at, 1, self.dims)
+            points.append(self.metrics.state.point(at, 1, self.dims))
+        return points
 
     def troubles(self) -> list[str]:
         """Return the error messages of this tick, also the instances'."""
@@ -305,37 +308,37 @@ class Gpu(Part):
         for instance in self.instances.values():
             instance.close()
 
-    def _readings(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+    def _readings(self, points: list[Datapoint], at: int, now: int, *, slow: bool) -> None:
+        """Add all readings to `points`, also those before an error; raise Lost."""
         load = self._kernel.utilization() if self._is_integrated else None
         ask_driver = load is None and not self._is_tegra
         rates = self.query.ask("utilization", nvml.nvmlDeviceGetUtilizationRates, self.handle) if ask_driver else None
         if load is not None:
-            yield from self._utilization(at, load)
+            points += self._utilization(at, load)
         elif rates is not None:
-            yield from self._utilization(at, rates[0])
+            points += self._utilization(at, rates[0])
             if self.detailed:
-                yield from self._share(self.metrics.memory_activity, at, rates[1])
-        yield from self._shared_memory(at) if self._is_integrated else self._memory(at)
-        yield from self._temperature(at)
+                points += self._share(self.metrics.memory_activity, at, rates[1])
+        points += self._shared_memory(at) if self._is_integrated else self._memory(at)
+        points += self._temperature(at)
         if slow:
-            yield from self._slow_readings(at)
-        yield from self._fields(at, now, slow=slow)
+            points += self._slow_readings(at)
+        points += self._fields(at, now, slow=slow)
         if self.detailed:
-            yield from self._detail(at, now)
+            points += self._detail(at, now)
         if slow:
-            yield from self.health.read(at, now, self.handle, busy=self.busy, has_instances=bool(self.instances))
+            points += self.health.read(at, now, self.handle, busy=self.busy, has_instances=bool(self.instances))
         for instance in self.instances.values():
-            yield from instance.read(at, now, self.handle)
+            instance.read(points, at, now, self.handle)
 
-    def _temperature(self, at: int) -> Iterator[Datapoint]:
+    def _temperature(self, at: int) -> tuple[Datapoint, ...]:
         ask, chip = self.query.ask, nvml.NVML_TEMPERATURE_GPU
         value: float | None = self._kernel.temperature() if self._is_integrated else None
         if value is None and not self._is_tegra:
             value = ask("temperature", nvml.nvmlDeviceGetTemperature, self.handle, chip)
             if value is None and (now := ask("temperature.v", nvml.nvmlDeviceGetTemperatureV, self.handle)):
                 value = now[1]  # replaces it from CUDA 14 on
-        if value is not None:
-            yield self.metrics.temperature.point(at, value, self.dims)
+        return () if value is None else (self.metrics.temperature.point(at, value, self.dims),)
 
     def _shared_memory(self, at: int) -> Iterator[Datapoint]:
         """Yield the machine's memory that processes use on the GPU; NVML has no memory of an integrated GPU."""
@@ -362,16 +365,18 @@ class Gpu(Part):
             fan = self.query.ask("fan", nvml.nvmlDeviceGetFanSpeed, self.handle)
             yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= MAX_FAN else fan)
 
-    def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
-        ask, m = self.query.ask, self.metrics
+    def _detail(self, at: int, now: int) -> list[Datapoint]:
+        ask, m, points = self.query.ask, self.metrics, list[Datapoint]()
         for number, metric in m.clocks.items():
             if (clock := ask(f"clock.{number}", nvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
-                yield metric.point(at, clock, self.dims)
-        yield from self._share(m.encoder, at, ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
-        yield from self._share(m.decoder, at, ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
-        yield from self._activity(at, now, self.handle)
+                points.append(metric.point(at, clock, self.dims))
+        points += self._share(m.encoder, at, ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
+        points += self._share(m.decoder, at, ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
+        points += self._activity(at, now, self.handle)
+        return points
 
-    def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+    def _fields(self, at: int, now: int, *, slow: bool) -> list[Datapoint]:
+        points = list[Datapoint]()
         answers = (self._all_fields if slow else self._fast_fields).read(self.handle)
         values = {number: value for (number, _), value in answers.items()}
         self.hot = values.get(THERMAL)
@@ -381,17 +386,18 @@ class Gpu(Part):
                     values.pop(in_bytes, None)
             self._action = self._driver.action(values)
         if self._action is not None:
-            yield from self._recovery(at, self._action)
+            points += self._recovery(at, self._action)
         if self.detailed:
-            yield from self._gauges(at, values)
+            points += self._gauges(at, values)
         energy = None
         for number, value in values.items():
-            if (counter := self._counters.get(number)) and self._is_counted(number, value, at, now):
+            if (counter := self._counters.get(number)) and self._is_counted(counter, value, at, now):
                 metric, unit, dims, life = counter
                 energy = value if number == ENERGY else energy
                 if self.detailed or metric.level == Level.BASIC:
-                    yield metric.point(at, value / unit, dims, start_time=life.start_time)
-        yield from self._power(at, now, energy)
+                    points.append(metric.point(at, value / unit, dims, start_time=life.start_time))
+        points += self._power(at, now, energy)
+        return points
 
     def _gauges(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
         """Yield the fields that are gauges."""
@@ -422,16 +428,16 @@ class Gpu(Part):
         for action in sorted(self._actions):
             yield self.metrics.recovery.point(at, action == requested, self.dims | {"action": action})
 
-    def _is_counted(self, number: int, value: float, at: int, now: int) -> bool:
+    def _is_counted(self, counter: _Counter, value: float, at: int, now: int) -> bool:
         """Return whether a counter's reading is plausible and continues the counter."""
-        metric, unit, _, life = self._counters[number]
+        metric, unit, _, life = counter
         most = math.inf
-        if number == ENERGY and self._base:  # mJ; a second more, since the counter increases in steps
+        if metric is self.metrics.energy and self._base:  # mJ; a second more, since the counter increases in steps
             most = 1e3 * MOST["W"] * ((now - self._base[1]) / SECOND + 1)
         return possible(metric, value / unit) and life.take(value, at, most)
 
-    def _power(self, at: int, now: int, energy: float | None) -> Iterator[Datapoint]:
-        """Yield the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
+    def _power(self, at: int, now: int, energy: float | None) -> list[Datapoint]:
+        """Return the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
         watts = None
         if energy is not None:
             life, base = self._counters[ENERGY].life.start_time, self._base
@@ -444,10 +450,12 @@ class Gpu(Part):
             sensor = self.query.ask("power", nvml.nvmlDeviceGetPowerUsage, self.handle)
             watts = None if sensor is None or not self._is_power(sensor / 1e3) else sensor / 1e3
         self.joules, self.watts = None if energy is None else energy / 1e3, watts
-        if watts is not None:
-            yield self.metrics.power.point(at, watts, self.dims)
-            if self._limit:
-                yield from self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
+        if watts is None:
+            return []
+        points = [self.metrics.power.point(at, watts, self.dims)]
+        if self._limit:
+            points += self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
+        return points
 
     def _is_power(self, watts: float) -> bool:
         """Return whether the GPU can draw so much for a moment."""
