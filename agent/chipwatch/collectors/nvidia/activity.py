@@ -65,7 +65,8 @@ class Activity:
         if isinstance(part, Instance):  # NVML has neither samples nor a utilization of it
             self.basis = COUNTER
             return point, None
-        if (samples := part.query.ask("samples", _samples, self._samples, part.handle, self._sampled_until)) is not None:
+        samples = part.query.ask("samples", _samples, self._samples, part.handle, self._sampled_until)
+        if samples is not None:
             before = self._sampled_until
             if not samples and before:
                 samples = part.query.ask("samples", _samples, self._samples, part.handle, 0) or []

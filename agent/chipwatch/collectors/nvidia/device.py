@@ -102,7 +102,8 @@ class Part:
         running: dict[int, int | None] = {}
         most = MOST_BYTES if self.total is None else self.total
         for name, function in LISTS.items():
-            for pid, used in self.query.ask(name, self._processes.read, partial(nvml.call, function, self.handle)) or ():
+            fill = partial(nvml.call, function, self.handle)
+            for pid, used in self.query.ask(name, self._processes.read, fill) or ():
                 memory = None if used == NOT_AVAILABLE else used
                 if 0 < pid <= MOST_PID and (memory is None or memory <= most):
                     before = running.get(pid)  # a process may be in two lists

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ctypes import c_ulonglong
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from chipwatch.collectors.nvidia.device import Part
 from chipwatch.contract.datapoint import Datapoint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from ctypes import byref, c_char, c_uint, memmove
 from math import inf, isfinite
 from struct import Struct

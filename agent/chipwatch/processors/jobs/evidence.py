@@ -12,7 +12,6 @@ from chipwatch.processors.jobs.accounting import SECOND, Key
 from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, SLEEPS, Evidence
 from chipwatch.processors.jobs.device import Place, place_of
 
-
 NOTHING: Final = Evidence()
 
 
