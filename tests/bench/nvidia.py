@@ -199,6 +199,7 @@ LOOP = {name: call for name, call in vars(pynvml).items() if name.startswith("nv
     ),
     "fabric_v3": read_struct(pynvml.nvmlDeviceGetGpuFabricInfoV, "c_nvmlGpuFabricInfo_v3_t"),
     "nvmlDeviceGetFieldValues": read_fields,
+    "nvmlDeviceGetProcessUtilization": lambda handle: pynvml.nvmlDeviceGetProcessUtilization(handle, 0),
     "nvmlGpmSampleGet": pynvml.nvmlGpmSampleGet,
     "nvmlGpmMetricsGet": read_metrics,
     "nvmlEventSetWait_v2": lambda events: pynvml.nvmlEventSetWait_v2(events, 1),

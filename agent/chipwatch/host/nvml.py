@@ -97,12 +97,17 @@ def _number(name: str, kind: Any = c_uint, *ignored: type[c_uint]) -> Callable[.
 
     def get(*args: Any) -> Any:
         value = kind()
-        further = [byref(another()) for another in ignored] if ignored else ()
-        if code := (functions.get(name) or function(name))(*args, byref(value), *further):
+        if code := (functions.get(name) or function(name))(*args, byref(value)):
             raise NVMLError(code)
         return value if kind is c_void_p else value.value
 
-    return get
+    def get_first(*args: Any) -> Any:
+        value = kind()
+        if code := (functions.get(name) or function(name))(*args, byref(value), *(byref(other()) for other in ignored)):
+            raise NVMLError(code)
+        return value.value
+
+    return get_first if ignored else get
 
 
 def _text(name: str) -> Callable[..., str]:

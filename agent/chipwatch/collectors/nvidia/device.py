@@ -187,6 +187,8 @@ class _Counter(NamedTuple):
     """One unit of the metric in units of the field."""
     dims: Dimensions
     life: Life
+    most: float
+    """The largest possible value, in units of the metric."""
 
 
 class Gpu(Part):
@@ -390,10 +392,13 @@ class Gpu(Part):
             points += self._recovery(at, self._action)
         if self.detailed:
             points += self._gauges(at, values)
-        energy = None
+        energy, counters = None, self._counters
         for number, value in values.items():
-            if (counter := self._counters.get(number)) and self._is_counted(counter, value, at, now):
-                metric, unit, dims, life = counter
+            if number not in counters:
+                continue
+            metric, unit, dims, life, most = counters[number]
+            rise = self._most_energy(now) if number == ENERGY else math.inf
+            if 0 <= value / unit <= most and life.take(value, at, rise):
                 energy = value if number == ENERGY else energy
                 if self.detailed or metric.level == Level.BASIC:
                     points.append(metric.point(at, value / unit, dims, start_time=life.start_time))
@@ -429,13 +434,9 @@ class Gpu(Part):
         for action in sorted(self._actions):
             yield self.metrics.recovery.point(at, action == requested, self.dims | {"action": action})
 
-    def _is_counted(self, counter: _Counter, value: float, at: int, now: int) -> bool:
-        """Return whether a counter's reading is plausible and continues the counter."""
-        metric, unit, _, life = counter
-        most = math.inf
-        if metric is self.metrics.energy and self._base:  # mJ; a second more, since the counter increases in steps
-            most = 1e3 * MOST["W"] * ((now - self._base[1]) / SECOND + 1)
-        return possible(metric, value / unit) and life.take(value, at, most)
+    def _most_energy(self, now: int) -> float:
+        """Return the largest possible rise of the energy (mJ): of a second more, since it increases in steps."""
+        return 1e3 * MOST["W"] * ((now - self._base[1]) / SECOND + 1) if self._base else math.inf
 
     def _power(self, at: int, now: int, energy: float | None) -> list[Datapoint]:
         """Return the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
@@ -460,9 +461,9 @@ class Gpu(Part):
 
     def _is_power(self, watts: float) -> bool:
         """Return whether the GPU can draw so much for a moment."""
-        return possible(self.metrics.power, watts) and (not self._limit or watts <= OVERSHOOT * self._limit)
+        return 0 <= watts <= MOST["W"] and (not self._limit or watts <= OVERSHOOT * self._limit)
 
     def _count(self, query: str, field: int, metric: Metric, unit: float = 1, scope: int = 0, **more: str) -> None:
         """Read a field as a counter, with the dimensions `more`."""
-        self._counters[field] = _Counter(metric, unit, self.dims | more, Life())
+        self._counters[field] = _Counter(metric, unit, self.dims | more, Life(), MOST.get(metric.unit, 2**63))
         self._names[field, scope] = query

@@ -133,25 +133,28 @@ class FieldSet:
 
     def read(self, handle: Any) -> dict[tuple[int, int], float]:
         """Return the available fields; raise Lost."""
-        query, values = self._query, dict[tuple[int, int], float]()
+        query = self._query
         if query.revision != self._made[0] or query.now >= self._made[1]:
             self._make()
         self.partial = frozenset()
         if not self._keys:
-            return values
+            return {}
         memmove(self._array, self._request, len(self._request))
         if query.ask("fields", nvml.nvmlDeviceGetFieldValues, handle, len(self._keys), self._array) is None:
             self.partial = {number for number, _ in self._keys}
-            return values
+            return {}
         query.answered.discard("fields")  # each field has its own answer
-        missing = []
-        for key, (_, _, _, _, kind, code, value) in zip(self._keys, FIELD.iter_unpack(self._array), strict=True):
-            if not code and kind == NUMBER:
-                values[key] = value
-            elif not code and kind < len(UNPACK) and isfinite(number := UNPACK[kind](value.to_bytes(8, byteorder))[0]):
-                values[key] = number
-            else:
+        _, _, _, _, kinds, codes, raw = zip(*FIELD.iter_unpack(self._array), strict=True)
+        values, missing = dict[tuple[int, int], float](zip(self._keys, raw, strict=True)), []
+        others = any(codes) or kinds.count(NUMBER) < len(kinds)
+        for key, kind, code, value in zip(self._keys, kinds, codes, raw, strict=True) if others else ():
+            if kind == NUMBER and not code:
+                continue
+            if code or kind >= len(UNPACK) or not isfinite(number := UNPACK[kind](value.to_bytes(8, byteorder))[0]):
                 missing.append((key, code))
+                del values[key]
+            else:
+                values[key] = number
         names = self._names
         query.answered.update(filter(None, map(names.__getitem__, values)) if missing else self._answers)
         if missing:
@@ -187,6 +190,7 @@ class Rows:
 
     def __init__(self, row: Struct) -> None:
         self._row, self._count = row, c_uint()
+        self._reference = byref(self._count)
         self._array = bytearray(row.size * ROOM)
         self._room = self._pointer(self._array)
 
@@ -196,14 +200,15 @@ class Rows:
 
     def read(self, fill: Callable[[Any, Any], int]) -> list[tuple[Any, ...]]:
         """Return the rows that `fill` writes, given count and array; raise NVMLError."""
-        row, count, array, pointer = self._row, self._count, self._array, self._room
+        row, count, array = self._row, self._count, self._array
         count.value = room = ROOM
-        code = fill(byref(count), pointer)
+        if not (code := fill(self._reference, self._room)) and not count.value:
+            return []
         while code in ENOUGH and (code or count.value >= room) and room < MOST_ROWS:
             room = min(2 * max(count.value, room) + 5, MOST_ROWS)  # more may come until the next call
             array = bytearray(row.size * room)
             count.value = room
-            code = fill(byref(count), self._pointer(array))
+            code = fill(self._reference, self._pointer(array))
         if code:
             raise nvml.NVMLError(code)
         return [*row.iter_unpack(memoryview(array)[: row.size * min(count.value, room)])]
