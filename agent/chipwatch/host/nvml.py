@@ -97,17 +97,12 @@ def _number(name: str, kind: Any = c_uint, *ignored: type[c_uint]) -> Callable[.
 
     def get(*args: Any) -> Any:
         value = kind()
-        if code := (functions.get(name) or function(name))(*args, byref(value)):
+        further = [byref(another()) for another in ignored] if ignored else ()
+        if code := (functions.get(name) or function(name))(*args, byref(value), *further):
             raise NVMLError(code)
         return value if kind is c_void_p else value.value
 
-    def get_first(*args: Any) -> Any:
-        value = kind()
-        if code := (functions.get(name) or function(name))(*args, byref(value), *(byref(other()) for other in ignored)):
-            raise NVMLError(code)
-        return value.value
-
-    return get_first if ignored else get
+    return get
 
 
 def _text(name: str) -> Callable[..., str]:

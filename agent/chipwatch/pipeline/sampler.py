@@ -56,15 +56,9 @@ PROBATION: Final = 60
 MOST_FACTS: Final = 10_000
 """Processes, activities and other facts, of each kind, that are taken from one reading."""
 
-
-def _places(kind: Any, *names: str) -> list[tuple[int, Any]]:
-    """Return the places of fields of a fact, and their defaults."""
-    return [(kind._fields.index(name), kind._field_defaults.get(name, 0)) for name in names]
-
-
 NUMBERS: Final = {
-    DeviceProcess: _places(DeviceProcess, "pid", "memory", "utilization", "occupancy"),
-    DeviceActivity: _places(DeviceActivity, "active", "idle", "throttled", "energy", "slices"),
+    DeviceProcess: ("pid", "memory", "utilization", "occupancy"),
+    DeviceActivity: ("active", "idle", "throttled", "energy", "slices"),
 }
 """Fields of facts that are numbers, or None where that is their default."""
 
@@ -393,12 +387,12 @@ class Sampler(PluginRunner):
 
 def _checked(facts: Iterable[F], kind: type[F]) -> list[F]:
     """Return the first facts; raise TypeError for one that would break the clock or a processor."""
-    checked, numbers = [*islice(facts, MOST_FACTS)], NUMBERS.get(kind, ())
+    checked, names = [*islice(facts, MOST_FACTS)], NUMBERS.get(kind, ())
     for fact in checked:
         is_sound = type(fact) is kind and type(fact.dims) is Dimensions
-        for place, default in numbers if is_sound else ():
-            number = fact[place]
-            is_sound &= number is default or isinstance(number, int | float)
+        for name in names if is_sound else ():
+            number = getattr(fact, name)
+            is_sound &= isinstance(number, (int, float)) or number is kind._field_defaults.get(name, 0)
         if not is_sound:
             raise TypeError(f"expected {kind.__name__} as in chipwatch.contract.extensions, got {fact!r:.100}")
     return checked

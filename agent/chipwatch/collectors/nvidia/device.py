@@ -119,12 +119,8 @@ class Part:
             total, free, used = ask("memory.v1", nvml.nvmlDeviceGetMemoryInfo, handle) or (MOST_BYTES + 1, 0, 0)
             reserved = total + 1
         points = self._use(at, used, total) if total <= MOST_BYTES else []
-        if points and self.detailed:
-            if free <= total:
-                points.append(m.memory_available.point(at, free, self.dims))
-            if reserved <= total:
-                points.append(m.memory_reserved.point(at, reserved, self.dims))
-        return points
+        further = ((m.memory_available, free), (m.memory_reserved, reserved)) if points and self.detailed else ()
+        return points + [metric.point(at, value, self.dims) for metric, value in further if value <= total]
 
     def _use(self, at: int, used: int, total: int) -> list[Datapoint]:
         """Return the memory in use, of all; nothing if it is not possible."""
@@ -135,12 +131,11 @@ class Part:
         further = [m.memory_total.point(at, total, self.dims)] if self.detailed else []
         return [m.memory_used.point(at, used, self.dims), share, *further]
 
-    def _activity(self, at: int, now: int, gpu: Any) -> list[Datapoint]:
-        values, points = self.gpm.read(gpu, now) if self.gpm else {}, list[Datapoint]()
-        for number, metric in self.metrics.active.items() if values else ():
-            points += self._share(metric, at, values.get(number))
-        points += self._further(at, values)
-        return points
+    def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
+        values = self.gpm.read(gpu, now) if self.gpm else {}
+        for number, metric in self.metrics.active.items():
+            yield from self._share(metric, at, values.get(number))
+        yield from self._further(at, values)
 
     def _further(self, at: int, values: Mapping[int, float]) -> Iterable[Datapoint]:
         """Return the points of the metrics of GPM beside `active`."""
@@ -368,18 +363,16 @@ class Gpu(Part):
             fan = self.query.ask("fan", nvml.nvmlDeviceGetFanSpeed, self.handle)
             yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= MAX_FAN else fan)
 
-    def _detail(self, at: int, now: int) -> list[Datapoint]:
-        ask, m, points = self.query.ask, self.metrics, list[Datapoint]()
+    def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
+        ask, m = self.query.ask, self.metrics
         for number, metric in m.clocks.items():
             if (clock := ask(f"clock.{number}", nvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
-                points.append(metric.point(at, clock, self.dims))
-        points += self._share(m.encoder, at, ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
-        points += self._share(m.decoder, at, ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
-        points += self._activity(at, now, self.handle)
-        return points
+                yield metric.point(at, clock, self.dims)
+        yield from self._share(m.encoder, at, ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
+        yield from self._share(m.decoder, at, ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
+        yield from self._activity(at, now, self.handle)
 
-    def _fields(self, at: int, now: int, *, slow: bool) -> list[Datapoint]:
-        points = list[Datapoint]()
+    def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
         answers = (self._all_fields if slow else self._fast_fields).read(self.handle)
         values = {number: value for (number, _), value in answers.items()}
         self.hot = values.get(THERMAL)
@@ -389,9 +382,9 @@ class Gpu(Part):
                     values.pop(in_bytes, None)
             self._action = self._driver.action(values)
         if self._action is not None:
-            points += self._recovery(at, self._action)
+            yield from self._recovery(at, self._action)
         if self.detailed:
-            points += self._gauges(at, values)
+            yield from self._gauges(at, values)
         energy, counters = None, self._counters
         for number, value in values.items():
             if number not in counters:
@@ -401,9 +394,8 @@ class Gpu(Part):
             if 0 <= value / unit <= most and life.take(value, at, rise):
                 energy = value if number == ENERGY else energy
                 if self.detailed or metric.level == Level.BASIC:
-                    points.append(metric.point(at, value / unit, dims, start_time=life.start_time))
-        points += self._power(at, now, energy)
-        return points
+                    yield metric.point(at, value / unit, dims, start_time=life.start_time)
+        yield from self._power(at, now, energy)
 
     def _gauges(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
         """Yield the fields that are gauges."""
@@ -438,8 +430,8 @@ class Gpu(Part):
         """Return the largest possible rise of the energy (mJ): of a second more, since it increases in steps."""
         return 1e3 * MOST["W"] * ((now - self._base[1]) / SECOND + 1) if self._base else math.inf
 
-    def _power(self, at: int, now: int, energy: float | None) -> list[Datapoint]:
-        """Return the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
+    def _power(self, at: int, now: int, energy: float | None) -> Iterator[Datapoint]:
+        """Yield the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
         watts = None
         if energy is not None:
             life, base = self._counters[ENERGY].life.start_time, self._base
@@ -452,12 +444,10 @@ class Gpu(Part):
             sensor = self.query.ask("power", nvml.nvmlDeviceGetPowerUsage, self.handle)
             watts = None if sensor is None or not self._is_power(sensor / 1e3) else sensor / 1e3
         self.joules, self.watts = None if energy is None else energy / 1e3, watts
-        if watts is None:
-            return []
-        points = [self.metrics.power.point(at, watts, self.dims)]
-        if self._limit:
-            points += self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
-        return points
+        if watts is not None:
+            yield self.metrics.power.point(at, watts, self.dims)
+            if self._limit:
+                yield from self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
 
     def _is_power(self, watts: float) -> bool:
         """Return whether the GPU can draw so much for a moment."""

@@ -191,24 +191,18 @@ class Rows:
     def __init__(self, row: Struct) -> None:
         self._row, self._count = row, c_uint()
         self._reference = byref(self._count)
-        self._array = bytearray(row.size * ROOM)
-        self._room = self._pointer(self._array)
-
-    @staticmethod
-    def _pointer(array: bytearray) -> Any:
-        return (c_char * len(array)).from_buffer(array)
+        self._array = (c_char * (row.size * ROOM))()
 
     def read(self, fill: Callable[[Any, Any], int]) -> list[tuple[Any, ...]]:
         """Return the rows that `fill` writes, given count and array; raise NVMLError."""
         row, count, array = self._row, self._count, self._array
         count.value = room = ROOM
-        if not (code := fill(self._reference, self._room)) and not count.value:
+        if not (code := fill(self._reference, array)) and not count.value:
             return []
         while code in ENOUGH and (code or count.value >= room) and room < MOST_ROWS:
             room = min(2 * max(count.value, room) + 5, MOST_ROWS)  # more may come until the next call
-            array = bytearray(row.size * room)
-            count.value = room
-            code = fill(self._reference, self._pointer(array))
+            array, count.value = (c_char * (row.size * room))(), room
+            code = fill(self._reference, array)
         if code:
             raise nvml.NVMLError(code)
         return [*row.iter_unpack(memoryview(array)[: row.size * min(count.value, room)])]
