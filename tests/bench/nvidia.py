@@ -142,7 +142,7 @@ def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callabl
         return record
 
     def record_rows(name, handle, *args):
-        if args[-1] is None and name in LOOP:  # the first of two calls, which asks for the count
+        if name in LOOP:
             made[-1].append((LOOP[name], (handle,)))
         return call_of_rows(name, handle, *args)
 
@@ -199,6 +199,7 @@ LOOP = {name: call for name, call in vars(pynvml).items() if name.startswith("nv
     ),
     "fabric_v3": read_struct(pynvml.nvmlDeviceGetGpuFabricInfoV, "c_nvmlGpuFabricInfo_v3_t"),
     "nvmlDeviceGetFieldValues": read_fields,
+    "nvmlDeviceGetProcessUtilization": lambda handle: pynvml.nvmlDeviceGetProcessUtilization(handle, 0),
     "nvmlGpmSampleGet": pynvml.nvmlGpmSampleGet,
     "nvmlGpmMetricsGet": read_metrics,
     "nvmlEventSetWait_v2": lambda events: pynvml.nvmlEventSetWait_v2(events, 1),

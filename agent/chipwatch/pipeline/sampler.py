@@ -55,7 +55,6 @@ PROBATION: Final = 60
 MOST_FACTS: Final = 10_000
 """Processes, activities and other facts, of each kind, that are taken from one reading."""
 
-
 NUMBERS: Final = {
     DeviceProcess: ("pid", "memory", "utilization", "occupancy"),
     DeviceActivity: ("active", "idle", "throttled", "energy", "slices"),
@@ -387,12 +386,12 @@ class Sampler(PluginRunner):
 
 def _checked(facts: Iterable[F], kind: type[F]) -> list[F]:
     """Return the first facts; raise TypeError for one that would break the clock or a processor."""
-    checked = [*islice(facts, MOST_FACTS)]
+    checked, names = [*islice(facts, MOST_FACTS)], NUMBERS.get(kind, ())
     for fact in checked:
         is_sound = type(fact) is kind and type(fact.dims) is Dimensions
-        for name in NUMBERS.get(kind, ()) if is_sound else ():
+        for name in names if is_sound else ():
             number = getattr(fact, name)
-            is_sound &= isinstance(number, int | float) or number is kind._field_defaults.get(name, 0)
+            is_sound &= isinstance(number, (int, float)) or number is kind._field_defaults.get(name, 0)
         if not is_sound:
             raise TypeError(f"expected {kind.__name__} as in chipwatch.contract.extensions, got {fact!r:.100}")
     return checked

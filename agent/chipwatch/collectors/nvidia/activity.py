@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
-from chipwatch.collectors.nvidia.query import SECOND, UNPACK, rows
+from chipwatch.collectors.nvidia.query import SECOND, UNPACK, Rows
 from chipwatch.contract.extensions import DeviceActivity
 from chipwatch.host import nvml
 
@@ -32,6 +32,7 @@ class Activity:
         self._sampled_until = 0
         """Time of the driver's last sample (microseconds)."""
         self._thermal = self._joules = 0.0
+        self._samples = Rows(SAMPLE)
         self._gpm: Gpm | None = None
         self.basis = ""
         """The way in which the utilization was measured."""
@@ -64,10 +65,11 @@ class Activity:
         if isinstance(part, Instance):  # NVML has neither samples nor a utilization of it
             self.basis = COUNTER
             return point, None
-        if (samples := part.query.ask("samples", _samples, part.handle, self._sampled_until)) is not None:
+        samples = part.query.ask("samples", _samples, self._samples, part.handle, self._sampled_until)
+        if samples is not None:
             before = self._sampled_until
             if not samples and before:
-                samples = part.query.ask("samples", _samples, part.handle, 0) or []
+                samples = part.query.ask("samples", _samples, self._samples, part.handle, 0) or []
                 samples = samples if samples and samples[-1][0] < before else []  # the clock was set back
                 before = 0
             self._sampled_until = samples[-1][0] if samples else self._sampled_until
@@ -110,7 +112,7 @@ class Activity:
         return instance.slices
 
 
-def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
+def _samples(rows: Rows, handle: Any, since: int) -> list[tuple[int, float]]:
     """Return time (microseconds) and percent of the driver's samples that are newer than `since`, oldest first."""
     kind = c_uint()
 
@@ -119,7 +121,7 @@ def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
         return nvml.call("nvmlDeviceGetSamples", *asked, byref(kind), count, array)
 
     try:
-        samples = rows(SAMPLE, fill)
+        samples = rows.read(fill)
     except nvml.NVMLError as error:
         if error.value == nvml.NVML_ERROR_NOT_FOUND:
             return []  # none is newer

@@ -13,7 +13,7 @@ from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, GRAPHICS, PIPES, SWITCHES, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
-from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, rows
+from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, Rows
 from chipwatch.collectors.nvidia.unified import INTEGRATED, TEGRA, Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host import nvml
@@ -48,6 +48,8 @@ LISTS: Final = {
 }
 PROCESS: Final = Struct("I4xQ8x")
 """nvmlProcessInfo_t: pid, bytes in use, and two numbers of instances."""
+SAMPLE: Final = Struct("I4xQI12x")
+"""nvmlProcessUtilizationSample_t: pid, time, share of the multiprocessors, and three of other engines."""
 NOT_AVAILABLE: Final = 2**64 - 1
 """NVML_VALUE_NOT_AVAILABLE, -1, as the bytes of a process."""
 MOST_PID: Final = 1 << 22
@@ -69,6 +71,7 @@ class Part:
         """`dims` has `gpu`, and `mig` for an instance."""
         self.handle, self.dims, self.metrics = handle, dims, metrics
         self.query = NvmlQuery(" ".join(f"{key.upper()} {dims[key]}" for key in (GPU, MIG) if key in dims))
+        self._processes = Rows(PROCESS)
         self.detailed = level >= Level.DETAILED
         self.gpm: Gpm | None = None
         self.used: int | None = None
@@ -80,6 +83,7 @@ class Part:
         """Share of the whole GPU's compute slices, once it is known."""
         self.sampled_until: dict[str, int] = {}
         """Time of the driver's last sample of the processes' utilization, by its reader; none before the first one."""
+        self.samples = Rows(SAMPLE)
         self.servers: dict[int, bool] = {}
         """The pids on it -> True for a server of MPS."""
 
@@ -98,14 +102,15 @@ class Part:
         running: dict[int, int | None] = {}
         most = MOST_BYTES if self.total is None else self.total
         for name, function in LISTS.items():
-            for pid, used in self.query.ask(name, rows, PROCESS, partial(nvml.call, function, self.handle)) or ():
+            fill = partial(nvml.call, function, self.handle)
+            for pid, used in self.query.ask(name, self._processes.read, fill) or ():
                 memory = None if used == NOT_AVAILABLE else used
                 if 0 < pid <= MOST_PID and (memory is None or memory <= most):
                     before = running.get(pid)  # a process may be in two lists
                     running[pid] = memory if before is None else max(before, memory or 0)
         return running
 
-    def _memory(self, at: int) -> Iterator[Datapoint]:
+    def _memory(self, at: int) -> list[Datapoint]:
         ask, handle, m = self.query.ask, self.handle, self.metrics
         # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
         if info := ask("memory", nvml.nvmlDeviceGetMemoryInfo_v2, handle):
@@ -114,12 +119,8 @@ class Part:
             total, free, used = ask("memory.v1", nvml.nvmlDeviceGetMemoryInfo, handle) or (MOST_BYTES + 1, 0, 0)
             reserved = total + 1
         points = self._use(at, used, total) if total <= MOST_BYTES else []
-        yield from points
-        if points and self.detailed:
-            if free <= total:
-                yield m.memory_available.point(at, free, self.dims)
-            if reserved <= total:
-                yield m.memory_reserved.point(at, reserved, self.dims)
+        further = ((m.memory_available, free), (m.memory_reserved, reserved)) if points and self.detailed else ()
+        return points + [metric.point(at, value, self.dims) for metric, value in further if value <= total]
 
     def _use(self, at: int, used: int, total: int) -> list[Datapoint]:
         """Return the memory in use, of all; nothing if it is not possible."""
@@ -169,10 +170,10 @@ class Instance(Part):
                 _, _, profile, first, _ = nvml.nvmlGpuInstanceGetInfo(instance)
                 self.place = f"{profile}-{first}"
 
-    def read(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
-        """Yield all readings; `gpu` is the handle of the whole GPU. Raise Lost."""
-        yield from self._memory(at)
-        yield from self._activity(at, now, gpu)
+    def read(self, points: list[Datapoint], at: int, now: int, gpu: Any) -> None:
+        """Add all readings to `points`; `gpu` is the handle of the whole GPU. Raise Lost."""
+        points += self._memory(at)
+        points += self._activity(at, now, gpu)
 
 
 class _Counter(NamedTuple):
@@ -181,6 +182,8 @@ class _Counter(NamedTuple):
     """One unit of the metric in units of the field."""
     dims: Dimensions
     life: Life
+    most: float
+    """The largest possible value, in units of the metric."""
 
 
 class Gpu(Part):
@@ -268,14 +271,15 @@ class Gpu(Part):
         """The parts that run processes: the instances, or the GPU if it has none."""
         return [*self.instances.values()] or [self]
 
-    def read(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        """Yield all readings, expensive ones only if `slow`; for a lost GPU only its state."""
+    def read(self, at: int, now: int, *, slow: bool) -> list[Datapoint]:
+        """Return all readings, expensive ones only if `slow`; for a lost GPU only its state."""
+        points = list[Datapoint]()
         for part in (self, *self.instances.values()):
             part.begin(now)
         self.lost, self.joules, self.watts, self.hot, self.is_due = self.handle is None, None, None, None, False
         try:
             if not self.lost:
-                yield from self._readings(at, now, slow=slow)
+                self._readings(points, at, now, slow=slow)
         except Lost:
             self.lost = True
         if self.lost:
@@ -285,9 +289,10 @@ class Gpu(Part):
         elif slow:
             self._is_failing = self.query.is_failing()
         if self.lost or self.query.reset or self._is_failing or self._action in STOPS:
-            yield self.metrics.state.point(at, 0, self.dims)
+            points.append(self.metrics.state.point(at, 0, self.dims))
         elif self.query.answered:
-            yield self.metrics.state.point(at, 1, self.dims)
+            points.append(self.metrics.state.point(at, 1, self.dims))
+        return points
 
     def troubles(self) -> list[str]:
         """Return the error messages of this tick, also the instances'."""
@@ -301,37 +306,37 @@ class Gpu(Part):
         for instance in self.instances.values():
             instance.close()
 
-    def _readings(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+    def _readings(self, points: list[Datapoint], at: int, now: int, *, slow: bool) -> None:
+        """Add all readings to `points`, also those before an error; raise Lost."""
         load = self._kernel.utilization() if self._is_integrated else None
         ask_driver = load is None and not self._is_tegra
         rates = self.query.ask("utilization", nvml.nvmlDeviceGetUtilizationRates, self.handle) if ask_driver else None
         if load is not None:
-            yield from self._utilization(at, load)
+            points += self._utilization(at, load)
         elif rates is not None:
-            yield from self._utilization(at, rates[0])
+            points += self._utilization(at, rates[0])
             if self.detailed:
-                yield from self._share(self.metrics.memory_activity, at, rates[1])
-        yield from self._shared_memory(at) if self._is_integrated else self._memory(at)
-        yield from self._temperature(at)
+                points += self._share(self.metrics.memory_activity, at, rates[1])
+        points += self._shared_memory(at) if self._is_integrated else self._memory(at)
+        points += self._temperature(at)
         if slow:
-            yield from self._slow_readings(at)
-        yield from self._fields(at, now, slow=slow)
+            points += self._slow_readings(at)
+        points += self._fields(at, now, slow=slow)
         if self.detailed:
-            yield from self._detail(at, now)
+            points += self._detail(at, now)
         if slow:
-            yield from self.health.read(at, now, self.handle, busy=self.busy, has_instances=bool(self.instances))
+            points += self.health.read(at, now, self.handle, busy=self.busy, has_instances=bool(self.instances))
         for instance in self.instances.values():
-            yield from instance.read(at, now, self.handle)
+            instance.read(points, at, now, self.handle)
 
-    def _temperature(self, at: int) -> Iterator[Datapoint]:
+    def _temperature(self, at: int) -> tuple[Datapoint, ...]:
         ask, chip = self.query.ask, nvml.NVML_TEMPERATURE_GPU
         value: float | None = self._kernel.temperature() if self._is_integrated else None
         if value is None and not self._is_tegra:
             value = ask("temperature", nvml.nvmlDeviceGetTemperature, self.handle, chip)
             if value is None and (now := ask("temperature.v", nvml.nvmlDeviceGetTemperatureV, self.handle)):
                 value = now[1]  # replaces it from CUDA 14 on
-        if value is not None:
-            yield self.metrics.temperature.point(at, value, self.dims)
+        return () if value is None else (self.metrics.temperature.point(at, value, self.dims),)
 
     def _shared_memory(self, at: int) -> Iterator[Datapoint]:
         """Yield the machine's memory that processes use on the GPU; NVML has no memory of an integrated GPU."""
@@ -380,10 +385,13 @@ class Gpu(Part):
             yield from self._recovery(at, self._action)
         if self.detailed:
             yield from self._gauges(at, values)
-        energy = None
+        energy, counters = None, self._counters
         for number, value in values.items():
-            if (counter := self._counters.get(number)) and self._is_counted(number, value, at, now):
-                metric, unit, dims, life = counter
+            if number not in counters:
+                continue
+            metric, unit, dims, life, most = counters[number]
+            rise = self._most_energy(now) if number == ENERGY else math.inf
+            if 0 <= value / unit <= most and life.take(value, at, rise):
                 energy = value if number == ENERGY else energy
                 if self.detailed or metric.level == Level.BASIC:
                     yield metric.point(at, value / unit, dims, start_time=life.start_time)
@@ -418,13 +426,9 @@ class Gpu(Part):
         for action in sorted(self._actions):
             yield self.metrics.recovery.point(at, action == requested, self.dims | {"action": action})
 
-    def _is_counted(self, number: int, value: float, at: int, now: int) -> bool:
-        """Return whether a counter's reading is plausible and continues the counter."""
-        metric, unit, _, life = self._counters[number]
-        most = math.inf
-        if number == ENERGY and self._base:  # mJ; a second more, since the counter increases in steps
-            most = 1e3 * MOST["W"] * ((now - self._base[1]) / SECOND + 1)
-        return possible(metric, value / unit) and life.take(value, at, most)
+    def _most_energy(self, now: int) -> float:
+        """Return the largest possible rise of the energy (mJ): of a second more, since it increases in steps."""
+        return 1e3 * MOST["W"] * ((now - self._base[1]) / SECOND + 1) if self._base else math.inf
 
     def _power(self, at: int, now: int, energy: float | None) -> Iterator[Datapoint]:
         """Yield the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
@@ -447,9 +451,9 @@ class Gpu(Part):
 
     def _is_power(self, watts: float) -> bool:
         """Return whether the GPU can draw so much for a moment."""
-        return possible(self.metrics.power, watts) and (not self._limit or watts <= OVERSHOOT * self._limit)
+        return 0 <= watts <= MOST["W"] and (not self._limit or watts <= OVERSHOOT * self._limit)
 
     def _count(self, query: str, field: int, metric: Metric, unit: float = 1, scope: int = 0, **more: str) -> None:
         """Read a field as a counter, with the dimensions `more`."""
-        self._counters[field] = _Counter(metric, unit, self.dims | more, Life())
+        self._counters[field] = _Counter(metric, unit, self.dims | more, Life(), MOST.get(metric.unit, 2**63))
         self._names[field, scope] = query

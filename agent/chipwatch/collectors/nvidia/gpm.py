@@ -41,7 +41,8 @@ class Gpm:
     def __init__(self, query: NvmlQuery, ids: Iterable[int], instance: int | None = None) -> None:
         """`ids` of the metrics; `instance`: id of the MIG instance to sample, None for the whole GPU."""
         self._query, self._instance = query, instance
-        self._wanted = self._ids = frozenset(ids)
+        self._wanted = frozenset(ids)
+        self._ask(self._wanted)
         self._ask_all_at = 0
         self._cycles: dict[int, float] = {}
         """Cycles until the last sample."""
@@ -64,15 +65,20 @@ class Gpm:
             return {}
         self.elapsed = now - before
         if now >= self._ask_all_at:
-            self._ids, self._ask_all_at = self._wanted, now + HOUR
+            self._ask_all_at = now + HOUR
+            self._ask(self._wanted)
         earlier, later = (buffer.value for buffer in self._buffers)
-        request = bytearray(HEAD.pack(1, len(self._ids), earlier, later))
-        request += b"".join(METRIC.pack(number, 0, 0.0) for number in self._ids)
+        request = bytearray(HEAD.pack(1, len(self._ids), earlier, later) + self._asked)
         if not self._query.ask("gpm.metrics", nvml.nvmlGpmMetricsGet, (c_char * len(request)).from_buffer(request)):
             return {}
         answers = [*METRIC.iter_unpack(request[HEAD.size :])]
-        self._ids -= {number for number, code, _ in answers if code in ABSENT}
+        if absent := {number for number, code, _ in answers if code in ABSENT}:
+            self._ask(self._ids - absent)
         return self._exact({number: value for number, code, value in answers if not code})
+
+    def _ask(self, ids: frozenset[int]) -> None:
+        """Ask for these metrics from now on."""
+        self._ids, self._asked = ids, b"".join(METRIC.pack(number, 0, 0.0) for number in ids)
 
     def _exact(self, values: dict[int, float]) -> dict[int, float]:
         """Return `values`, with shares of cycles where these agree with the driver's own shares."""

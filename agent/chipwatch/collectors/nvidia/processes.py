@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ctypes import c_ulonglong
 from pathlib import Path
-from struct import Struct
-from typing import Any, Final
+from typing import Any
 
 from chipwatch.collectors.nvidia.device import Part
-from chipwatch.collectors.nvidia.query import rows
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host import nvml
@@ -20,8 +18,6 @@ from chipwatch.host.procfs import link
 
 TREE, ALL = "tree", "all"
 """The readers of the driver's samples of processes: each needs those since its last reading."""
-SAMPLE: Final = Struct("I4xQI12x")
-"""nvmlProcessUtilizationSample_t: pid, time, share of the multiprocessors, and three of other engines."""
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 
 
@@ -145,7 +141,7 @@ def _samples(part: Part, since: int) -> list[tuple[int, int, int]]:
         return nvml.call("nvmlDeviceGetProcessUtilization", part.handle, array, count, c_ulonglong(since))
 
     try:
-        return [(pid, at, share) for pid, at, share in rows(SAMPLE, fill)]
+        return part.samples.read(fill)
     except nvml.NVMLError as error:
         if error.value == nvml.NVML_ERROR_NOT_FOUND:
             return []  # no process ran since the last sample

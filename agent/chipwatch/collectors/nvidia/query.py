@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from ctypes import byref, c_char, c_uint, memmove
 from math import inf, isfinite
 from struct import Struct
@@ -26,7 +26,9 @@ FIELD: Final = Struct("IIqqIiQ")
 UNPACK: Final = tuple(Struct(code).unpack_from for code in "dILQqiH")
 """Functions that read a value, by nvmlValueType_t."""
 ENOUGH: Final = frozenset({0, nvml.NVML_ERROR_INSUFFICIENT_SIZE})
-"""Codes with the number of rows; nvmlDeviceGetSamples returns no error."""
+"""Codes after which there may be more rows; nvmlDeviceGetSamples returns no error."""
+ROOM: Final = 64
+"""Rows of a list for which there is always room."""
 MOST_ROWS: Final = 100_000
 """Rows of a list; a larger count is an error of the driver, and must not take memory."""
 NUMBER: Final = 3
@@ -131,25 +133,28 @@ class FieldSet:
 
     def read(self, handle: Any) -> dict[tuple[int, int], float]:
         """Return the available fields; raise Lost."""
-        query, values = self._query, dict[tuple[int, int], float]()
+        query = self._query
         if query.revision != self._made[0] or query.now >= self._made[1]:
             self._make()
         self.partial = frozenset()
         if not self._keys:
-            return values
+            return {}
         memmove(self._array, self._request, len(self._request))
         if query.ask("fields", nvml.nvmlDeviceGetFieldValues, handle, len(self._keys), self._array) is None:
             self.partial = {number for number, _ in self._keys}
-            return values
+            return {}
         query.answered.discard("fields")  # each field has its own answer
-        missing = []
-        for key, (_, _, _, _, kind, code, value) in zip(self._keys, FIELD.iter_unpack(self._array), strict=True):
-            if not code and kind == NUMBER:
-                values[key] = value
-            elif not code and kind < len(UNPACK) and isfinite(number := UNPACK[kind](value.to_bytes(8, byteorder))[0]):
-                values[key] = number
-            else:
+        _, _, _, _, kinds, codes, raw = zip(*FIELD.iter_unpack(self._array), strict=True)
+        values, missing = dict[tuple[int, int], float](zip(self._keys, raw, strict=True)), []
+        others = any(codes) or kinds.count(NUMBER) < len(kinds)
+        for key, kind, code, value in zip(self._keys, kinds, codes, raw, strict=True) if others else ():
+            if kind == NUMBER and not code:
+                continue
+            if code or kind >= len(UNPACK) or not isfinite(number := UNPACK[kind](value.to_bytes(8, byteorder))[0]):
                 missing.append((key, code))
+                del values[key]
+            else:
+                values[key] = number
         names = self._names
         query.answered.update(filter(None, map(names.__getitem__, values)) if missing else self._answers)
         if missing:
@@ -180,13 +185,24 @@ class FieldSet:
         self._array = (c_char * len(self._request))()
 
 
-def rows(row: Struct, fill: Callable[[Any, Any], int]) -> Iterator[tuple[Any, ...]]:
-    """Return the rows that `fill` writes, given count and array; raise NVMLError."""
-    count, array = c_uint(0), bytearray()
-    if (code := fill(byref(count), None)) in ENOUGH:
-        count.value = min(2 * count.value + 5, MOST_ROWS)  # more may come until the second call
-        array = bytearray(row.size * count.value)
-        code = fill(byref(count), (c_char * len(array)).from_buffer(array))
-    if code:
-        raise nvml.NVMLError(code)
-    return row.iter_unpack(array[: row.size * count.value])
+class Rows:
+    """Lists that functions of the driver write; the array is kept, and one call does unless a list is longer."""
+
+    def __init__(self, row: Struct) -> None:
+        self._row, self._count = row, c_uint()
+        self._reference = byref(self._count)
+        self._array = (c_char * (row.size * ROOM))()
+
+    def read(self, fill: Callable[[Any, Any], int]) -> list[tuple[Any, ...]]:
+        """Return the rows that `fill` writes, given count and array; raise NVMLError."""
+        row, count, array = self._row, self._count, self._array
+        count.value = room = ROOM
+        if not (code := fill(self._reference, array)) and not count.value:
+            return []
+        while code in ENOUGH and (code or count.value >= room) and room < MOST_ROWS:
+            room = min(2 * max(count.value, room) + 5, MOST_ROWS)  # more may come until the next call
+            array, count.value = (c_char * (row.size * room))(), room
+            code = fill(self._reference, array)
+        if code:
+            raise nvml.NVMLError(code)
+        return [*row.iter_unpack(memoryview(array)[: row.size * min(count.value, room)])]

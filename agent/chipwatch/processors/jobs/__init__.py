@@ -258,20 +258,17 @@ class JobsProcessor(Processor):
                 begun = read.get(place[:1])
                 last = None if begun is None else DeviceReading(begun, {}, paused=True)
                 device = self._devices[place] = JobDevice(activity.dims, last)
-            if jobs:
+            if jobs and (self._ledger.has_held or self._stopped is not None):
                 self._resume(place, device, reading.moment, at)
-            places = dict.fromkeys((place, place[:1]))  # parts have the processes and allocations of the whole
-            mine = [process for item in places for process in processes.get(item, ())]
-            use = Use(
-                None if reading.processes is None else mine,
-                jobs.owners if jobs else {},
-                [allocation for item in places for allocation in given.get(item, ())],
-                self._alive, reading.moment, at,
-            )  # fmt: skip
+            mine, granted = processes.get(place, ()), given.get(place, ())
+            if len(place) > 1:  # parts have the processes and allocations of the whole
+                mine, granted = [*mine, *processes.get(place[:1], ())], [*granted, *given.get(place[:1], ())]
+            listed = None if reading.processes is None else mine
+            use = Use(listed, jobs.owners if jobs else {}, granted, self._alive, reading.moment, at)
             figures = values.get(place, {})
             device.dims, device.source = activity.dims, reading.source
             reported = plausible(activity)
-            self._charge(device, reported._replace(lost=reported.lost or place in fallen), use, figures, at)
+            self._charge(device, reported._replace(lost=True) if place in fallen else reported, use, figures, at)
         return answered
 
     def _resume(self, place: Place, device: JobDevice, moment: int, at: int) -> None:
@@ -302,7 +299,8 @@ class JobsProcessor(Processor):
         if energy is None and "gpu.power" in values:
             energy = values["gpu.power"] * min(elapsed, MOST_INTERVALS * self._interval) / SECOND
         watts, used = energy / elapsed if energy and elapsed else 0.0, values.get("gpu.memory.used")
-        self._book({**before, **device.held}, charged, device, watts, at, used=used)
+        if before or device.held:
+            self._book({**before, **device.held}, charged, device, watts, at, used=used)
 
     def _book(
         self,

@@ -53,6 +53,8 @@ class DeviceReading(NamedTuple):
 
 def following(before: DeviceReading | None, now: DeviceReading) -> DeviceReading:
     """Return `now` with `since` and `ran` of its holders taken from `before`."""
+    if not now.holders:
+        return now
     holders = {}
     for key, holding in now.holders.items():
         earlier = before.holders.get(key) if before else None
@@ -92,6 +94,8 @@ def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Ke
     their work is unknown. A new job counts from its start. The time between the end of a job and the start of the next
     one is charged to the first as unseen.
     """
+    if not (before.holders or now.holders):
+        return {}
     begun, ended = before.moment, now.moment
     seen_from = begun if now.lost else max(begun, ended - MOST_INTERVALS * interval)
     seen_from = ended if before.paused else seen_from

@@ -71,15 +71,14 @@ def cause(
     `is_known`: processes and utilization are known. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
     `since_work`: time since the job used a CPU, or since its process came.
     """
+    if lost or not is_known or not processes:
+        return "lost" if lost else "no_process" if is_known else "unknown"
     cpu = evidence.cpu
     is_idle = cpu is not None and cpu < IDLE_CPU
     throttled = (evidence.quota or 0) > QUOTA_PERIODS
     # A job that its quota throttles uses all CPUs that it may use, whether or not it loads data.
     loads = evidence.cpus and (cpu or 0) >= LOADER_CPU * evidence.cpus and not throttled
     holds = {
-        "lost": lost,
-        "unknown": not is_known,
-        "no_process": not processes,
         "startup": not ran and since_work < STARTUP,
         "held": not ran or (since_kernel >= HELD_AFTER and is_idle),
         "data": (evidence.io or 0) > IO_PRESSURE or evidence.blocked or loads or (evidence.loader and not throttled),
@@ -94,7 +93,6 @@ def cause(
 
 def kind_of_work(values: Mapping[str, float]) -> str:
     """Return the work of kernels by the activity of a GPU's units (metric -> percent): compute, waiting or unknown."""
-    shares = [values[name] for name in COMPUTE if name in values]
-    if not shares or "gpu.sm.active" not in values:
+    if "gpu.sm.active" not in values or not (shares := [values[name] for name in COMPUTE if name in values]):
         return "unknown"
     return "waiting" if values["gpu.sm.active"] >= ACTIVE and max(shares) < ACTIVE else "compute"

@@ -82,6 +82,8 @@ def holders(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
     sources = {item.owner.key: (item.owner, item.source) for item in reversed(given or others)}
     if not given:
         sources |= {key: (mine[0][0], PROCESS) for key, mine in present.items() if key not in sources}
+    if not sources:
+        return {}
     parts, basis = _parts(sources, present, has_worked=has_worked)
     by_job = {}
     for key, (owner, source) in sources.items():
@@ -128,6 +130,14 @@ def _is_stale(allocation: Allocation, present: Mapping[Key, Sequence[Used]]) -> 
 def plausible(activity: DeviceActivity) -> DeviceActivity:
     """Return an activity with shares from 0 to 1, without NaN and infinity: a plugin may give anything."""
     active, energy = activity.active, activity.energy
+    if (
+        0 <= (active or 0) <= 1
+        and 0 <= activity.throttled <= 1
+        and 0 <= activity.slices <= 1
+        and 0 <= (energy or 0) < inf
+        and 0 <= (activity.idle or 0) < inf
+    ):
+        return activity
     return activity._replace(
         active=None if active is None or isnan(active) else _share(active),
         idle=max(0.0, activity.idle) if activity.idle is not None and isfinite(activity.idle) else None,

@@ -12,6 +12,8 @@ from chipwatch.processors.jobs.accounting import SECOND, Key
 from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, SLEEPS, Evidence
 from chipwatch.processors.jobs.device import Place, place_of
 
+NOTHING: Final = Evidence()
+
 
 class Evidences:
     """The evidence of the last reading, by job, and by process where its job has no cgroup."""
@@ -48,7 +50,7 @@ class Evidences:
         if self._waits:
             evidences += [self._waits[pid] for pid in pids if pid in self._waits]
         if len(evidences) < 2:
-            return evidences[0] if evidences else Evidence()
+            return evidences[0] if evidences else NOTHING
         used, _, *others = zip(*evidences, strict=True)
         cpu = [value for value in used if value is not None]
         return Evidence(sum(cpu) if cpu else None, cpus, *map(_most, others))

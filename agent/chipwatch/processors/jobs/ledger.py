@@ -105,7 +105,7 @@ class JobLedger:
         self._most = most
         self.accounts: dict[Key, Account] = {}
         self._live: set[Key] = set()
-        self._has_held = False
+        self.has_held = False
         """True while an account has devices that it held when the agent stopped."""
         self.forgotten = 0
         """Time (ns) charged in accounts that were forgotten."""
@@ -154,10 +154,10 @@ class JobLedger:
 
     def resume(self, place: str) -> list[tuple[Owner, Hold]]:
         """Return, once, the jobs that held a device when the agent stopped."""
-        if not self._has_held:
+        if not self.has_held:
             return []
         held = [(account.owner, account.held.pop(place)) for account in self.accounts.values() if place in account.held]
-        self._has_held = any(account.held for account in self.accounts.values())
+        self.has_held = any(account.held for account in self.accounts.values())
         return held
 
     def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
@@ -197,5 +197,5 @@ class JobLedger:
             account.earlier_idle, account.recorded = old.earlier_idle, old.recorded
             account.cpu, account.cpus, account.host_memory = old.cpu, old.cpus, old.host_memory
             account.memory, account.held = max(account.memory, old.memory), old.held
-            self._has_held |= bool(old.held)
+            self.has_held |= bool(old.held)
         return state.at

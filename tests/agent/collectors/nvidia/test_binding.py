@@ -7,8 +7,8 @@ import ctypes
 import pynvml
 import pytest
 
-from chipwatch.collectors.nvidia.activity import _samples
-from chipwatch.collectors.nvidia.query import MOST_ROWS
+from chipwatch.collectors.nvidia.activity import SAMPLE, _samples
+from chipwatch.collectors.nvidia.query import MOST_ROWS, ROOM, Rows
 from chipwatch.host import nvml
 
 PROFILES = ("gb10", "gb300", "h100", "h100_mig", "rtx4080s", "t4")
@@ -125,12 +125,12 @@ def test_a_count_that_cannot_be_true_takes_no_memory(odd):
     def fill(_, kind, since, value_type, count, array):
         sizes.append(count._obj.value)
         count._obj.value = 0xFFFFFFF0
-        return 0 if array is None else nvml.NVML_ERROR_UNKNOWN
+        return 0 if len(sizes) == 1 else nvml.NVML_ERROR_UNKNOWN
 
     odd(nvmlDeviceGetSamples=fill)
     with pytest.raises(nvml.NVMLError):
-        _samples(None, 0)
-    assert sizes == [0, MOST_ROWS]
+        _samples(Rows(SAMPLE), None, 0)
+    assert sizes == [ROOM, MOST_ROWS]
 
 
 def test_samples_of_an_unknown_type_are_absent(odd):
@@ -139,7 +139,7 @@ def test_samples_of_an_unknown_type_are_absent(odd):
         return 0
 
     odd(nvmlDeviceGetSamples=fill)
-    assert _samples(None, 0) == []
+    assert _samples(Rows(SAMPLE), None, 0) == []
 
 
 def test_a_count_of_virtual_gpus_that_cannot_be_true_takes_no_memory(odd):

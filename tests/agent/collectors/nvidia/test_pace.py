@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
+import pynvml
 import pytest
+from tests.agent.collectors.nvidia.conftest import SECOND, START
+from tests.bench.nvidia import recorded
 
 from chipwatch.contract.datapoint import Level
 
@@ -153,3 +158,61 @@ def test_gpm_samples_are_freed_by_close(driver, watch):
     gpu.read()
     gpu.collector.close()
     assert fake.calls("nvmlGpmSampleAlloc") == fake.calls("nvmlGpmSampleFree") == 10
+
+
+def instructions(call):
+    """Return how many instructions of Python a call takes: unlike its time, that is the same on a busy machine."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python has other instructions")
+@pytest.mark.parametrize(("level", "most"), [(Level.BASIC, 1.6), (Level.DETAILED, 1.85)])
+def test_a_tick_of_eight_gpus_takes_little_more_than_a_loop_of_nvidia_ml_py(driver, watch, level, most):
+    driver("h100", 8)
+    gpu = watch(level)
+    pynvml.nvmlInit()
+
+    def tick(_=0):
+        gpu.now += SECOND
+        return [*gpu.collector.collect(START + gpu.now)], [*gpu.collector.processes()], [*gpu.collector.activity()]
+
+    absent = []
+
+    def loop():
+        for call, args in calls:
+            try:
+                call(*args)
+            except pynvml.NVMLError:
+                absent.append(args)
+
+    for _ in range(4):
+        tick()
+    (calls,) = recorded(tick, 1)
+    assert len(calls) > 70
+    ours, theirs = instructions(tick), instructions(loop)
+    assert ours <= most * theirs, ours / theirs
+
+
+def test_each_list_of_processes_is_one_call(driver, watch):
+    fake = driver("h100", 8)
+    gpu = watch(Level.BASIC)
+    gpu.read(1)
+    names = [f"nvmlDeviceGet{word}RunningProcesses_v3" for word in ("Compute", "Graphics", "MPSCompute")]
+    for _ in range(2):
+        [*map(fake.calls, names)]
+        assert [*gpu.collector.processes()]
+        assert [*map(fake.calls, names)] == [8, 8, 8]
