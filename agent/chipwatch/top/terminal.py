@@ -98,6 +98,7 @@ class Terminal:
         """True if the terminal may show something else than the last drawing; signal handlers set it."""
         self._before: Any = None
         self._handlers: dict[int, Any] = {}
+        self._was_blocking = True
         self._is_ending = False
         """True from the first signal that ends the program, or from the restoration on: no further one raises."""
         self._wake_read, self._wake_write = os.pipe()
@@ -184,7 +185,8 @@ class Terminal:
 
     def _take(self) -> None:
         tty.setcbreak(0, termios.TCSADRAIN)
-        self._stale = True
+        self._was_blocking, self._stale = os.get_blocking(1), True
+        os.set_blocking(1, True)  # a program before may have left it otherwise, and half a frame could be written
         self._write(ENTER)
 
     def _release(self) -> None:
@@ -193,6 +195,7 @@ class Terminal:
         with contextlib.suppress(Ended):
             if select.select([], [1], [], PATIENCE)[1]:
                 self._write(LEAVE)
+        os.set_blocking(1, self._was_blocking)
 
     def _resized(self) -> None:
         self._stale = True
