@@ -156,6 +156,15 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(sit, number, code):
     assert seat.sent.endswith(LEFT)
 
 
+@pytest.mark.parametrize("pause", [0, 0.1, 0.2])
+def test_a_signal_while_plugins_are_loaded_ends_it(sit, pause):
+    seat = sit()
+    seat.shows("chipwatch top")
+    time.sleep(pause)
+    seat.kill()
+    assert seat.end() == 143
+
+
 @pytest.mark.parametrize("pause", [0, 0.001, 0.003])
 def test_a_second_signal_does_not_interrupt_the_restoration(sit, pause):
     seat = sit()
