@@ -19,7 +19,7 @@ from chipwatch.recording.columns import load_run
 from chipwatch.recording.frames import ColumnFrames
 from chipwatch.top.draw import Glyphs
 from chipwatch.top.machine import MachineState
-from chipwatch.top.palette import DARK, render
+from chipwatch.top.palette import PALETTES, render
 from chipwatch.top.replay import jobs
 from chipwatch.top.screen import Look, Notes, compose
 from chipwatch.top.view import View
@@ -48,7 +48,7 @@ def top(machine: MachineState, notes: Notes) -> list[Text]:
 
 
 def _shown(lines: Iterable[Any]) -> list[Text]:
-    return [Text.from_ansi(render(line, DARK, many=True)) for line in lines]
+    return [Text.from_ansi(render(line, PALETTES["dark"], many=True)) for line in lines]
 
 
 def typed(command: str, output: str) -> list[Text | str]:

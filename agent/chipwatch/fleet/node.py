@@ -148,17 +148,16 @@ def summarise(name: str, seen: Sequence[Seen], idle: Mapping[str, float], at: fl
     node.utilization = sum(used.values()) / len(used) if used else None
     node.power = sum(power.values()) if power else None
     node.cpu = next((item.value for item in kinds["cpu"]), None)
-    if worst := min(reasons(filter(_is_suspect, seen)), key=lambda reason: reason.severity != NOT_FIT, default=None):
+    suspects = [item for item in seen if item.rose is not None or (item.metric in LIMITS and not _within(item))]
+    if worst := min(reasons(suspects), key=lambda reason: reason.severity != NOT_FIT, default=None):
         node.verdict, node.reason = worst.severity, _sentence(worst.about, worst.says)
     return node
 
 
-def _is_suspect(item: Seen) -> bool:
-    """Return whether a rule may apply: to a gauge beyond its limits, to a counter with a known rise."""
-    if item.rose is not None or item.metric not in LIMITS:
-        return item.rose is not None
+def _within(item: Seen) -> bool:
+    """Return whether a gauge is between its limits, where no rule applies."""
     low, high = LIMITS[item.metric]
-    return not low <= item.value <= high
+    return low <= item.value <= high
 
 
 def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, idle: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -71,18 +72,17 @@ def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POL
 
 
 @cache
-def _wanted() -> frozenset[bytes]:
-    """Return the names of the families on a page that a line of the fleet is made of."""
-    return frozenset(name.encode() for name, entry in names().items() if entry.metric.name in POLLED)
+def _families() -> re.Pattern[bytes]:
+    """Return a pattern for the lines of those families on a page of which a line of the fleet is made."""
+    wanted = (re.escape(name).encode() for name, entry in names().items() if entry.metric.name in POLLED)
+    return re.compile(rb"\n# TYPE (?:%s) [^\n]*((?:\n(?!# TYPE )[^\n]*)*)" % b"|".join(wanted))
 
 
-def _lines(body: bytes) -> Iterable[bytes]:
+def _lines(body: bytes) -> list[bytes]:
     """Return the lines of the wanted families; of a page without types all lines."""
-    _, *families = (b"\n" + body).split(TYPE)
-    if not families:
-        return body.split(b"\n")
-    wanted = _wanted()
-    return [line for text in families if text[: text.find(b" ")] in wanted for line in text.split(b"\n")[1:]]
+    body = b"\n" + body
+    parts = _families().findall(body) if TYPE in body else [body]
+    return [line for part in parts for line in part.split(b"\n")[1:]]
 
 
 class NodePageReader:
@@ -111,7 +111,8 @@ class NodePageReader:
                 continue
             if isfinite(value):
                 seen.append(Seen(series.metric, series.dims, value))
-                jobs.update({job["job"]: job for job in series.jobs})
+                if series.jobs:
+                    jobs.update({job["job"]: job for job in series.jobs})
         return [*seen, *(Seen("job.gpus", job, 1.0) for job in jobs.values())]
 
     def _learn(self, line: bytes) -> tuple[PageSeries | None, bytes]:

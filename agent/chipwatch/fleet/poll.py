@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import queue
 import random
 import socket
 import ssl
@@ -12,6 +10,8 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,7 @@ import msgspec
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.hosts import NodeAddress
+from chipwatch.fleet.link import NOT_HTTP, BadAnswer, PageLink
 from chipwatch.fleet.node import WAITING, FleetNode, believed, idle_of, summarise
 from chipwatch.fleet.page import IdleTimes, NodePageReader
 from chipwatch.host.supervised_process import SupervisedProcess
@@ -28,11 +29,10 @@ from chipwatch.net.address import is_loopback
 
 TIMEOUT: Final = 3.0
 """Seconds for a connection and a whole answer."""
-MAX_BODY: Final = 8 << 20
-"""Bytes of a page."""
 MAX_LINES: Final = 50_000
 """Lines of a page: more take so long that other nodes wait."""
-MAX_HEAD: Final = 1 << 16
+SLOTS: Final = 20
+"""Moments of an interval at which nodes are asked: several together cost less than one after another."""
 AT_ONCE, RETRIES_AT_ONCE = 128, 32
 """Requests at once to nodes that answer, and to those that did not: these must not delay the others."""
 MAX_KEPT: Final = 600
@@ -41,7 +41,6 @@ MAX_PAUSE: Final = 30.0
 """Longest time (s) until a node that does not answer is asked again."""
 STARTS: Final = 16
 """Programs of ssh that may be connecting at once."""
-RESOLVERS: Final = 8
 SSH: Final = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 
 
@@ -72,8 +71,21 @@ class Access(NamedTuple):
         return {"Authorization": text}
 
 
-class BadAnswer(Exception):
-    """The other side answers with something else than a page."""
+class DaemonThreads(Executor):
+    """Starts a thread for each call, which does not keep the process from its end, as one of asyncio would."""
+
+    def submit(self, fn: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def call() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **options))
+                except OSError as problem:
+                    future.set_exception(problem)
+
+        threading.Thread(target=call, name="names", daemon=True).start()
+        return future
 
 
 class FollowedNode:
@@ -86,7 +98,9 @@ class FollowedNode:
         self.times = IdleTimes()
         self.page = 0
         """Hash of the last page."""
-        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.link: PageLink | None = None
+        self.places: Sequence[str] = ()
+        """The addresses of its name, once known."""
 
     def fail(self, why: str) -> None:
         """Note a failure; nothing of the line stays but the jobs."""
@@ -110,7 +124,6 @@ class Poller:
         self.access, self.interval, self._wake, self.trouble = access, interval, wake, ""
         self._nodes = [FollowedNode(address) for address in addresses]
         self._reader = NodePageReader()
-        self._names: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._context: ssl.SSLContext | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="fleet", daemon=True)
@@ -125,8 +138,6 @@ class Poller:
                 self._context = ssl.create_default_context(cafile=self.access.ca_file)
             except OSError as problem:
                 raise ConfigError(f"--ca-file {self.access.ca_file}: {os_text(problem)}") from problem
-        for _ in range(min(RESOLVERS, len(pages))):
-            threading.Thread(target=self._resolve_all, name="names", daemon=True).start()
         self._thread.start()
 
     def close(self) -> None:
@@ -171,6 +182,7 @@ class Poller:
     async def _follow(self, node: FollowedNode) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time() - self.interval * random.random()  # noqa: S311  # spreads the requests over the interval
+        slot = self.interval / SLOTS
         while True:
             async with self._bad if node.failures else self._good:
                 try:
@@ -181,12 +193,14 @@ class Poller:
                     self._lose(node, f"no complete answer in {TIMEOUT:g} s")
                 except (OSError, ConfigError) as problem:
                     self._lose(node, os_text(problem))
-                except (BadAnswer, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as problem:
-                    self._lose(node, str(problem) if isinstance(problem, BadAnswer) else "the answer is not valid HTTP")
+                except BadAnswer as problem:
+                    self._lose(node, str(problem))
+                except ValueError:
+                    self._lose(node, NOT_HTTP)
             if len(self._nodes) > MAX_KEPT:
                 _close(node)
             pause = min(self.interval * 2 ** min(node.failures, 6), max(MAX_PAUSE, self.interval))
-            due = max(due + pause, loop.time())
+            due = round(max(due + pause, loop.time()) / slot) * slot
             await asyncio.sleep(due - loop.time())
 
     def _take(self, node: FollowedNode, body: bytes) -> None:
@@ -194,7 +208,7 @@ class Poller:
         if page == node.page:
             node.take(msgspec.structs.replace(node.line, seen=now))
             return
-        if body.count(b"\n") > MAX_LINES:
+        if len(body) > MAX_LINES and body.count(b"\n") > MAX_LINES:
             raise BadAnswer(f"its page has more than {MAX_LINES:,} lines")
         seen = self._reader.read(body)
         if not seen:
@@ -205,84 +219,41 @@ class Poller:
     @staticmethod
     def _lose(node: FollowedNode, why: str) -> None:
         _close(node)
+        node.places = ()
         node.fail(why)
 
     async def _ask(self, node: FollowedNode) -> bytes:
         """Return the page of a node; raise OSError, TimeoutError, BadAnswer or ConfigError."""
-        is_new = node.streams is None or node.streams[0].at_eof()
-        if is_new:
-            _close(node)
-            node.streams = await self._connect(node.address)
-        assert node.streams is not None
-        try:
-            return await self._exchange(node, *node.streams)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            if is_new:
-                raise
-            _close(node)  # the other side has closed a kept connection
-            node.streams = await self._connect(node.address)
-            return await self._exchange(node, *node.streams)
-
-    async def _exchange(self, node: FollowedNode, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         _, scheme, host, port, path = node.address
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         secrets = self.access.headers(host, secure=scheme == "https")
         lines = (f"GET {path} HTTP/1.1", f"Host: {place}", "Accept: text/plain;version=0.0.4", "User-Agent: chipwatch")
-        writer.write("\r\n".join((*lines, *(f"{key}: {text}" for key, text in secrets.items()), "", "")).encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        status = head[9:12]
-        fields = dict(line.partition(":")[::2] for line in head.split("\r\n")[1:])
-        if "chunked" in fields.get("transfer-encoding", ""):
-            body = await _chunks(reader)
-        elif not (length := fields.get("content-length", "").strip()).isdecimal():
-            raise BadAnswer("the answer does not say its length")
-        elif int(length) > MAX_BODY:
-            raise BadAnswer(f"the answer has more than {MAX_BODY >> 20} MiB")
-        else:
-            body = await reader.readexactly(int(length))
-        if "close" in fields.get("connection", ""):
-            _close(node)
-        if status != "200":
-            words = body[:100].decode(errors="replace").strip().partition("\n")[0]
-            raise BadAnswer(f"status {status}{f': {words}' if words.isprintable() and words[:1] != '<' else ''}")
-        return body
-
-    async def _connect(self, address: NodeAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        secure = {"ssl": self._context, "server_hostname": address.host} if address.scheme == "https" else {}
-        problem: OSError = OSError("no address")
-        for place in await self._resolve(address.host, address.port):
+        request = "\r\n".join((*lines, *(f"{key}: {text}" for key, text in secrets.items()), "", "")).encode()
+        if node.link and node.link.is_open:
             try:
-                return await asyncio.open_connection(*place[:2], limit=MAX_HEAD, **secure)  # type: ignore[arg-type]
+                return await node.link.ask(request)
+            except ConnectionError:  # the other side has closed a kept connection
+                _close(node)
+        node.link = await self._connect(node)
+        return await node.link.ask(request)
+
+    async def _connect(self, node: FollowedNode) -> PageLink:
+        loop, address = asyncio.get_running_loop(), node.address
+        context, name = (self._context, address.host) if address.scheme == "https" else (None, None)
+        look = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+        if not node.places:
+            node.places = [str(row[4][0]) for row in await loop.run_in_executor(DaemonThreads(), look)]
+        problem: OSError = OSError("no address")
+        for place in node.places:
+            try:
+                _, link = await loop.create_connection(PageLink, place, address.port, ssl=context, server_hostname=name)
             except ssl.SSLCertVerificationError as fault:
                 raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}; set --ca-file") from None
             except OSError as fault:
                 problem = fault
+            else:
+                return link
         raise problem
-
-    def _resolve(self, host: str, port: int) -> asyncio.Future[list[tuple[str, int]]]:
-        """Look up a name on a thread that keeps the process from nothing; asyncio's own would keep it from its end."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[tuple[str, int]]] = loop.create_future()
-
-        def settle(places: list[tuple[str, int]] | OSError) -> None:
-            if not future.done():
-                future.set_exception(places) if isinstance(places, OSError) else future.set_result(places)
-
-        def look() -> None:
-            places: list[tuple[str, int]] | OSError
-            try:
-                places = [(str(row[4][0]), port) for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-            except OSError as problem:
-                places = problem
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(settle, places)
-
-        self._names.put(look)
-        return future
-
-    def _resolve_all(self) -> None:
-        while True:
-            self._names.get()()
 
     # -- ssh
 
@@ -328,20 +299,9 @@ class Poller:
 
 
 def _close(node: FollowedNode) -> None:
-    streams, node.streams = node.streams, None
-    if streams:
-        streams[1].transport.abort()
-
-
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    body = bytearray()
-    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
-        if size < 0 or len(body) + size > MAX_BODY:
-            raise BadAnswer(f"the answer has more than {MAX_BODY >> 20} MiB")
-        body += (await reader.readexactly(size + 2))[:-2]
-    while await reader.readuntil(b"\r\n") != b"\r\n":
-        pass
-    return bytes(body)
+    link, node.link = node.link, None
+    if link:
+        link.close()
 
 
 def complete(source: Any, timeout: float) -> list[FleetNode]:

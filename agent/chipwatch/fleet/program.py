@@ -19,9 +19,10 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable
 from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.hosts import NodeAddress
+from chipwatch.fleet.link import MAX_BODY
 from chipwatch.fleet.node import FleetNode
 from chipwatch.fleet.page import names, points_of
-from chipwatch.fleet.poll import MAX_BODY, SSH, TIMEOUT, Access, Poller
+from chipwatch.fleet.poll import SSH, TIMEOUT, Access, Poller
 from chipwatch.fleet.screen import chosen, compose
 from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse

@@ -5,35 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Final
 
 from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.node import FleetNode, totals
 from chipwatch.top.draw import Line
-from chipwatch.top.screen import SMALLEST, Look, add_table, filled, footer, help_lines
-from chipwatch.top.table import Column, fitting
-from chipwatch.top.view import HELP, Drawn
+from chipwatch.top.screen import GUIDES, Look, add_table, framed
+from chipwatch.top.table import Column, figures, fitting
+from chipwatch.top.view import Drawn
 
 ROLES: Final = {"silent": "bad", "not believed": "bad", "not fit": "bad", "degraded": "warn", "fit": "good"}
 MOST: Final = 4
 """Causes in the summary."""
-KEYS: Final = (
-    ("q", "quit"), ("?", "help"), ("enter", "open the node"), ("/", "filter"), ("s", "sort"), ("r", "reverse"),
-    ("space", "pause"),
-)  # fmt: skip
-TASKS: Final = (
-    ("Find", (("↑ ↓ click", "choose a node; also PgUp, PgDn, Home, End"),
-              ("/", "filter by node, verdict, job, user, or what is wrong (Esc: all)"),
-              ("s S r", "sort by the next column, the one before; reverse; without: worst first"))),
-    ("Look", (("enter", "open the node as `chipwatch top` shows it; q there leads back"),
-              ("space", "pause, and go on"))),
-    HELP[-1],
-)  # fmt: skip
-LAST: Final = (
-    "A dash is a figure that is not known. GPUs: those that worked in the last moments, of all. A page and a store"
-    " do not show that a node is fit: their verdict says what is wrong, or nothing."
-)
+
+PERCENT: Final = "{:.0f} %".format
 
 
 def _gpus(node: FleetNode) -> tuple[str, str]:
@@ -50,10 +37,6 @@ def _names(words: Sequence[str]) -> tuple[str, str]:
     return " ".join(words) or "-", ""
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} %"
-
-
 def note(node: FleetNode) -> tuple[str, str]:
     """Return what is not delivered and what is wrong; of a silent node since when and why."""
     if node.error:
@@ -67,11 +50,10 @@ COLUMNS: Final = (
     Column("node", 24, lambda node: (node.node, "label"), left=True, snug=True),
     Column("verdict", 12, lambda node: (node.word or "-", ROLES.get(node.word, "")), left=True, snug=True),
     Column("GPUs", 5, _gpus, lambda node: node.busy),
-    Column("util", 5, lambda node: (_percent(node.utilization), ""), lambda node: node.utilization),
+    figures("util", 5, attrgetter("utilization"), PERCENT),
     Column("idle, most by", 17, _idle, lambda node: node.idle_most[1], left=True, snug=True),
-    Column("power", 7, lambda node: ("-" if node.power is None else f"{node.power / 1000:.1f} kW", ""),
-           lambda node: node.power, columns=100),
-    Column("CPU", 5, lambda node: (_percent(node.cpu), ""), lambda node: node.cpu, columns=100),
+    figures("power", 7, attrgetter("power"), lambda watts: f"{watts / 1000:.1f} kW", columns=100),
+    figures("CPU", 5, attrgetter("cpu"), PERCENT, columns=100),
     Column("job", 16, lambda node: _names(node.jobs), left=True, snug=True, optional=True),
     Column("user", 10, lambda node: _names(node.users), columns=100, left=True, snug=True, optional=True),
     Column("delivery, and what is wrong", 0, note, left=True, rest=True),
@@ -115,12 +97,14 @@ def compose(
     nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str] = (), clock: float | None = None
 ) -> list[Line]:
     """Return the lines of a screen, the nodes in their order unless sorted; `clock`: s since the epoch, None: now."""
+    return framed(look, GUIDES["fleet"], lambda look: _lines(nodes, look, mode, troubles, clock))
+
+
+def _lines(
+    nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str], clock: float | None
+) -> list[Line]:
     view, width, height, _ = look
-    size = width, height
-    if width < SMALLEST[0] or height < SMALLEST[1]:
-        return filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], size)
-    if view.help:
-        return filled(help_lines(TASKS, (LAST,), width), size)
+    view.drawn = Drawn()
     head = [[("chipwatch top", "title"), (f"  {time.strftime('%H:%M:%S', time.localtime(clock))}  {mode}", "dim")]]
     head[0] += [("  paused", "warn")] if view.paused else []
     parts = summary(nodes)
@@ -129,7 +113,6 @@ def compose(
         lines = [*head, [("   ".join(parts), "label")]]
     lines += [[(f"! {one_line(text)}", "warn")] for text in troubles]
     shown = [node for node in nodes if matches(view.filter, node)]
-    view.drawn, view.page = Drawn(), max(1, height - 6)
+    view.page = max(1, height - 6)
     add_table(lines, 0, shown, fitting(COLUMNS, shown, width), look._replace(height=height + 1))
-    lines += [] if shown else [[(f"no node has {view.filter!r}; Esc clears the filter", "warn")]]
-    return [*filled(lines, (width, height - 1)), *filled([footer(view, width, KEYS)], (width, 1))]
+    return lines if shown else [*lines, [(f"no node has {view.filter!r}; Esc clears the filter", "warn")]]

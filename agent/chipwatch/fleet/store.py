@@ -93,8 +93,8 @@ class PromClient:
             raise StoreFault(f"{self._host}: status {answer.status}: {words or 'no word why'}")
         try:
             rows = msgspec.json.decode(answer.body)["data"]["result"]
-            samples = [Sample(row["metric"], float(row["value"][1])) for row in rows]
-        except (msgspec.DecodeError, LookupError, TypeError, ValueError) as problem:
+            samples = [Sample(msgspec.convert(row["metric"], dict[str, str]), float(row["value"][1])) for row in rows]
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as problem:
             raise StoreFault(f"{self._host}: the answer is not one of Prometheus' API; is the URL right?") from problem
         return [sample for sample in samples if isfinite(sample.value)]
 
@@ -235,13 +235,12 @@ def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[See
 
 def host_of(labels: Mapping[str, str]) -> str:
     """Return the instance without its port."""
-    instance = labels.get("instance", "")
-    return re.sub(r":\d+$", "", instance)
+    return re.sub(r":\d+$", "", labels.get("instance", ""))
 
 
 def node_of(labels: Mapping[str, str]) -> str:
-    """Return the name of the node that sent a series."""
-    return next((labels[key] for key in NODE_LABELS[:-1] if labels.get(key)), "") or host_of(labels) or "-"
+    """Return the name of the node that sent a series, on one line."""
+    return one_line(next((labels[key] for key in NODE_LABELS[:-1] if labels.get(key)), "") or host_of(labels) or "-")
 
 
 def job_of(labels: Mapping[str, str]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from chipwatch.report.devices import FAMILIES
-from chipwatch.top.draw import level, scaled, whole
+from chipwatch.top.draw import figure, level, scaled
 from chipwatch.top.machine import Accelerator
-from chipwatch.top.table import LEAST, Column, cells_of, fitting
+from chipwatch.top.table import LEAST, Column, cells_of, figures, fitting
 
 FULL: Final = 100
 """Columns from which all of an accelerator is shown."""
@@ -39,7 +39,7 @@ def _power(device: Accelerator) -> tuple[str, str]:
 
 def _temperature(device: Accelerator) -> tuple[str, str]:
     value = device.get("temperature")
-    return whole(value), level(value, WARM, HOT)
+    return figure(value), level(value, WARM, HOT)
 
 
 def _model(device: Accelerator) -> tuple[str, str]:
@@ -47,10 +47,7 @@ def _model(device: Accelerator) -> tuple[str, str]:
 
 
 def _figure(name: str, title: str, width: int, columns: int = 0) -> Column:
-    def value(device: Accelerator) -> float | None:
-        return device.get(name)
-
-    return Column(title, width, lambda device: (whole(device.get(name)), ""), value, columns, optional=columns == FULL)
+    return figures(title, width, lambda device: device.get(name), columns=columns, optional=columns == FULL)
 
 
 HISTORY: Final = Column("history", 0, lambda _: ("", ""), None, FULL, history=lambda device: device.history)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -14,6 +14,7 @@ BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
 """Bits of a braille pattern for 1 to 4 dots from below, in its left and its right half."""
 STEPS: Final = " ._-=+*#%@"
+WHOLE: Final = "{:.0f}".format
 LOADS: Final = (10, 40, 80)
 """Shares (%) from which another colour is drawn."""
 
@@ -127,9 +128,17 @@ def scaled(value: float, step: int = 1000) -> str:
     return f"{value:.{1 if abs(value) < 9.95 and unit != ' ' else 0}f}{unit.strip()}"
 
 
-def whole(value: float | None) -> str:
-    """Return a number without decimals, or a dash where there is none."""
-    return "-" if value is None else f"{value:.0f}"
+def figure(value: float | None, form: Callable[[float], str] = WHOLE) -> str:
+    """Return a number in this form, without decimals by default, or a dash where there is none."""
+    return "-" if value is None else form(value)
+
+
+def clock(seconds: float) -> str:
+    """Return an age: 9:05, 2:14:09, 3 d 4 h."""
+    if seconds >= 100 * 3600:
+        return f"{seconds // 86_400:.0f} d {seconds % 86_400 // 3600:.0f} h"
+    minutes, seconds = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"
 
 
 def level(value: float | None, warn: float, bad: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from chipwatch.top.draw import Glyphs, Line, flow, level, padded, scaled, whole, width_of
+from chipwatch.top.draw import Glyphs, Line, figure, flow, level, padded, scaled, width_of
 from chipwatch.top.machine import MachineState
 
 WIDE: Final = 100
@@ -19,11 +19,11 @@ def strip(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
     bar = 10 if width >= WIDE else 6
     cpu, used, total = (machine.of_host(name) for name in ("cpu.utilization", "memory.used", "memory.total"))
     share = machine.of_host("memory.utilization")
-    items: list[Line] = [[("CPU ", "label"), *style.bar(cpu, bar), (f" {whole(cpu)} %", level(cpu, BUSY, 101))]]
+    items: list[Line] = [[("CPU ", "label"), *style.bar(cpu, bar), (f" {figure(cpu)} %", level(cpu, BUSY, 101))]]
     if (load := machine.of_host("cpu.load 1m")) is not None:
         count = len(machine.cores())
         items[0] += [("  load ", "label"), (f"{load:.1f}" + (f"/{count}" if count else ""), "")]
-    memory = f" {scaled(used, 1024)}/{scaled(total, 1024)}" if used is not None and total else f" {whole(share)} %"
+    memory = f" {scaled(used, 1024)}/{scaled(total, 1024)}" if used is not None and total else f" {figure(share)} %"
     items.append([("MEM ", "label"), *style.bar(share, bar), (memory, level(share, BUSY, 97))])
     if swap := machine.of_host("swap.used"):
         items.append([("SWAP ", "label"), (scaled(swap, 1024), "warn")])
@@ -37,7 +37,7 @@ def strip(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
 
 
 def _rates(machine: MachineState, *names: tuple[str, str]) -> Line:
-    texts = [f"{word} {'-' if (rate := machine.of_host(name)) is None else scaled(rate)}" for word, name in names]
+    texts = [f"{word} {figure(machine.of_host(name), scaled)}" for word, name in names]
     return [(" ".join(texts), "")]
 
 

@@ -111,9 +111,9 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
         return 128 + end.number if end.number else 0
     finally:
         terminal.restore()  # a signal may have come between the last line and the restoration
-        logging.disable(logging.NOTSET)
         threading.excepthook = threading.__excepthook__
         source.close()
+        logging.disable(logging.NOTSET)
         for bug in bugs:
             threading.excepthook(bug)
     return 0

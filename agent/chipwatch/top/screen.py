@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
+from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from chipwatch.report.devices import label
 from chipwatch.top import accelerators, host
 from chipwatch.top.accelerators import COMPACT
-from chipwatch.top.draw import Glyphs, Line, axis, fit, flow, load, scaled, shown, sides, whole, width_of
+from chipwatch.top.draw import Glyphs, Line, axis, clock, figure, fit, flow, load, scaled, shown, sides, width_of
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import HERE, SIGNALS, details
-from chipwatch.top.table import Column, fitting, ordered, table, title_at
-from chipwatch.top.view import HELP, LETTERS, Drawn, View
+from chipwatch.top.table import Column, figures, fitting, ordered, table, title_at
+from chipwatch.top.view import Drawn, View
 
-LAST: Final = "Hold Shift to select text with the mouse. A figure that cannot be read is a dash: absent is not zero."
 SMALLEST: Final = (40, 10)
 TALLEST: Final = 8
 """Lines of a graph."""
-KEYS: Final = (
-    ("q", "quit"), ("?", "help"), ("/", "filter"), ("s", "sort"), ("enter", "details"), ("k", "signal"),
-    ("p", "processes"), ("g", "graphs"), ("1", "CPUs"), ("r", "reverse"), ("space", "pause"), ("+-", "zoom"),
-    ("w", "snapshot"),
-)  # fmt: skip
 PROCESS_COLUMNS: Final = (
     Column("#", 4, lambda process: (label(process.device), "label"), lambda _: 0.0, optional=True),
     Column("PID", 8, lambda process: (f"{process.pid}", ""), lambda process: -process.pid),
     Column("user", 10, lambda process: (process.user, ""), left=True, snug=True),
     Column("job", 10, lambda process: (process.job, ""), left=True, optional=True, snug=True),
-    Column("memory", 7, lambda process: (_bytes(process.memory), ""), lambda process: process.memory, optional=True),
-    Column("share", 5, lambda process: (whole(process.share), ""), lambda process: process.share, optional=True),
-    Column("CPU", 5, lambda process: (whole(process.cpu), ""), lambda process: process.cpu),
-    Column("%MEM", 4, lambda process: (_percent(process.resident), ""), lambda process: process.resident, COMPACT),
-    Column("time", 8, lambda process: (_clock(process.age), ""), lambda process: process.age, COMPACT),
+    figures("memory", 7, attrgetter("memory"), partial(scaled, step=1024), optional=True),
+    figures("share", 5, attrgetter("share"), optional=True),
+    figures("CPU", 5, attrgetter("cpu")),
+    figures("%MEM", 4, attrgetter("resident"), "{:.1f}".format, columns=COMPACT),
+    figures("time", 8, attrgetter("age"), clock, columns=COMPACT),
     Column("command", 0, lambda process: (process.command, ""), left=True, rest=True),
 )  # fmt: skip
 TRENDS: Final = (
@@ -46,6 +43,20 @@ TRENDS: Final = (
     ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
 )  # fmt: skip
 """Trend of the machine, title, its largest value (0: the largest one shown), unit."""
+
+
+class Guide(NamedTuple):
+    """The texts of a screen about its keys."""
+
+    keys: Sequence[tuple[str, str]]
+    """Keys of the last line; the first ones where it is short."""
+    tasks: Sequence[tuple[str, Sequence[tuple[str, str]]]]
+    notes: Sequence[str]
+
+
+GUIDES: Final = {
+    name: Guide(**guide) for name, guide in json.loads(Path(__file__).with_name("guides.json").read_bytes()).items()
+}
 
 
 class Look(NamedTuple):
@@ -76,22 +87,31 @@ class Notes(NamedTuple):
 
 def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Notes, style: Glyphs) -> list[Line]:
     """Return the lines of a screen of `size` (columns, lines)."""
-    look = Look(view, *size, style)
-    width, height = size
+    guide = GUIDES["machine"] if machine.now else GUIDES["machine"]._replace(keys=())
+    return framed(Look(view, *size, style), guide, lambda look: _lines(machine, notes, look))
+
+
+def framed(look: Look, guide: Guide, body: Callable[[Look], list[Line]]) -> list[Line]:
+    """Return the lines of a screen: what `body` makes, and the last line; or its help."""
+    view, width, height, _ = look
     if width < SMALLEST[0] or height < SMALLEST[1]:
-        return filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], size)
+        return filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], width, height)
     if view.help:
-        return filled(help_lines(HELP, (LETTERS, LAST), width), size)
+        return filled(help_lines(guide, width), width, height)
+    return [*filled(body(look), width, height - 1), fit(footer(view, width, guide.keys), width)]
+
+
+def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
+    view, width, height, style = look
     top = _header(machine, view, notes, width)[: max(2, height // 3)]
     every = machine.devices
     devices = [device for device in every if accelerators.matches(view.filter, device)]
     troubles: list[Line] = [[(f"! {text}", "warn")] for text in notes.troubles]
     if not machine.now:
-        return filled([*top, [("reading ...", "dim")], *troubles], size)
+        return [*top, [("reading ...", "dim")], *troubles]
     chosen = next((each for each in processes_of(machine) if each.key == view.selected), None)
     if view.details and chosen:
-        lines = [*top, *_details(chosen, notes.proc, width)]
-        return [*filled(lines, (width, height - 1)), fit(footer(view, width), width)]
+        return [*top, *_details(chosen, notes.proc, width)]
     view.drawn = Drawn()
     room = height - len(top) - 1
     strip = host.strip(machine, width, style) if every else host.rows(machine, width, style)
@@ -110,7 +130,7 @@ def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Not
     if processes and height - 1 - len(lines) >= 3:
         add_table(lines, 1, processes, fitting(PROCESS_COLUMNS, processes, width), look)
     view.page = max(1, height // 2)
-    return [*filled(lines, (width, height - 1)), fit(footer(view, width), width)]
+    return lines
 
 
 def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Sequence[Column], look: Look) -> None:
@@ -134,9 +154,8 @@ def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Seq
     lines += [style.rule(width), *table(columns, shown, width, style, chosen=view.sorts[number], mark=mark)]
 
 
-def filled(lines: Sequence[Line], size: tuple[int, int]) -> list[Line]:
+def filled(lines: Sequence[Line], width: int, height: int) -> list[Line]:
     """Return exactly as many lines, as wide, as the screen has."""
-    width, height = size
     return [fit(line, width) for line in (*lines, *([] for _ in range(height)))][:height]
 
 
@@ -170,7 +189,7 @@ def _graphs(machine: MachineState, view: View, width: int, room: int, style: Gly
         values = machine.trends[name].means(end, step, count, longest=2 * machine.gap)
         peak = most or max([*(value for value in values if value is not None), 1e-9])
         graph = style.graph(values, rows, peak)
-        now = "-" if values[-1] is None else f"{values[-1]:.0f}" if most or unit == " W" else scaled(values[-1])
+        now = figure(values[-1]) if most or unit == " W" else figure(values[-1], scaled)
         texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", *[""] * rows]
         roles = [load(100 * (rows - row - 0.5) / rows) if most else "graph" for row in range(rows)]
         drawn: list[Line] = [[pair] for pair in zip(graph, roles, strict=True)]
@@ -196,24 +215,6 @@ def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
             models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)).lower()]  # fmt: skip
 
 
-def _bytes(value: float | None) -> str:
-    return "-" if value is None else scaled(value, 1024)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _clock(seconds: float | None) -> str:
-    """Return an age: 9:05, 2:14:09, 3 d 4 h."""
-    if seconds is None:
-        return "-"
-    if seconds >= 100 * 3600:
-        return f"{seconds // 86_400:.0f} d {seconds % 86_400 // 3600:.0f} h"
-    minutes, seconds = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"
-
-
 def _details(process: ListedProcess, proc: str, width: int) -> list[Line]:
     """Return the details of a process, long ones in several lines."""
     lines: list[Line] = []
@@ -223,7 +224,7 @@ def _details(process: ListedProcess, proc: str, width: int) -> list[Line]:
     return lines
 
 
-def footer(view: View, width: int, keys: Sequence[tuple[str, str]] = KEYS) -> Line:
+def footer(view: View, width: int, keys: Sequence[tuple[str, str]]) -> Line:
     """Return the last line: a question, a message, or the keys and what is chosen."""
     if view.typing:
         return [("filter: ", "key"), (f"{view.filter}_", "")]
@@ -247,12 +248,12 @@ def footer(view: View, width: int, keys: Sequence[tuple[str, str]] = KEYS) -> Li
     return sides(line, right, width)
 
 
-def help_lines(tasks: Sequence[tuple[str, Any]], notes: Sequence[str], width: int) -> list[Line]:
+def help_lines(guide: Guide, width: int) -> list[Line]:
     """Return tasks with the keys of each, then notes."""
     lines: list[Line] = []
-    for task, rows in tasks:
+    for task, rows in guide.tasks:
         lines.append([(task, "title")])
         for keys, text in rows:
             parts = enumerate(wrap(text, width - 18))
             lines += [[(f"  {'' if at else keys:15} ", "key"), (part, "")] for at, part in parts]
-    return [*lines, *([(part, "dim")] for text in notes for part in wrap(text, width))]
+    return [*lines, *([(part, "dim")] for text in guide.notes for part in wrap(text, width))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from chipwatch.top.draw import Glyphs, Line, fit, load, padded, width_of
+from chipwatch.top.draw import WHOLE, Glyphs, Line, figure, fit, load, padded, width_of
 
 LEAST: Final = 6
 """Cells of a bar or a graph below which columns yield."""
@@ -47,6 +47,13 @@ class Column(NamedTuple):
         if isinstance(value, str):
             return not value or value == "-", value
         return value is None, -(value or 0)
+
+
+def figures(
+    title: str, width: int, value: Callable[[Any], float | None], form: Callable[[float], str] = WHOLE, **more: Any
+) -> Column:
+    """Return a column of figures in this form, by which it is sorted, too."""
+    return Column(title, width, lambda row: (figure(value(row), form), ""), value, **more)
 
 
 def ordered(rows: Sequence[Any], columns: Sequence[Column], title: str, *, reverse: bool) -> list[Any]:

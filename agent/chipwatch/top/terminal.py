@@ -98,6 +98,8 @@ class Terminal:
         """True if the terminal may show something else than the last drawing; signal handlers set it."""
         self._before: Any = None
         self._handlers: dict[int, Any] = {}
+        self._was_blocking = True
+        self._cause: BaseException | None = None
         self._is_ending = False
         """True from the first signal that ends the program, or from the restoration on: no further one raises."""
         self._wake_read, self._wake_write = os.pipe()
@@ -166,6 +168,8 @@ class Terminal:
 
     def draw(self, lines: list[str]) -> None:
         """Draw what differs from the last drawing; each line is as wide as the screen. Raise Ended."""
+        if self._cause:  # a plugin was being loaded, and its loader caught the signal
+            raise self._cause
         if self._stale or len(lines) != len(self._drawn):
             self._stale, self._drawn = False, [""] * len(lines)
         new = enumerate(zip(lines, self._drawn, strict=True), 1)
@@ -184,7 +188,8 @@ class Terminal:
 
     def _take(self) -> None:
         tty.setcbreak(0, termios.TCSADRAIN)
-        self._stale = True
+        self._was_blocking, self._stale = os.get_blocking(1), True
+        os.set_blocking(1, True)  # a program before may have left it otherwise, and half a frame could be written
         self._write(ENTER)
 
     def _release(self) -> None:
@@ -193,6 +198,8 @@ class Terminal:
         with contextlib.suppress(Ended):
             if select.select([], [1], [], PATIENCE)[1]:
                 self._write(LEAVE)
+        with contextlib.suppress(OSError):
+            os.set_blocking(1, self._was_blocking)
 
     def _resized(self) -> None:
         self._stale = True
@@ -214,8 +221,8 @@ class Terminal:
         """Raise Ended, or KeyboardInterrupt for SIGINT, at the first signal; a second must not stop the restoration."""
         del frame
         if not self._is_ending:
-            self._is_ending = True
-            raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
+            self._is_ending, self._cause = True, KeyboardInterrupt() if number == signal.SIGINT else Ended(number)
+            raise self._cause
 
 
 def is_utf8() -> bool:

@@ -14,27 +14,11 @@ FAR: Final = 1_000_000
 """More rows than a table has."""
 WHEEL: Final = 3
 """Rows of a turn of the wheel."""
-HELP: Final = (
-    ("Find", (("↑ ↓ Tab click", "choose a row; Tab: the other table; also PgUp, PgDn, Home, End"),
-              ("/", "filter by number, model, state, job, user, command (Esc: all)"),
-              ("s S r", "sort by the next column, the one before; reverse; click: title"))),
-    ("Look", (("p g 1", "processes, graphs, each logical CPU"), ("space", "pause, and go on"),
-              ("w", "write a snapshot as JSON into the current folder"))),
-    ("Process", (("enter", "tree, job, cgroup, names of its environment; also click again"),
-                 ("k", "send it a signal, which is chosen and confirmed"))),
-    ("Time", (("+ - ← →", "zoom; earlier and later (ten seconds in a recording)"),
-              ("[ ] < >", "in a recording a minute back and forth, slower and faster"))),
-    ("Leave", (("q", "quit"), ("? h", "this help"))),
-)  # fmt: skip
-"""Tasks, each with its keys."""
 SWITCHES: Final = {
     "?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused",
 }  # fmt: skip
 ZOOMS: Final = {"+": -1, "=": -1, "-": 1}
 ORDERS: Final = {"q": "quit", "w": "snapshot"}
-LETTERS: Final = (
-    "Flags: what holds the clocks down: P power, T temperature, H hardware, S sync boost, B board limit, R reliability"
-)
 Row = tuple[Any, ...]
 """Identity of a row: the key of a device; pid, start and device of a process."""
 

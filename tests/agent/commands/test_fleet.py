@@ -115,6 +115,19 @@ def test_a_terminal_of_ssh_shows_a_node_that_is_asked_by_ssh(sit, tmp_path):  # 
     assert seat.end() == 0
 
 
+def test_a_store_cannot_draw_on_the_terminal_nor_end_a_command_by_a_bug(agent):
+    labels = {"__name__": "gpu_utilization_ratio", "gpu": "0", "instance": "n1\x1b[31m\n:9465"}
+    with PromqlDouble({"gpu_utilization_ratio": [(labels, 0.5)]}) as double:
+        assert agent.run("fleet", "--prometheus", double.url).stdout.splitlines()[-1].split()[0] == "n1\\x1b[31m"
+    for labels in (b"[]", b'{"instance":5}'):
+        body = b'{"status":"success","data":{"result":[{"metric":%s,"value":[1,"1"]}]}}' % labels
+        with PromqlDouble(status=200, body=body) as double:
+            for command in ("fleet", "jobs"):
+                done = agent.run(command, "--prometheus", double.url)
+                assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+                assert "is the URL right?" in done.stderr
+
+
 def test_jobs_of_a_store_are_printed(agent):
     job = {"exported_job": "41337", "job": "chipwatch", "user": "ada"}
     answers = {"min_over_time(timestamp": [(job, 1000.0)], "max_over_time(timestamp": [(job, 4600.0)],

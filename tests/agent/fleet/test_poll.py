@@ -122,6 +122,15 @@ def test_answers_in_chunks_are_read():
         assert asked([f"127.0.0.1:{double.port}"])["127.0.0.1"].busy == 7
 
 
+def test_what_a_node_sends_unasked_is_not_kept_and_costs_a_new_connection():
+    with FleetDouble(lambda _: answer(FINE) + b"x" * 1_000_000) as double:
+        source = Poller(addresses([f"127.0.0.1:{double.port}"], by_ssh=False), Access(), 0.1, lambda: None)
+        source.start()
+        wait(lambda: len(double.asked) > 3)
+        assert not source.lines()[0].error
+        source.close()
+
+
 @pytest.mark.parametrize(
     ("said", "error"),
     [(answer(b"Nothing was read yet.\n", "503 x"), "status 503: Nothing was read yet."),
@@ -130,7 +139,10 @@ def test_answers_in_chunks_are_read():
      (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "the answer does not say its length"),
      (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000, "the answer is not valid HTTP"),
      (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "the answer is not valid HTTP"),
-     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", "the answer has more than 8 MiB")],
+     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", "the answer has more than 8 MiB"),
+     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n", "the answer has more than 8 MiB"),
+     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 25_000,
+      "the answer has more than 20,000 chunks")],
 )  # fmt: skip
 def test_an_answer_without_a_page_is_named(said, error):
     with FleetDouble(lambda _: said) as double:

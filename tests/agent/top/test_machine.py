@@ -10,10 +10,10 @@ from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
 from chipwatch.top.host import cores, strip
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import ProcessTable
-from chipwatch.top.screen import Notes, compose
+from chipwatch.top.screen import GUIDES, Notes, compose
 from chipwatch.top.table import Column, cells_of, ordered, title_at
 from chipwatch.top.terminal import keys
-from chipwatch.top.view import HELP, View
+from chipwatch.top.view import View
 
 AT, S = 1_795_168_805_000_000_000, 10**9
 
@@ -250,7 +250,7 @@ def test_the_help_fits_on_a_terminal_of_80_columns():
         "".join(text for text, _ in line)
         for line in compose(machine(), View(help=True), (80, 24), Notes("n"), Glyphs())
     ]
-    for task, rows in HELP:
+    for task, rows in GUIDES["machine"].tasks:
         at = shown.index(f"{task:80}")
         assert [line.strip() for line in shown[at + 1 : at + 1 + len(rows)]] == [
             f"{key:15} {text}" for key, text in rows

@@ -14,7 +14,7 @@ import time
 
 import psutil
 import pytest
-from tests.agent.top.conftest import ENTERED, LEFT
+from tests.agent.top.conftest import ENTERED, LEFT, Seat
 from tests.doubles.cloudwatch import environment
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal")
@@ -154,6 +154,15 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(sit, number, code):
     assert termios.tcgetattr(seat.file) == seat.before
     assert seat.sent.count(ENTERED) == seat.sent.count(LEFT) == 1
     assert seat.sent.endswith(LEFT)
+
+
+@pytest.mark.parametrize("pause", [0, 0.1, 0.2])
+def test_a_signal_while_plugins_are_loaded_ends_it(sit, pause):
+    seat = sit()
+    seat.shows("chipwatch top")
+    time.sleep(pause)
+    seat.kill()
+    assert seat.end() == 143
 
 
 @pytest.mark.parametrize("pause", [0, 0.001, 0.003])
@@ -414,6 +423,24 @@ def test_a_bug_is_printed_after_the_terminal_is_restored(sit, plugins_folder):
     assert seat.end() == 1
     assert b"bug: the program ends" in seat.sent[seat.sent.index(LEFT) :]
     assert termios.tcgetattr(seat.file) == seat.before
+
+
+def test_a_terminal_that_another_program_left_without_blocking_gets_whole_frames(agent, tmp_path):
+    script = "import os, sys; os.set_blocking(1, False); os.execv(sys.argv[1], sys.argv[1:])"
+    words = [sys.executable, "-c", script, *agent.command, "top", "--interval", "0.1", "--collector", "cpu"]
+    env = agent.env(TERM="xterm-256color", PYTHONUTF8=1, XDG_STATE_HOME=tmp_path)
+    seat = Seat([*map(str, words)], env, tmp_path, (300, 90))
+    try:
+        seat.shows("CPU")
+        for n in range(50):  # nobody looks, and the buffer of the terminal is full
+            seat.resize(300 - n % 2, 90)
+            time.sleep(0.01)
+        seat.resize(80, 24)
+        seat.until(lambda text: "q quit" in text.splitlines()[-1] and text.startswith("chipwatch top"))
+        seat.press("q")
+        assert seat.end() == 0
+    finally:
+        seat.close()
 
 
 def test_models_and_processes_are_shown_without_a_processor(sit, gpus):

@@ -1,0 +1,117 @@
+"""A kept connection to a node: sends requests for its page, and reads the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+MAX_BODY: Final = 8 << 20
+"""Bytes of a page."""
+MAX_HEAD: Final = 1 << 16
+MAX_CHUNKS: Final = 20_000
+"""More take so long that other nodes wait."""
+NOT_HTTP: Final = "the answer is not valid HTTP"
+
+
+class BadAnswer(Exception):
+    """The other side answers with something else than a page."""
+
+
+class PageLink(asyncio.BufferedProtocol):
+    """A connection for one request at a time; costs a third of asyncio's streams."""
+
+    arrived: Final = memoryview(bytearray(1 << 18))
+    """Shared by all connections, since each takes at once what has arrived."""
+
+    def __init__(self) -> None:
+        self.is_open, self._data = False, bytearray()
+        self._problem: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.is_open, self._transport = True, cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self.arrived
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._waiter is None:  # it was not asked
+            self.close()
+            return
+        self._data += self.arrived[:nbytes]
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open, self._problem = False, exc
+        self._wake()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.is_open = False
+        self._transport.abort()
+
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _more(self) -> None:
+        """Wait for more of the answer; raise OSError."""
+        if self.is_open:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        elif self._problem:
+            raise self._problem
+        else:
+            raise ConnectionError(NOT_HTTP)
+
+    async def ask(self, request: bytes) -> bytes:
+        """Return the page that answers `request`; raise OSError or BadAnswer, after which the link must be closed."""
+        self._data = bytearray()
+        self._transport.write(request)
+        start = await self._end_of(b"\r\n\r\n", 0)
+        head = self._data[:start].decode("latin-1").lower()
+        fields = dict(line.partition(":")[::2] for line in head.split("\r\n")[1:])
+        if "chunked" in fields.get("transfer-encoding", ""):
+            body = await self._chunks(start)
+        elif not (length := fields.get("content-length", "").strip()).isdecimal():
+            raise BadAnswer("the answer does not say its length")
+        else:
+            body = await self._bytes(start, int(length))
+        self._waiter, self._data = None, bytearray()
+        if "close" in fields.get("connection", ""):
+            self.close()
+        if (status := head[9:12]) != "200":
+            words = body[:100].decode(errors="replace").strip().partition("\n")[0]
+            raise BadAnswer(f"status {status}{f': {words}' if words.isprintable() and words[:1] != '<' else ''}")
+        return body
+
+    async def _end_of(self, mark: bytes, start: int) -> int:
+        """Return the place after the next `mark`."""
+        while (place := self._data.find(mark, start, start + MAX_HEAD)) < 0:
+            if len(self._data) > start + MAX_HEAD:
+                raise BadAnswer(NOT_HTTP)
+            await self._more()
+        return place + len(mark)
+
+    async def _bytes(self, start: int, count: int, before: int = 0) -> bytes:
+        """Return `count` bytes of a page of which there are some `before`."""
+        if not 0 <= count <= MAX_BODY - before:
+            raise BadAnswer(f"the answer has more than {MAX_BODY >> 20} MiB")
+        while len(self._data) < start + count:
+            await self._more()
+        with memoryview(self._data) as data:
+            return bytes(data[start : start + count])
+
+    async def _chunks(self, start: int) -> bytes:
+        """Return a body in chunks; raise ValueError for a wrong size."""
+        body = bytearray()
+        for _ in range(MAX_CHUNKS):
+            end = await self._end_of(b"\r\n", start)
+            size = int(self._data[start:end].partition(b";")[0], 16)
+            if not size:
+                await self._end_of(b"\r\n\r\n", end - 2)
+                return bytes(body)
+            body += await self._bytes(end, size, len(body))
+            start = await self._end_of(b"\r\n", end + size)
+        raise BadAnswer(f"the answer has more than {MAX_CHUNKS:,} chunks")
