@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages chart sbom site release-check publish-index publish-image try image images dashboards demo clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages chart sbom site release-check publish-index publish-image try image images dashboards demo clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -65,6 +65,12 @@ endif
 PARALLEL = -n $$($(BIN)/python -c 'import os; print(2 * min(os.cpu_count(), 8))') --maxschedchunk 1
 unit: $(VENV)/dev.stamp
 	$(BIN)/pytest $(PARALLEL) -m "not deploy and not proof and not deploy_files" $(PYTEST_ARGS)
+
+# The same on each other Python that is on PATH, in an environment each; one that is missing is named, and in CI an error.
+test-pythons:
+	@set -e; for python in $(or $(PYTHON_VERSIONS),3.12 3.13 3.14); do \
+	  if python$$python --version >/dev/null 2>&1; then $(MAKE) unit VENV=.pythons/$$python PYTHON=python$$python; \
+	  else echo "python$$python is not on PATH: nothing was tested on it" >&2; test -z "$$CI"; fi; done
 
 # Needs root: the image built and run by buildah, podman and runc, a unit under a real systemd.
 test-deploy: $(VENV)/dev.stamp tools
@@ -152,7 +158,7 @@ SUMS = $(PYTHON) -m tools.release sums
 comma := ,
 OF_EXTRAS = $(addprefix --requirement ,$(patsubst %,$(PINS)/%.txt,$(or $(subst all,$(ALL_EXTRAS),$(subst $(comma), ,$(EXTRAS))),base)))
 
-dist: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
+dist packages image: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
 dist: $(VENV)/run.stamp
 	rm -rf dist build/wheels
 	$(BIN)/python -m hatchling build --directory dist
@@ -230,4 +236,4 @@ images:
 	$(DOCKER) manifest push $(IMAGE)
 
 clean:
-	rm -rf $(VENV) .tools .proof .peers $(RELEASE) $(SITE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .pythons .tools .proof .peers $(RELEASE) $(SITE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

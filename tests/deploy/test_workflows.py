@@ -25,6 +25,10 @@ def test_the_file_of_dependabot_has_the_form_of_its_schema():
     run(tools.check_jsonschema(), "--builtin-schema", "vendor.dependabot", ROOT / ".github/dependabot.yml")
 
 
+def test_actionlint_finds_nothing_in_the_workflows():
+    run(tools.actionlint(), "-no-color", *WORKFLOWS)
+
+
 def test_zizmor_finds_nothing_in_the_workflows():
     assert "No findings" in (done := run(tools.zizmor(), "--offline", ROOT / ".github")).stdout + done.stderr
 

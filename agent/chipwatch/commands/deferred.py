@@ -36,7 +36,11 @@ For dates, means, the files of a user, signatures, packages and proxies, in data
 
 With the functions that these take by name, which wait for the first call.
 """
-EARLY: Final[Mapping[str, Sequence[str]]] = {"ipaddress": (), "textwrap": ("indent",), "tokenize": ()}
+EARLY: Final[Mapping[str, Sequence[str]]] = {
+    "ipaddress": (),
+    "tokenize": (),
+    **({"textwrap": ("indent",)} if sys.version_info < (3, 13) else {}),  # later, a traceback takes more of it
+}
 """For pathlib and traceback, before anything else is loaded; linecache leaves out source that cannot be opened."""
 WITHIN: Final[Mapping[str, Mapping[str, object]]] = {
     "botocore.endpoint": {"DEFAULT_TIMEOUT": 60, "MAX_POOL_CONNECTIONS": 10},
@@ -95,7 +99,12 @@ def _load(name: str) -> ModuleType:
         sys.modules.pop(name, None)
         for function in DEFERRED.get(name, ()):
             vars(module).pop(function, None)
-    return import_module(name)
+    try:
+        return import_module(name)
+    except OSError:  # no file can be opened now; a later use may find the module
+        if module:
+            sys.modules.setdefault(name, module)
+        raise
 
 
 def _call(name: str, function: str, *args: Any, **options: Any) -> Any:
