@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages chart sbom site release-check publish-index publish-image try image images dashboards demo clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -176,6 +176,10 @@ packages: $(RELEASE)/stamp
 	$(RELEASE)/bin/python deploy/packages/build.py $(FORMS)
 	@$(SUMS)
 
+# The SHA-256 of every file in dist/.
+sums:
+	@$(SUMS)
+
 # What is in the program, as CycloneDX: every dependency with its version and hashes.
 sbom: $(RELEASE)/stamp
 	@mkdir -p dist
@@ -203,6 +207,10 @@ site: $(SITE)/stamp
 release-check: test test-deploy-files proof dist sbom chart packages site
 	$(BIN)/python -m tools.release
 
+# The first step of a release: its tag, the program, the chart and the changelog name one version.
+release-tag:
+	@$(PYTHON) -m tools.release tag $(TAG)
+
 $(RELEASE)/stamp: $(PINS)/constraints.txt $(PINS)/constraints-release.txt
 	@$(PYTHON) -m venv $(RELEASE)
 	@$(PIP_RELEASE) --require-hashes -r $(PINS)/constraints-release.txt
@@ -225,7 +233,8 @@ image:
 	  --build-arg BUILD_BASE=$(BUILD_BASE) --build-arg RUN_BASE=$(RUN_BASE) $(if $(NEURON_BASE),--build-arg NEURON_BASE=$(NEURON_BASE)) \
 	  --build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/chipwatch/contract/version.py) \
 	  --build-arg REVISION=$(or $(shell git rev-parse HEAD 2>/dev/null),unknown) \
-	  --build-arg CREATED=$(shell date -u +%Y-%m-%dT%H:%M:%SZ) .
+	  --build-arg CREATED=$(or $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null),1970-01-01T00:00:00Z) \
+	  --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .
 
 # The same for both machines, pushed to a registry, and IMAGE as one manifest of them. The last steps of each run the agent, so the
 # other machine's image needs that machine, or its emulation (binfmt).

@@ -202,6 +202,15 @@ def test_the_image_is_small(engine, image):
     assert whole <= MOST_BYTES
 
 
+def test_two_builds_give_the_same_bytes(engine, bases):
+    """With the time of the commit, as `make image` has it; an image is named by the hash of its layers."""
+    names = []
+    for tag in ("first:test", "second:test"):
+        engine.build(ROOT, ROOT / "ecs-sidecar/Dockerfile", tag, *bases, "--no-cache", "--timestamp", "1700000000")
+        names.append(inspect(engine, "image", f"localhost/{tag}")["Id"])
+    assert names[0] == names[1]
+
+
 def test_the_image_says_what_it_is_and_how_to_run_it(engine, image):
     whole = inspect(engine, "image", image)
     config = whole["Config"]
