@@ -36,11 +36,7 @@ For dates, means, the files of a user, signatures, packages and proxies, in data
 
 With the functions that these take by name, which wait for the first call.
 """
-EARLY: Final[Mapping[str, Sequence[str]]] = {
-    "ipaddress": (),
-    "tokenize": (),
-    **({"textwrap": ("indent",)} if sys.version_info < (3, 13) else {}),  # later, a traceback takes more of it
-}
+EARLY: Final[Mapping[str, Sequence[str]]] = {"ipaddress": (), "textwrap": ("dedent", "indent"), "tokenize": ()}
 """For pathlib and traceback, before anything else is loaded; linecache leaves out source that cannot be opened."""
 WITHIN: Final[Mapping[str, Mapping[str, object]]] = {
     "botocore.endpoint": {"DEFAULT_TIMEOUT": 60, "MAX_POOL_CONNECTIONS": 10},
@@ -62,7 +58,13 @@ def _indent(text: str, prefix: str, predicate: Callable[[str], object] | None = 
     return "".join(prefix + line if (predicate or str.strip)(line) else line for line in text.splitlines(True))
 
 
+def _dedent(text: str) -> str:
+    """Return `text` without what begins all its lines; since Python 3.13 a traceback asks it of no source."""
+    return str(_call("textwrap", "dedent", text)) if text.strip() else text
+
+
 INSTEAD: Final[dict[str, Callable[..., Any]]] = {
+    "textwrap.dedent": _dedent,
     "textwrap.indent": _indent,
     "xml.etree.ElementTree.ParseError": SyntaxError,
 }

@@ -84,7 +84,7 @@ TRACEBACK = """
 import os, resource, sys
 from chipwatch.commands.deferred import defer_early
 defer_early()
-assert sys.version_info >= (3, 13) or "textwrap" not in sys.modules or type(sys.modules["textwrap"]).__name__ == "_Deferred"
+assert "textwrap" not in sys.modules or type(sys.modules["textwrap"]).__name__ == "_Deferred"
 import logging
 logging.basicConfig(format="%(message)s")
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
