@@ -24,7 +24,7 @@ SUMS = DIST / "SHA256SUMS"
 LARGEST = 45_000_000
 """Bytes of the one file."""
 SLOWEST = 0.6
-"""Seconds of its `version`, the best of five."""
+"""Seconds of CPU time of its `version`, the best of five: a machine that does much else takes longer."""
 FIRST = 10.0
 """Seconds to a first datapoint."""
 
@@ -71,12 +71,13 @@ def one_file(version: str) -> list[tuple[bool, str]]:
     (path,) = (path for path in DIST.glob(f"chipwatch-{version}-linux-*") if path.suffix != ".gz")
     took = []
     for _ in range(5):
-        begun = time.perf_counter()
+        begun = os.times()
         run(path, "version")
-        took.append(time.perf_counter() - begun)
+        now = os.times()
+        took.append(now.children_user + now.children_system - begun.children_user - begun.children_system)
     return [
         ((size := path.stat().st_size) <= LARGEST, f"one file: {size / 1e6:.1f} MB ({LARGEST / 1e6:.0f})"),
-        (min(took) <= SLOWEST, f"one file: {min(took):.2f} s to `version` ({SLOWEST:g})"),
+        (min(took) <= SLOWEST, f"one file: {min(took):.2f} s of CPU time to `version` ({SLOWEST:g})"),
         first_datapoint("one file", path),
     ]
 
