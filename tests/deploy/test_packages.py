@@ -84,6 +84,23 @@ def test_an_rpm_keeps_a_changed_configuration_and_leaves_the_service_off(build, 
 
 
 @FILES
+@pytest.mark.parametrize("form", ["archive", "deb", "rpm"])
+def test_the_same_files_give_the_same_bytes_at_another_time(build, tree, form, tmp_path, monkeypatch):
+    if not shutil.which(tool := {"deb": "dpkg-deb", "rpm": "rpmbuild"}.get(form, "tar")):
+        pytest.skip(f"{tool} is not on PATH")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
+    made = []
+    for moment in (1_700_000_000, 1_750_000_000):
+        out = tmp_path / str(moment)
+        copy = shutil.copytree(tree, out / "tree", symlinks=True)
+        for path in (copy, *copy.rglob("*")):
+            os.utime(path, (moment, moment), follow_symlinks=False)
+        words = {"archive": (copy / "opt/chipwatch", LATER, out)}.get(form, (copy, LATER, "2.31", out))
+        made.append(getattr(build, f"build_{form}")(*words).read_bytes())
+    assert made[0] == made[1]
+
+
+@FILES
 @pytest.mark.parametrize(("before", "after"), [(None, "None"), ("/usr/local/cuda/lib64", "/usr/local/cuda/lib64")])
 def test_what_the_program_starts_does_not_see_the_loaders_libraries(before, after):
     env = os.environ | {"LD_LIBRARY_PATH": "/tmp/_MEI1"} | ({"LD_LIBRARY_PATH_ORIG": before} if before else {})
