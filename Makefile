@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages chart sbom site release-check publish-index publish-image try image images dashboards demo clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -66,6 +66,12 @@ endif
 PARALLEL = -n $$($(BIN)/python -c 'import os; print(2 * min(os.cpu_count(), 8))') --maxschedchunk 4
 unit: $(VENV)/dev.stamp
 	$(BIN)/pytest $(PARALLEL) -m "not deploy and not proof and not deploy_files" $(PYTEST_ARGS)
+
+# The same on each other Python that is on PATH, in an environment each; one that is missing is named, and in CI an error.
+test-pythons:
+	@set -e; for python in $(or $(PYTHON_VERSIONS),3.12 3.13 3.14); do \
+	  if python$$python --version >/dev/null 2>&1; then $(MAKE) unit VENV=.pythons/$$python PYTHON=python$$python; \
+	  else echo "python$$python is not on PATH: nothing was tested on it" >&2; test -z "$$CI"; fi; done
 
 # Needs root: the image built and run by buildah, podman and runc, a unit under a real systemd.
 test-deploy: $(VENV)/dev.stamp tools
@@ -153,7 +159,7 @@ SUMS = $(PYTHON) -m tools.release sums
 comma := ,
 OF_EXTRAS = $(addprefix --requirement ,$(patsubst %,$(PINS)/%.txt,$(or $(subst all,$(ALL_EXTRAS),$(subst $(comma), ,$(EXTRAS))),base)))
 
-dist: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
+dist packages image: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
 dist: $(VENV)/run.stamp
 	rm -rf dist build/wheels
 	$(BIN)/python -m hatchling build --directory dist
@@ -169,6 +175,10 @@ FORMS ?= onefile archive deb rpm
 packages: $(RELEASE)/stamp
 	$(PIP_RELEASE) --no-deps --force-reinstall --no-build-isolation .
 	$(RELEASE)/bin/python deploy/packages/build.py $(FORMS)
+	@$(SUMS)
+
+# The SHA-256 of every file in dist/.
+sums:
 	@$(SUMS)
 
 # What is in the program, as CycloneDX: every dependency with its version and hashes.
@@ -198,6 +208,10 @@ site: $(SITE)/stamp
 release-check: test test-deploy-files proof dist sbom chart packages site
 	$(BIN)/python -m tools.release
 
+# The first step of a release: its tag, the program, the chart and the changelog name one version.
+release-tag:
+	@$(PYTHON) -m tools.release tag $(TAG)
+
 $(RELEASE)/stamp: $(PINS)/constraints.txt $(PINS)/constraints-release.txt
 	@$(PYTHON) -m venv $(RELEASE)
 	@$(PIP_RELEASE) --require-hashes -r $(PINS)/constraints-release.txt
@@ -220,7 +234,8 @@ image:
 	  --build-arg BUILD_BASE=$(BUILD_BASE) --build-arg RUN_BASE=$(RUN_BASE) $(if $(NEURON_BASE),--build-arg NEURON_BASE=$(NEURON_BASE)) \
 	  --build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/chipwatch/contract/version.py) \
 	  --build-arg REVISION=$(or $(shell git rev-parse HEAD 2>/dev/null),unknown) \
-	  --build-arg CREATED=$(shell date -u +%Y-%m-%dT%H:%M:%SZ) .
+	  --build-arg CREATED=$(or $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null),1970-01-01T00:00:00Z) \
+	  --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .
 
 # The same for both machines, pushed to a registry, and IMAGE as one manifest of them. The last steps of each run the agent, so the
 # other machine's image needs that machine, or its emulation (binfmt).
@@ -231,4 +246,4 @@ images:
 	$(DOCKER) manifest push $(IMAGE)
 
 clean:
-	rm -rf $(VENV) .tools .proof .peers $(RELEASE) $(SITE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .pythons .tools .proof .peers $(RELEASE) $(SITE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -63,10 +63,10 @@ if __name__ == "__main__":
     prune(root / "lib")
     starter(root / "bin")
     # The file system is read-only at run time, and nothing there ever changes: no source need be looked at.
+    # One process: what a compiled file is depends on those before it, and each build is to give the same bytes.
     whole = compileall.compile_dir(
         root / "lib",
         quiet=1,
-        workers=0,
         stripdir=root,
         prependdir="/app",
         invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,

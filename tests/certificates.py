@@ -11,6 +11,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+USES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign",
+    "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
 DAY = dt.timedelta(days=1)
 
 
@@ -38,6 +42,7 @@ class Authority:
     def _write(self, name, subject, key, lasts, *, is_authority=False, hosts=()) -> Path:
         now = dt.datetime.now(dt.UTC)
         names = [x509.IPAddress(IPv4Address("127.0.0.1")), *map(x509.DNSName, hosts)]
+        uses = dict.fromkeys(USES, False) | {"digital_signature": True, "key_cert_sign": is_authority}
         made = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -48,6 +53,9 @@ class Authority:
             .not_valid_after(now + lasts)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.KeyUsage(**uses), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         file = self.folder / f"{name}.pem"

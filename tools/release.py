@@ -2,7 +2,8 @@
 Checks what is in dist/ before a release is tagged, as a machine without a network sees it; part of `make release-check`.
 
 One version is everywhere; the one file is small and starts fast; each form sends a first datapoint; a file that was altered
-is refused. It writes dist/SHA256SUMS again, with every file.
+is refused. It writes dist/SHA256SUMS again, with every file, and says what a person must still do. `sums` only writes that
+file; `tag NAME` only compares the name of a tag with the versions, and then nothing may be left to do.
 """
 
 from __future__ import annotations
@@ -23,32 +24,46 @@ SUMS = DIST / "SHA256SUMS"
 LARGEST = 45_000_000
 """Bytes of the one file."""
 SLOWEST = 0.6
-"""Seconds of its `version`, the best of five."""
+"""Seconds of CPU time of its `version`, the best of five: a machine that does much else takes longer."""
 FIRST = 10.0
 """Seconds to a first datapoint."""
 
 
 def main() -> None:
-    """Print a line for each check; exit with 1 if one fails. `sums`: only write dist/SHA256SUMS."""
-    write_sums()
-    if sys.argv[1:] == ["sums"]:
-        return
+    """Print a line for each check; exit with 1 if one fails."""
     version = re.search(r'(?m)^__version__ = "(.+)"', (ROOT / "agent/chipwatch/contract/version.py").read_text())[1]
-    results = [*versions(version), *one_file(version), *deb(version), *altered()]
+    match sys.argv[1:]:
+        case ["sums"]:
+            write_sums()
+            return
+        case ["tag", tag]:
+            steps, mark = left(version), "FAILED"
+            results = [(tag == f"v{version}", f"the tag {tag} is of version {version}"), chart(version)]
+        case _:
+            write_sums()
+            results = [chart(version), *one_file(version), *unpacked(version), wheel(), *altered()]
+            mark = "to do"
+            steps = [*left(version), f"git tag --sign v{version} && git push origin v{version}"]
     for fine, text in results:
         print(f"{'fine' if fine else 'FAILED':7} {text}")
-    sys.exit(not all(fine for fine, _ in results))
+    for text in steps:
+        print(f"{mark:7} {text}")
+    sys.exit(not all(fine for fine, _ in results) or (mark == "FAILED" and bool(steps)))
 
 
-def versions(version: str) -> list[tuple[bool, str]]:
-    """Return whether the chart and the changelog have the version."""
-    chart = (ROOT / "helm/chipwatch/Chart.yaml").read_text()
-    numbers = re.findall(r'(?m)^(?:version|appVersion): "?([^"\n]+)"?$', chart)
-    changes = f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
-    return [
-        (set(numbers) == {version}, f"the chart's versions are {version}: {', '.join(numbers)}"),
-        (changes, f"CHANGELOG.md has a section {version} (rename `Unreleased` in the commit that is tagged)"),
-    ]
+def chart(version: str) -> tuple[bool, str]:
+    """Return whether the chart has the version."""
+    text = (ROOT / "helm/chipwatch/Chart.yaml").read_text()
+    numbers = re.findall(r'(?m)^(?:version|appVersion): "?([^"\n]+)"?$', text)
+    return set(numbers) == {version}, f"the chart's versions are {version}: {', '.join(numbers)}"
+
+
+def left(version: str) -> list[str]:
+    """Return what a person writes before the tag."""
+    heads = re.findall(r"(?m)^## (.+)$", (ROOT / "CHANGELOG.md").read_text())
+    if any(re.match(rf"\[?{re.escape(version)}\b", head) for head in heads):
+        return []
+    return [f"CHANGELOG.md: rename `Unreleased` to `{version} - {time.strftime('%Y-%m-%d', time.gmtime())}` and commit"]
 
 
 def one_file(version: str) -> list[tuple[bool, str]]:
@@ -56,33 +71,54 @@ def one_file(version: str) -> list[tuple[bool, str]]:
     (path,) = (path for path in DIST.glob(f"chipwatch-{version}-linux-*") if path.suffix != ".gz")
     took = []
     for _ in range(5):
-        begun = time.perf_counter()
+        begun = os.times()
         run(path, "version")
-        took.append(time.perf_counter() - begun)
+        now = os.times()
+        took.append(now.children_user + now.children_system - begun.children_user - begun.children_system)
     return [
         ((size := path.stat().st_size) <= LARGEST, f"one file: {size / 1e6:.1f} MB ({LARGEST / 1e6:.0f})"),
-        (min(took) <= SLOWEST, f"one file: {min(took):.2f} s to `version` ({SLOWEST:g})"),
+        (min(took) <= SLOWEST, f"one file: {min(took):.2f} s of CPU time to `version` ({SLOWEST:g})"),
         first_datapoint("one file", path),
     ]
 
 
-def deb(version: str) -> list[tuple[bool, str]]:
-    """Return whether the program of the deb works where it is unpacked."""
-    (path,) = DIST.glob(f"chipwatch_{version}_*.deb")
+def unpacked(version: str) -> list[tuple[bool, str]]:
+    """Return whether the programs of the deb and of the archive work where they are unpacked."""
+    results = []
+    for pattern, command, program in (
+        (f"chipwatch_{version}_*.deb", ("dpkg-deb", "--extract"), "opt/chipwatch/chipwatch"),
+        (f"chipwatch-{version}-linux-*.tar.gz", ("tar", "--strip-components=1", "-xf"), "bin/chipwatch"),
+    ):
+        (path,) = DIST.glob(pattern)
+        with tempfile.TemporaryDirectory() as folder:
+            run(*command, path, *(["-C"] if command[0] == "tar" else []), folder)
+            results.append(first_datapoint(path.suffix.lstrip("."), Path(folder, program)))
+    return results
+
+
+def wheel() -> tuple[bool, str]:
+    """Return whether the wheel can be installed from dist/wheelhouse alone, as docs/install.md has it, and works."""
     with tempfile.TemporaryDirectory() as folder:
-        run("dpkg-deb", "--extract", path, folder)
-        return [first_datapoint("deb", Path(folder, "opt/chipwatch/chipwatch"))]
+        run(sys.executable, "-m", "venv", folder)
+        pip = (Path(folder, "bin/pip"), "install", "--quiet", "--no-index", "--find-links", DIST / "wheelhouse")
+        (path,) = DIST.glob("*.whl")
+        run(*alone(), *pip, path, env={"PATH": os.defpath, "PIP_CONFIG_FILE": os.devnull})
+        return first_datapoint("wheel", Path(folder, "bin/chipwatch"))
+
+
+def alone() -> list[str]:
+    """Return the words before a command that has no network, where the kernel lets us."""
+    words = ["unshare", "--map-root-user", "--net"]
+    return words if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0 else []
 
 
 def first_datapoint(form: str, program: Path) -> tuple[bool, str]:
     """Return whether a program prints datapoints with an empty environment and, where the kernel lets us, no network."""
-    alone = ["unshare", "--map-root-user", "--net"]
-    alone = alone if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0 else []
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as state:
-        printed = run(*alone, program, "--once", env={"STATE_DIRECTORY": state, "PATH": os.defpath})
+        printed = run(*(words := alone()), program, "--once", env={"STATE_DIRECTORY": state, "PATH": os.defpath})
     took = time.perf_counter() - begun
-    where = "without a network" if alone else "with the network of this machine"
+    where = "without a network" if words else "with the network of this machine"
     fine = '"name": "cpu.' in printed and took <= FIRST
     return fine, f"{form}: {printed.count(chr(10))} datapoints in {took:.1f} s, {where} ({FIRST:g})"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
@@ -11,6 +12,8 @@ INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the command line and exit."""
+    if not os.path.isdir(os.path.dirname(__file__)):  # noqa: PTH112, PTH120  # pathlib may not be loaded yet
+        sys.exit("chipwatch: it cannot run from a zip file: install the wheel, or take the one file (`make packages`)")
     try:
         from chipwatch.commands.deferred import defer_early  # noqa: PLC0415  # loading takes time, and may be interrupted
 

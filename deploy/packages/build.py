@@ -1,8 +1,8 @@
 """
 Builds what machines without Python take: one file, an archive for install.sh, a deb and an rpm, with the Python that runs this file inside.
 
-The environment has the program and PyInstaller: `make packages` makes it. The same commit gives the same tree; the
-least glibc is that of the machine that builds, so a release is built on the oldest that is supported.
+The environment has the program and PyInstaller: `make packages` makes it. The same commit, Python and tools give the same
+bytes. The least glibc is that of the machine that builds, so a release is built on the oldest that is supported.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ UNIT = ROOT / "terraform/aws/files/chipwatch.service"
 INSTALLED = "/opt/chipwatch/current/bin/agent"
 """The program in the unit of our own installer."""
 PROGRAM = "/opt/chipwatch/chipwatch"
+EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1577836800"))
+"""The time of every file in a form (s); dpkg-deb and rpmbuild take it from the environment."""
 SUMMARY = "Watches every chip of a machine-learning fleet"
 ABOUT = """Reads the host and its accelerators, and sends true metrics to CloudWatch, Google
 Cloud Monitoring, OTLP, Prometheus or MLflow. The service is off until you enable it."""
@@ -92,11 +94,13 @@ def build_archive(program: Path, version: str, out: Path) -> Path:
         commands.mkdir()
         for command in ("agent", "chipwatch"):
             (commands / command).symlink_to("../program/chipwatch")
-        with tarfile.open(out / f"{name}.tar.gz", "w:gz") as archive:
+        owner = {"uid": 0, "gid": 0, "uname": "", "gname": "", "mtime": EPOCH}
+        with (
+            gzip.GzipFile(out / f"{name}.tar.gz", "wb", mtime=EPOCH) as compressed,
+            tarfile.open(fileobj=compressed, mode="w") as archive,
+        ):
             for path, inside in ((program, "program"), (commands, "bin")):
-                archive.add(
-                    path, f"{name}/{inside}", filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname="")
-                )
+                archive.add(path, f"{name}/{inside}", filter=lambda entry: entry.replace(**owner, deep=False))
     return out / f"{name}.tar.gz"
 
 
@@ -132,7 +136,7 @@ def build_deb(tree: Path, version: str, least: str, out: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch, "root")
         shutil.copytree(tree, root, symlinks=True)
-        size = sum(path.lstat().st_size for path in tree.rglob("*")) // 1024
+        size = sum(path.lstat().st_size for path in tree.rglob("*") if not path.is_dir()) // 1024
         _write(
             root / "DEBIAN/control",
             f"""Package: chipwatch

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from importlib import import_module
 from pathlib import Path
 
@@ -30,6 +31,16 @@ def crowded(tmp_path):
 def run(*words, env=None, cwd=None):
     done = subprocess.run([*words], capture_output=True, text=True, timeout=LONG, env=env, cwd=cwd, check=False)
     return done.returncode, done.stdout, done.stderr
+
+
+def test_a_zip_file_says_what_to_use_instead(tmp_path):
+    package = Path(chipwatch.__file__).parent
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for name in ("__init__.py", "__main__.py"):
+            archive.write(package / name, f"chipwatch/{name}")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "all.zip")}
+    code, _, said = run(sys.executable, "-m", "chipwatch", "version", env=env)
+    assert (code, said.startswith("chipwatch: it cannot run from a zip file")) == (1, True)
 
 
 def test_importing_it_loads_nothing_else():

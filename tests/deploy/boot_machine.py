@@ -70,6 +70,8 @@ def debian():
 
 BARE = {"bookworm": (), "trixie": (), "noble": ("http://archive.ubuntu.com/ubuntu", "main,universe")}
 """Debian 12 and 13, Ubuntu 24.04: where each comes from, and its components."""
+DEBS = {**BARE, "jammy": BARE["noble"]}
+"""Systems of the tests of a deb: also Ubuntu 22.04, whose Python is too old for a wheel."""
 
 
 def bare(suite):
@@ -78,7 +80,7 @@ def bare(suite):
 
 
 def _bare(suite, fresh):
-    mirror, components = BARE[suite] or (None, "main")
+    mirror, components = DEBS[suite] or (None, "main")
     packages = "systemd,systemd-sysv,dbus,udev,python3,ca-certificates,procps,iproute2"
     words = [tools.debootstrap(), "--variant=minbase", f"--components={components}", f"--include={packages}"]
     key = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")

@@ -202,6 +202,16 @@ def test_the_image_is_small(engine, image):
     assert whole <= MOST_BYTES
 
 
+def test_two_builds_give_the_same_bytes(engine, bases):
+    """The hashes of all layers, and the configuration; the image's name has a number of buildah's container, too."""
+    built = []
+    for tag in ("first:test", "second:test"):
+        engine.build(ROOT, ROOT / "ecs-sidecar/Dockerfile", tag, *bases, "--no-cache", "--timestamp", "1700000000")
+        whole = inspect(engine, "image", f"localhost/{tag}")
+        built.append({name: whole[name] for name in ("RootFS", "Config", "Created")})
+    assert built[0] == built[1]
+
+
 def test_the_image_says_what_it_is_and_how_to_run_it(engine, image):
     whole = inspect(engine, "image", image)
     config = whole["Config"]

@@ -14,7 +14,7 @@ from tests.deploy import tools
 LONG = 120.0
 FINDERS = (
     tools.helm, tools.helm4_python, tools.checkov, tools.cfn_lint, tools.kubernetes_validate, tools.hadolint,
-    tools.shellcheck, tools.python_of_tools,
+    tools.shellcheck, tools.python_of_tools, tools.actionlint,
 )  # fmt: skip
 ON_PATH = (tools.terraform, tools.systemd_analyze, tools.cloud_init, tools.buildah, tools.podman, tools.debootstrap)
 
@@ -44,10 +44,10 @@ def test_what_cannot_be_had_is_left_out_with_a_reason_and_leaves_nothing_half_ma
             r"^tools: (\w+) is left out, and the checks that need it are skipped: (.*)", done.stdout, re.MULTILINE
         )
     )
-    assert said.keys() == {"venv", "helm", "helm4"}
+    assert said.keys() == {"venv", "helm", "helm4", "actionlint"}
     assert "No matching distribution" in said["venv"]
     assert "npm" in said["helm"]
-    assert {path.name for path in (tmp_path / "tools").iterdir()} == {"venv.log", "helm.log", "helm4.log"}
+    assert {path.name for path in (tmp_path / "tools").iterdir()} == {f"{name}.log" for name in said}
 
 
 def test_a_part_that_fails_once_is_tried_again_and_a_hopeless_one_is_left_out_alone(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ For dates, means, the files of a user, signatures, packages and proxies, in data
 
 With the functions that these take by name, which wait for the first call.
 """
-EARLY: Final[Mapping[str, Sequence[str]]] = {"ipaddress": (), "textwrap": ("indent",), "tokenize": ()}
+EARLY: Final[Mapping[str, Sequence[str]]] = {"ipaddress": (), "textwrap": ("dedent", "indent"), "tokenize": ()}
 """For pathlib and traceback, before anything else is loaded; linecache leaves out source that cannot be opened."""
 WITHIN: Final[Mapping[str, Mapping[str, object]]] = {
     "botocore.endpoint": {"DEFAULT_TIMEOUT": 60, "MAX_POOL_CONNECTIONS": 10},
@@ -58,7 +58,13 @@ def _indent(text: str, prefix: str, predicate: Callable[[str], object] | None = 
     return "".join(prefix + line if (predicate or str.strip)(line) else line for line in text.splitlines(True))
 
 
+def _dedent(text: str) -> str:
+    """Return `text` without what begins all its lines; since Python 3.13 a traceback asks it of no source."""
+    return str(_call("textwrap", "dedent", text)) if text.strip() else text
+
+
 INSTEAD: Final[dict[str, Callable[..., Any]]] = {
+    "textwrap.dedent": _dedent,
     "textwrap.indent": _indent,
     "xml.etree.ElementTree.ParseError": SyntaxError,
 }
@@ -95,7 +101,12 @@ def _load(name: str) -> ModuleType:
         sys.modules.pop(name, None)
         for function in DEFERRED.get(name, ()):
             vars(module).pop(function, None)
-    return import_module(name)
+    try:
+        return import_module(name)
+    except OSError:  # no file can be opened now; a later use may find the module
+        if module:
+            sys.modules.setdefault(name, module)
+        raise
 
 
 def _call(name: str, function: str, *args: Any, **options: Any) -> Any:

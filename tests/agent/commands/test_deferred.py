@@ -97,8 +97,10 @@ except ValueError:
 """
 
 
-def test_an_error_is_logged_where_no_file_can_be_opened():
-    done = subprocess.run([sys.executable, "-c", TRACEBACK], capture_output=True, text=True, check=False)
+def test_an_error_is_logged_where_no_file_can_be_opened(tmp_path):
+    program = tmp_path / "program.py"  # of `-c` later Pythons have the source
+    program.write_text(TRACEBACK)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("it failed\nOSError: no file\n")
     assert done.stderr.endswith("in fail\nValueError: why\n")

@@ -164,7 +164,8 @@ def test_the_agent_is_ready_once_the_identity_is_known(agent, imds, nitro, until
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as refused:
-            return json.load(refused)
+            with refused:
+                return json.load(refused)
         except OSError:
             return None
 

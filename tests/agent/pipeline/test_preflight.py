@@ -170,7 +170,8 @@ def test_an_agent_all_of_whose_points_are_rejected_is_not_ready(agent, until, po
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as got:
                 return got.status, json.load(got)
         except urllib.error.HTTPError as got:
-            return got.code, json.load(got)
+            with got:
+                return got.code, json.load(got)
         except OSError:
             return None, None
 

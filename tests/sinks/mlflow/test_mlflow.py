@@ -283,7 +283,7 @@ def test_a_deleted_run_ends_the_sink(double, make_sink, points, clock):
         (200, b"<html>Please log in</html>", Refused, "does not answer as an MLflow server"),
         (200, b"", Refused, "does not answer as an MLflow server"),
         (200, b"[]", Refused, "does not answer as an MLflow server"),
-        (200, b'{"a":' * 90_000 + b"1" + b"}" * 90_000, Refused, "does not answer as an MLflow server"),
+        (200, b"[" * 90_000 + b"]" * 90_000, Refused, "does not answer as an MLflow server"),
         (503, b'{"a":' * 90_000 + b"1" + b"}" * 90_000, Retryable, "503"),
         (400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "bad"}, (BadBatch, Refused), "bad"),
         (413, b"too large", (BadBatch, Refused), "413"),
