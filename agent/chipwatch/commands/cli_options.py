@@ -142,7 +142,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--board", "NAME", "fleet, node, gpu, jobs, fabric or agent (all that is sent)"),
         ("--alarms", "", "print the alarms instead"),
         ("--records", "", "print rules of Prometheus that record the groups of --board instead"),
-        ("--runbooks", "URL", "where the pages about alarms are, for Prometheus' alarms (docs/runbooks)"),
+        ("--runbooks", "URL", "where the pages about alarms are (docs/runbooks)"),
         *MACHINES,
         ("--prefix", "NAME", "name of the dashboard, and start of the names of alarms (chipwatch)"),
         ("--period", "S", "seconds of one dot (the sink's window, at least 60)", {"type": whole(86_400)}),

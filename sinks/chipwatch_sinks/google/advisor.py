@@ -167,9 +167,10 @@ class GoogleAdvisor(Advisor):
             {"displayName": f"{rule.title} ({resource})", **self._condition(alarm, scope, resource, hosts)}
             for resource in resources
         ]
+        text = f"{rule.title}. {rule.text} [Runbook]({scope.runbook(rule)})"
         policy: dict[str, Any] = {
             "displayName": alarm.name,
-            "documentation": {"content": f"{rule.title}. {rule.text}", "mimeType": "text/markdown"},
+            "documentation": {"content": text, "mimeType": "text/markdown"},
             "userLabels": {"chipwatch-alarm": rule.key},
             "severity": rule.severity.upper(),
             "combiner": "OR",

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import MACHINE, MAX_GROUPS, Alarm, Chart, Drawn, Fold, Scope, SentMetric, Statistic
+from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Fold, Scope, SentMetric, Statistic
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import placed
+from chipwatch_sinks.common.advice import groups_of, placed
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
 
 WIDTH, HEIGHT = 8, 8
@@ -101,11 +101,8 @@ def _group(chart: Chart) -> dict[str, Any]:
     sent, keys = chart.series[0], _keys(chart)
     over = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}")
     series = over.format(f'{_family(sent).name}{{instance=~"$instance"}}')
-    if not keys:
-        return {"expr": f"{FOLDS[chart.fold]}({series})", "legendFormat": chart.title}
-    which = "bottomk" if chart.fold == "min" else "topk"
-    expression = f"{which}({MAX_GROUPS}, {FOLDS[chart.fold]} by ({', '.join(keys)}) ({series}))"
-    return {"expr": expression, "legendFormat": " ".join(f"{{{{{key}}}}}" for key in keys)}
+    legend = " ".join(f"{{{{{key}}}}}" for key in keys) or chart.title
+    return {"expr": groups_of(chart, series, keys), "legendFormat": legend}
 
 
 def _keys(chart: Chart) -> list[str]:
@@ -154,7 +151,7 @@ def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
         "annotations": {
             "summary": f"{rule.title}{who}",
             "description": rule.text,
-            "runbook_url": f"{scope.runbooks.rstrip('/')}/{rule.key}.md",
+            "runbook_url": scope.runbook(rule),
         },
     }
 
