@@ -47,11 +47,8 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricDa
 """
 SHORT: Final = (1, 5, 10, 20, 30)
 """Periods (s) below a minute, which only metrics of high resolution have."""
-FUNCTIONS: Final[Mapping[Statistic, str]] = {
-    "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "MAX", "absent": "COUNT",
-}  # fmt: skip
-FOLDS: Final[Mapping[Fold, str]] = {
-    "sum": "SUM", "mean": "AVG", "min": "MIN", "max": "MAX", "count": "METRIC_COUNT",
+FUNCTIONS: Final[Mapping[Statistic | Fold, str]] = {
+    "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "MAX", "absent": "COUNT", "count": "METRIC_COUNT",
 }  # fmt: skip
 STATISTICS: Final = {"mean": ("Average",), "peaks": ("Average", "p99"), "rate": ("Sum",), "increase": ("Sum",)}
 """Counters are sent as increases, gauges with all their values."""
@@ -130,7 +127,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
 
     def _groups(self, chart: Chart, scope: Scope, seconds: int) -> Iterator[dict[str, Any]]:
         """Yield a search for all series as one, or a query for groups, and what makes a rate of its result."""
-        sent, fold = chart.series[0], FOLDS[chart.fold]
+        sent, fold = chart.series[0], FUNCTIONS[chart.fold]
         name, namespace = _quoted(sent.name), _quoted(self._config.namespace)
         is_rate = sent.drawn == "rate" and chart.fold != "count"
         line: dict[str, Any] = {"id": "q1", "period": _minutes(seconds)}

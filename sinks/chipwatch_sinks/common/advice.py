@@ -59,9 +59,14 @@ def placed(
     return placed
 
 
+def fold_of(chart: Chart) -> str:
+    """Return PromQL's operator for the value of a group."""
+    return "avg" if chart.fold == "mean" else chart.fold
+
+
 def groups_of(chart: Chart, series: str, keys: Sequence[str]) -> str:
     """Return PromQL for the largest groups of a graph, or the smallest of minima; without keys for all series."""
-    fold = "avg" if chart.fold == "mean" else chart.fold
+    fold = fold_of(chart)
     which = "bottomk" if chart.fold == "min" else "topk"
     return f"{which}({MAX_GROUPS}, {fold} by ({', '.join(keys)}) ({series}))" if keys else f"{fold}({series})"
 

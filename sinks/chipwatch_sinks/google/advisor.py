@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,13 +17,10 @@ from chipwatch.contract.advice import (
     Board,
     Chart,
     Cost,
-    Drawn,
-    Fold,
     Load,
     Quota,
     Scope,
     SentMetric,
-    Statistic,
     Tariff,
     Terms,
 )
@@ -38,21 +36,12 @@ MAX_FILTER: Final = 2048
 """Limit of characters of a filter: google.monitoring.v3.AlertPolicy."""
 ABSENT: Final = (2, 23.5 * 60)
 """Minutes for which a metric may be absent before an alarm: google.monitoring.v3.AlertPolicy.Condition."""
-ALIGNERS: Final[Mapping[Statistic, str]] = {
-    "mean": "ALIGN_MEAN", "min": "ALIGN_MIN", "max": "ALIGN_MAX", "sum": "ALIGN_DELTA", "rate": "ALIGN_RATE",
-    "absent": "ALIGN_MEAN",
-}  # fmt: skip
-DRAWN: Final[Mapping[Drawn, str]] = {
-    "mean": "ALIGN_MEAN", "peaks": "ALIGN_MEAN", "rate": "ALIGN_RATE", "increase": "ALIGN_DELTA",
-}  # fmt: skip
-FOLDS: Final[Mapping[Fold, str]] = {
-    "sum": "REDUCE_SUM", "mean": "REDUCE_MEAN", "min": "REDUCE_MIN", "max": "REDUCE_MAX", "count": "REDUCE_COUNT",
-}  # fmt: skip
-HOSTS: Final = {
-    "k8s_node": "node_name", "k8s_pod": "pod_name", "k8s_container": "pod_name", "generic_node": "node_id",
-    "generic_task": "task_id",
-}  # fmt: skip
-"""Label of a monitored resource that names the machine; of others instance_id."""
+WORDS: Final[Mapping[str, Mapping[str, str]]] = json.loads(Path(__file__).with_name("boards.json").read_bytes())
+"""
+Aligners of alarms and graphs, reducers of groups, and the label of a monitored resource that names the machine.
+
+That label is instance_id for other resources.
+"""
 AUTO_CLOSE: Final = 3600
 """Seconds without data after which an incident is closed."""
 AUTO_CLOSE_ABSENT: Final = 7 * 86400
@@ -131,7 +120,7 @@ class GoogleAdvisor(Advisor):
     def _lines(self, sent: SentMetric, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
         """Yield a line for every series of the metric, and for the fleet: its mean, and for peaks a percentile."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
-        each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
+        each = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
         kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'
         line = {"plotType": "LINE", "targetAxis": "Y1"}
         yield {**_query(kind, each), **line, "minAlignmentPeriod": seconds}
@@ -144,11 +133,11 @@ class GoogleAdvisor(Advisor):
 
     def _group(self, chart: Chart, scope: Scope) -> dict[str, Any]:
         """Return a line for each of the largest groups, or the smallest of minima."""
-        sent, host = chart.series[0], HOSTS.get(self._config.resource, "instance_id")
+        sent, host = chart.series[0], WORDS["machines"].get(self._config.resource, "instance_id")
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
         keys = [f"resource.label.{host}" if key == MACHINE else f"metric.label.{label_key(key)}" for key in chart.by]
-        each: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
-        each |= {"crossSeriesReducer": FOLDS[chart.fold]}
+        each: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
+        each |= {"crossSeriesReducer": WORDS["reducers"][chart.fold]}
         each |= {"groupByFields": keys} if keys else {}
         query = _query(f'metric.type = "{metric_type(self._config.prefix, sent.name)}"', each)
         if keys:
@@ -185,7 +174,7 @@ class GoogleAdvisor(Advisor):
         rule, kind = alarm.rule, metric_type(self._config.prefix, alarm.sent.name)
         parts = [f'metric.type = "{kind}"', f'resource.type = "{resource}"']
         parts += [f'metric.labels.{label_key(key)} != "{value}"' for key, value in alarm.but]
-        aggregation = {"alignmentPeriod": f"{_period(scope)}s", "perSeriesAligner": ALIGNERS[rule.statistic]}
+        aggregation = {"alignmentPeriod": f"{_period(scope)}s", "perSeriesAligner": WORDS["aligners"][rule.statistic]}
         what = {"filter": " AND ".join(parts), "trigger": {"count": 1}, "aggregations": [aggregation]}
         duration = {"duration": f"{60 * math.ceil(0 if rule.statistic == 'sum' else alarm.minutes)}s"}  # whole minutes
         if len(" AND ".join(parts)) > MAX_FILTER:

@@ -129,9 +129,9 @@ def _graph(chart: Chart, scope: Scope) -> dict[str, Any]:
     first, graph = chart.series[0], json.loads(CHART)
     texts = [line for sent in chart.series for line in _lines(sent, mean=sent == chart.gauge)]
     if chart.fold:
-        counted = chart.fold == "count"
-        keys = [_label(first, key) for key in chart.by]
-        texts = [groups_of(chart, _series(first) if counted else _over(first), keys)]
+        texts = [
+            groups_of(chart, _over(first, counted=chart.fold == "count"), [_label(first, key) for key in chart.by])
+        ]
     step = scope.period or (300 if first.drawn == "increase" else 60)
     (query,) = graph["data"]["queries"]
     queries = [{**query, "id": f"q{number}", "query": text, "step": step} for number, text in enumerate(texts, 1)]
@@ -148,12 +148,9 @@ def _lines(sent: SentMetric, *, mean: bool) -> Iterable[str]:
         yield f"quantile(0.95, {_over(sent)})"
 
 
-def _series(sent: SentMetric) -> str:
-    return f"{{{json.dumps(sent.name)}}}"
-
-
-def _over(sent: SentMetric) -> str:
-    return DRAWN.get(sent.drawn, "{}").format(_series(sent))
+def _over(sent: SentMetric, *, counted: bool = False) -> str:
+    """Return the series of a metric, or their rates or increases."""
+    return ("{}" if counted else DRAWN.get(sent.drawn, "{}")).format(f"{{{json.dumps(sent.name)}}}")
 
 
 def _label(sent: SentMetric, key: str) -> str:

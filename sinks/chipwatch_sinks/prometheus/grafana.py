@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Fold, Scope, SentMetric, Statistic
+from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Scope, SentMetric, Statistic
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import groups_of, placed
+from chipwatch_sinks.common.advice import fold_of, groups_of, placed
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
 
 WIDTH, HEIGHT = 8, 8
@@ -32,7 +32,6 @@ OVER: Final[Mapping[Statistic, str]] = {
 }  # fmt: skip
 """Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
 DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}
-FOLDS: Final[Mapping[Fold, str]] = {fold: fold for fold in ("sum", "min", "max", "count")} | {"mean": "avg"}
 FORGOTTEN: Final = "6h"
 """Time for which a machine that has stopped being a target counts as missing."""
 
@@ -113,7 +112,7 @@ def records(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
     """Return a file of recording rules: a series for each group, named level:metric:operations."""
     rules: dict[str, str] = {}
     for chart in charts:
-        family, keys, fold = _family(chart.series[0]), _keys(chart), FOLDS[chart.fold]
+        family, keys, fold = _family(chart.series[0]), _keys(chart), fold_of(chart)
         grouped = f"{fold} by ({', '.join(keys)})" if keys else fold
         what = f"{'_'.join(keys) or 'fleet'}:{family.base}:{fold}"
         if family.kind is Kind.COUNTER and fold != "count":
