@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +25,25 @@ def start(folder, port):
         words, cwd=ROOT, env={**os.environ, "TMPDIR": str(folder)}, start_new_session=True, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+
+
+def test_the_demo_needs_no_package_that_only_developers_install(tmp_path):
+    program = """
+import importlib.metadata, json, pathlib, sys, tools.demo
+from tests.doubles.nvml.driver import CannotBuild, build
+try:
+    build(pathlib.Path(sys.argv[1]))
+except CannotBuild:
+    pass
+of = importlib.metadata.packages_distributions()
+print(json.dumps([name for word in {word.partition(".")[0] for word in sys.modules} for name in of.get(word, ())]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pinned = re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements/constraints.txt").read_text())
+    assert {name.lower().replace("_", "-") for name in json.loads(done.stdout)} <= {*pinned, "chipwatch", "setuptools"}
 
 
 def members(group):
