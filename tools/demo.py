@@ -72,6 +72,12 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
+def at_end(action: Any) -> None:
+    """Set what happens at Ctrl-C, at a signal to end, and when the terminal is closed."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, action)
+
+
 def taken_port(host: str, ports: range) -> str:
     """Return why a port cannot be listened on; empty if all can."""
     for port in ports:
@@ -205,7 +211,7 @@ def run(folder: Path, given: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C must not leave programs
+        at_end(signal.SIG_IGN)  # another one must not leave programs or files
         stop(running)
         if server:
             server.shutdown()
@@ -233,7 +239,7 @@ def main() -> int:
     parser.add_argument("--listen", default="127.0.0.1", help="address of the agents (127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="port of the first agent (any)")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    at_end(signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="chipwatch-demo-", ignore_cleanup_errors=True) as folder:
         return run(Path(folder), given)
 

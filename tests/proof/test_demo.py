@@ -53,7 +53,7 @@ def members(group):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc of Linux shows what is left")
-@pytest.mark.parametrize("ends", ["the terminal", "a signal to the demo alone"])
+@pytest.mark.parametrize("ends", ["the terminal", "a closed terminal", "a signal to the demo alone"])
 def test_ctrl_c_ends_all_programs_and_leaves_no_file(until, tmp_path, ends):
     port = free_port()
     demo = start(tmp_path, port)
@@ -68,8 +68,8 @@ def test_ctrl_c_ends_all_programs_and_leaves_no_file(until, tmp_path, ends):
     try:
         until(served, LONG)
         assert len(members(demo.pid)) == 2
-        if ends == "the terminal":  # which signals the agents too
-            os.killpg(demo.pid, signal.SIGINT)
+        if ends != "a signal to the demo alone":  # a terminal signals the agents too
+            os.killpg(demo.pid, signal.SIGINT if ends == "the terminal" else signal.SIGHUP)
         else:
             demo.send_signal(signal.SIGTERM)
         said, _ = demo.communicate(timeout=LONG)
