@@ -51,7 +51,7 @@ NAMES: Final = {"native": "", "dcgm": " (DCGM)", "dcgm4.6": " (DCGM 4.6)"}
 OPTIONS: Final = {
     "level": "detailed", "common_dims": ["instance_id"], "region": "us-east-1",
     "processors": {"jobs": {"dollars_per_hour": 1.0, "dimensions": ["user"]}},
-    "sinks": {cloud: {"include": ["*", "agent.*"]} for cloud in ("cloudwatch", "google")},
+    "sinks": {cloud: {"include": ["*", "agent.*"]} for cloud in ("cloudwatch", "google", "otlp")},
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def products() -> dict[Path, str]:
         texts[folder / "records.json"] = compact(make(config, replace(options, board="fleet", records=True)).text)
         texts[folder / "alerts.json"] = compact(make(config, replace(every, alarms=True)).text)
         texts[folder / "tests.json"] = compact(json.dumps(alarm_tests(find(config, "prometheus", every, by_name=True))))
-    for cloud, board in product(("cloudwatch", "google"), BOARDS):
+    for cloud, board in product(("cloudwatch", "cloudwatch-promql", "google"), BOARDS):
         options = BoardOptions(cloud=cloud, families=MACHINES, board=board, prefix=f"chipwatch {board}")
         texts[PRODUCTS / cloud / f"{board}.json"] = compact(make(load(None, OPTIONS, {}), options).text)
     return texts
@@ -95,7 +95,12 @@ def terraform_aws() -> dict[Path, str]:
         for name, (families, words) in AWS_FAMILIES.items():
             flags = {"level": level, "common_dims": words, "region": "${region}", "namespace": "${namespace}"}
             options = BoardOptions(
-                cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1
+                cloud="cloudwatch",
+                families=families,
+                dims_as="${dims}",
+                prefix="${prefix}",
+                hosts=1,
+                runbooks="${runbooks}",
             )
             for kind, alarms in (("dashboards", False), ("alarms", True)):
                 path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
@@ -114,7 +119,9 @@ def terraform_google() -> dict[Path, str]:
     texts = {}
     for level, family in product(LEVELS, FAMILIES):
         config = load(None, {"level": level}, {})
-        options = BoardOptions(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
+        options = BoardOptions(
+            cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",), runbooks="${runbooks}"
+        )
         for kind, alarms in (("dashboards", False), ("alert-policies", True)):
             text = make(config if alarms else without_jobs(config, family), replace(options, alarms=alarms)).text
             path = TERRAFORM_GOOGLE / kind / "generated" / level / f"{family}.json.tftpl"

@@ -72,12 +72,29 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def start_agents(made: list[Node], host: str, first: int) -> tuple[list[subprocess.Popen[bytes]], dict[str, int]]:
-    """Start an agent for each node; return them, and their ports by name; from `first` on, or any if it is 0."""
+def at_end(action: Any) -> None:
+    """Set what happens at Ctrl-C, at a signal to end, and when the terminal is closed."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, action)
+
+
+def taken_port(host: str, ports: range) -> str:
+    """Return why a port cannot be listened on; empty if all can."""
+    for port in ports:
+        try:
+            socket.create_server((host, port)).close()
+        except OSError as problem:
+            return f"{host}:{port}: {os.strerror(problem.errno or 0)}"
+    return ""
+
+
+def start_agents(made: list[Node], host: str, first: int, running: list[subprocess.Popen[bytes]]) -> dict[str, int]:
+    """Start an agent for each node, and add it to `running`; return the ports by name: from `first` on, or any if 0."""
     ports = {node.name: first + number if first else free_port() for number, node in enumerate(made)}
+    words = ("--sink", "prometheus", "--interval", "5")
     listen = "CHIPWATCH_SINKS__PROMETHEUS__LISTEN"
-    words = ("--sink", "prometheus", "--interval", "2")
-    return [node.start(*words, **{listen: f"{host}:{ports[node.name]}"}) for node in made], ports
+    running.extend(node.start(*words, **{listen: f"{host}:{ports[node.name]}"}) for node in made)
+    return ports
 
 
 def settings(folder: Path, ports: dict[str, int]) -> None:
@@ -158,16 +175,19 @@ def run(folder: Path, given: argparse.Namespace) -> int:
     if not (given.agents or program):
         say(NO_PROMETHEUS)
         return 1
-    made = nodes(folder, given.nodes)
-    if not made[0].has_gpus:
-        say("demo: no C compiler (cc), so no fake driver: the nodes have no GPUs")
-    running, ports = start_agents(made, given.listen, given.port)
-    say(
-        f"demo: {len(made)} agents serve {', '.join(f'http://{given.listen}:{port}/metrics' for port in ports.values())}"
-    )
+    if given.port and (why := taken_port(given.listen, range(given.port, given.port + given.nodes))):
+        say(f"demo: {why}; end the program that listens there, or choose others with --port, or any without it")
+        return 1
     end = begun + given.seconds if given.seconds else float("inf")
+    running: list[subprocess.Popen[bytes]] = []
     server = None
     try:
+        made = nodes(folder, given.nodes)
+        if not made[0].has_gpus:
+            say("demo: no C compiler (cc), so no fake driver: the nodes have no GPUs")
+        ports = start_agents(made, given.listen, given.port, running)
+        pages = ", ".join(f"http://{given.listen}:{port}/metrics" for port in ports.values())
+        say(f"demo: {len(made)} agents serve {pages}")
         if program:
             store = f"http://127.0.0.1:{free_port()}"
             settings(folder, ports)
@@ -181,7 +201,7 @@ def run(folder: Path, given: argparse.Namespace) -> int:
                 server = serve(folder, store, face)
                 say("demo: no Grafana on PATH: a small page draws the same files; it is not Grafana")
             query = (
-                "count(gpu_utilization_ratio or cpu_utilization_ratio) and count(rate(network_sent_bytes_total[10s]))"
+                "count(gpu_utilization_ratio or cpu_utilization_ratio) and count(rate(network_sent_bytes_total[20s]))"
             )
             while not answers(store, query) and time.monotonic() < end:
                 keep_up(made, running, folder)
@@ -191,6 +211,7 @@ def run(folder: Path, given: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass
     finally:
+        at_end(signal.SIG_IGN)  # another one must not leave programs or files
         stop(running)
         if server:
             server.shutdown()
@@ -218,7 +239,7 @@ def main() -> int:
     parser.add_argument("--listen", default="127.0.0.1", help="address of the agents (127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="port of the first agent (any)")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    at_end(signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="chipwatch-demo-", ignore_cleanup_errors=True) as folder:
         return run(Path(folder), given)
 

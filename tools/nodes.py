@@ -82,7 +82,10 @@ class Node:
     def _write(self, path: str, text: str) -> None:
         place = self._folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+        # Agents keep these files open, and read them meanwhile: the same file, and never empty.
+        with place.open("r+b" if place.exists() else "xb", buffering=0) as file:
+            file.write(text.encode())
+            file.truncate()
 
     def _processes(self, job: Job) -> None:
         task, uid, pid = f"{GROUPS}/job_{job.number}/step_0/user/task_0", USERS[job.user], job.number

@@ -133,5 +133,6 @@ module "alarms" {
   alarm_actions      = var.alarm_actions
   ok_actions         = var.ok_actions
   alarms             = var.alarms
+  runbooks           = var.runbooks
   tags               = var.tags
 }

@@ -224,3 +224,10 @@ variable "tags" {
   default     = {}
   nullable    = false
 }
+
+variable "runbooks" {
+  description = "Folder or address of the pages about the alarms, for their descriptions."
+  type        = string
+  default     = "docs/runbooks"
+  nullable    = false
+}

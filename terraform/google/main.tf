@@ -94,5 +94,6 @@ module "alert_policies" {
   resource_types        = var.resource_types
   notification_channels = var.notification_channels
   alarms                = var.alarms
+  runbooks              = var.runbooks
   labels                = var.labels
 }

@@ -149,3 +149,10 @@ variable "agent" {
   type        = any
   nullable    = false
 }
+
+variable "runbooks" {
+  description = "Folder or address of the pages about the alarms, for their descriptions."
+  type        = string
+  default     = "docs/runbooks"
+  nullable    = false
+}

@@ -157,6 +157,7 @@ AWS: dict[str, list[Row]] = {
         ("irsa: service_accounts", "irsa", *({"oidc_provider_arn": PROVIDER, "service_accounts": [name]} for name in ("chipwatch", "*:*", f"{'x' * 64}:a", ""))),
     ],
     "modules/alarms": [
+        ("runbooks: a folder", "runbooks", "", "docs runbooks", 'a"b', "${x}", "x" * 401),
         _REGION, _SPACE, _LEVEL, _TAGS,
         ("name: 1 to 200", "name", "", "a b", "x" * 201, "a\nb"),
         ("dimensions: at least", "dimensions", *_WORDS, ["neuron_runtime_tag"], ['a"b']),
@@ -282,6 +283,7 @@ GOOGLE: dict[str, list[Row]] = {
         ("agent: the keys", "agent.verson", "1"),
     ],
     "modules/alert-policies": [
+        ("runbooks: a folder", "runbooks", "", "docs runbooks", 'a"b', "${x}", "x" * 401),
         _PROJECT, _LABELS, _LEVEL, _TITLE,
         ("families: at least", "families", [], ["npu"]),
         ("metric_prefix: custom", "metric_prefix", *_PREFIXES),

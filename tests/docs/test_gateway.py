@@ -14,6 +14,25 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 FLAVOURS = {"cloudwatch": "cloudwatch", "google": "google", "prometheus": None}
 
 
+RETRY, QUEUE = {"enabled", "max_elapsed_time"}, {"enabled", "num_consumers", "queue_size"}
+DECLARED = {
+    "otlphttp": {
+        "endpoint": None, "metrics_endpoint": None, "compression": None, "auth": {"authenticator"},
+        "sending_queue": QUEUE, "retry_on_failure": RETRY,
+    },
+    "prometheusremotewrite": {
+        "endpoint": None, "resource_to_telemetry_conversion": {"enabled"}, "remote_write_queue": QUEUE,
+        "retry_on_failure": RETRY,
+    },
+    "sigv4auth": {"region": None, "service": None}, "googleclientauth": {"project": None}, "health_check": {"endpoint": None},
+}  # fmt: skip
+"""
+Keys of exporters and extensions, from their config.go or README.
+
+https://github.com/open-telemetry/opentelemetry-collector, and -contrib.
+"""
+
+
 def read(name):
     return yaml.safe_load((DEPLOY / "gateway" / f"{name}.yaml").read_text())
 
@@ -28,6 +47,15 @@ def test_a_pipeline_names_what_is_defined_and_nothing_else_is(name):
     assert pipeline["processors"][0] == "memory_limiter"
     used = [exporter["auth"]["authenticator"] for exporter in config["exporters"].values() if "auth" in exporter]
     assert set(used) <= set(config["extensions"])
+
+
+@pytest.mark.parametrize("name", FLAVOURS)
+def test_a_collector_declares_each_key_of_an_exporter_and_an_extension(name):
+    config = read(name)
+    for part, keys in {**config["exporters"], **config["extensions"]}.items():
+        declared = DECLARED[part.partition("/")[0]]
+        assert {*keys} <= {*declared}, part
+        assert all({*value} <= declared[key] for key, value in keys.items() if isinstance(value, dict)), part
 
 
 @pytest.mark.parametrize("name", ["cloudwatch", "google"])

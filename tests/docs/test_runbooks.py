@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from chipwatch.advisor.catalogue import catalogue
 from chipwatch.advisor.dashboard.alarms import KEYS, RULES, TABLE
+from chipwatch.commands.parser import explain
 
 FOLDER = Path(__file__).parents[2] / "docs/runbooks"
 
@@ -31,3 +34,20 @@ def test_a_page_says_what_it_means_what_to_look_at_and_what_to_do(rule):
     else:
         assert f"`{rule.metric}` {side} {threshold}" in parts[0]
         assert f"for {minutes} min" in parts[0]
+
+
+def test_each_command_of_ours_on_a_page_parses_and_each_metric_is_in_the_catalogue():
+    words = [(path.stem, word) for path in FOLDER.glob("*.md") for word in re.findall(r"`([^`\n]+)`", path.read_text())]
+    commands = [word for _, word in words if word.startswith("chipwatch ")]
+    assert len({*commands}) > 6
+    for command in commands:
+        assert explain(shlex.split(command)[1:]).command != "help", command
+    metrics = {metric.name for ours in catalogue().values() for metric in ours}
+    assert [(page, word) for page, word in words if re.fullmatch(r"\w+(\.\w+)+", word) and word not in metrics] == []
+    rules = {rule.key: rule for rule in RULES}
+    dims = {metric.name: {*metric.dims} for ours in catalogue().values() for metric in ours}
+    added = {"exported_job", "namespace", "partition", "instance", "job"}
+    for key in KEYS:
+        said = re.findall(r"^- The labels? [^.;(:]*", (FOLDER / f"{key}.md").read_text(), re.MULTILINE)
+        labels = {*re.findall(r"`(\w+)`", " ".join(said))}
+        assert labels <= dims.get(rules[key].metric, set()) | added, key

@@ -75,7 +75,8 @@ def test_another_of_its_kind_is_known_by_its_own_name(run, tmp_path):
 def test_it_is_among_the_choices(run):
     done = run("dashboard", "--cloud", "stdout")
     assert (
-        done.stderr == "chipwatch: --cloud: no dashboards for 'stdout'; choose from: cloudwatch, google, grafana, udp\n"
+        done.stderr
+        == "chipwatch: --cloud: no dashboards for 'stdout'; choose from: cloudwatch, google, cloudwatch-promql, grafana, udp\n"
     )
     assert done.returncode == 2
 

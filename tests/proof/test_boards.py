@@ -73,6 +73,29 @@ def test_grafanas_model_knows_every_key_of_the_shipped_dashboards(names):
         assert [*lost(json.loads(board), json.loads(done.stdout))] == [], file
 
 
+def test_a_parser_of_promql_takes_every_query_of_the_boards_for_cloudwatch():
+    folder = ROOT / "dashboards/cloudwatch-promql"
+    widgets = [widget for file in sorted(folder.glob("*.json")) for widget in json.loads(file.read_text())["widgets"]]
+    queries = [
+        query["query"] for widget in widgets for query in widget["properties"].get("data", {"queries": ()})["queries"]
+    ]
+    program = """
+import json, sys, promql_parser
+for text in json.load(sys.stdin):
+    try:
+        promql_parser.parse(text)
+    except ValueError as problem:
+        print(text, problem)
+"""
+    wrong = 'sum by ("job") ({"a.b"'
+    done = subprocess.run(
+        [parts.python("grafana"), "-c", program], input=json.dumps([*queries, wrong]), capture_output=True, text=True,
+        timeout=LONG, check=False,
+    )  # fmt: skip
+    assert (len(queries) > 100, done.returncode, done.stderr) == (True, 0, "")
+    assert [line.partition(" unexpected")[0] for line in done.stdout.splitlines()] == [wrong]
+
+
 @pytest.mark.parametrize("names", NAMES)
 def test_each_shipped_alarm_fires_at_a_fault_and_is_over_after_it(programs, names):
     folder = ROOT / "dashboards/prometheus" / names

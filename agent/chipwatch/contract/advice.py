@@ -100,6 +100,8 @@ class SentMetric(NamedTuple):
     drawn: Drawn = "mean"
     series: int = 1
     """Series of a host, as far as their number is known."""
+    copy: bool = False
+    """A gauge of a naming profile beside the counter: its rate, or its last value; graphs of series draw this one."""
 
 
 class Chart(NamedTuple):
@@ -190,6 +192,10 @@ class Scope:
     """Groups of machines with automatic scaling, whose members should send in addition to `hosts`."""
     resources: tuple[str, ...] = ()
     """Monitored resources that send; unless set, the configured one."""
+
+    def runbook(self, rule: AlarmRule) -> str:
+        """Return the address of the page about an alarm."""
+        return f"{self.runbooks.rstrip('/')}/{rule.key}.md"
 
 
 class Tariff(NamedTuple):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from chipwatch.contract import advice
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import document, placed
+from chipwatch_sinks.common.advice import document
+from chipwatch_sinks.common.cloudwatch_boards import widgets
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 
-WIDTH, HEIGHT = 8, 6
-"""Size of a graph, in CloudWatch's units."""
-MAX_SERIES, MAX_WIDGETS, MAX_SHOWN = 500, 500, 2500
+MAX_SERIES, MAX_SHOWN = 500, 2500
 """
-Limits of lines of a graph or time series of a query, of widgets of a dashboard, and of metrics of all its graphs.
+Limits of lines of a graph or time series of a query, and of metrics of all graphs of a dashboard.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html.
 """
@@ -25,8 +22,8 @@ ALARM_PRICE: Final = 0.10
 """Dollars a month for each metric that the query of an alarm looks at: https://aws.amazon.com/cloudwatch/pricing/."""
 MAX_METRICS: Final = 10_000
 """Metrics that a query looks at; of more, an alarm sees only a part: .../monitoring/alarm-limits.html."""
-MAX_DESCRIPTION, MAX_SCALING_GROUPS = 1024, 9
-"""Limits of characters of an alarm's description, and of metrics of an alarm besides its query: PutMetricAlarm."""
+MAX_SCALING_GROUPS: Final = 9
+"""Limit of metrics of an alarm besides its query: PutMetricAlarm."""
 MAX_LOOK_BACK: Final = 180
 """Minutes that an alarm on a query may look back: .../monitoring/alarm-limits.html."""
 FIRST_SEEN: Final = 15
@@ -37,12 +34,11 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricDa
 """
 SHORT: Final = (1, 5, 10, 20, 30)
 """Periods (s) below a minute, which only metrics of high resolution have."""
-FUNCTIONS, FOLDS, STATISTICS = json.loads(Path(__file__).with_suffix(".json").read_bytes()).values()
-"""
-Words of alarms, of groups of a graph and of its lines -> functions of CloudWatch.
-
-Counters are sent as increases, gauges with all their values.
-"""
+FUNCTIONS: Final[Mapping[advice.Statistic | advice.Fold, str]] = {
+    "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "MAX", "absent": "COUNT", "count": "METRIC_COUNT",
+}  # fmt: skip
+STATISTICS: Final = {"mean": ("Average",), "peaks": ("Average", "p99"), "rate": ("Sum",), "increase": ("Sum",)}
+"""Counters are sent as increases, gauges with all their values."""
 
 
 class CloudwatchAdvisor(CloudwatchPrices):
@@ -63,18 +59,9 @@ class CloudwatchAdvisor(CloudwatchPrices):
             yield f"The alarms of `chipwatch dashboard --alarms` look at {watched}: {dollars}, not counted above."
 
     def dashboard(self, charts: Sequence[advice.Chart], scope: advice.Scope) -> Iterable[str]:
-        if not self.region:
-            raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
-        widgets: list[dict[str, Any]] = []
         note = "" if scope.dims_as else " ".join(self.omissions(charts))  # a template is a part of a dashboard
-        for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):
-            if isinstance(what, str):
-                widget = {"type": "text", "x": 0, "y": y, "width": 3 * WIDTH, "height": 1}
-                widgets.append({**widget, "properties": {"markdown": what if what == note else f"## {what}"}})
-            else:
-                widget = {"type": "metric", "x": x, "y": y, "width": WIDTH, "height": HEIGHT}
-                widgets.append({**widget, "properties": self._graph(what, scope)})
-        return document({"start": "-PT3H", "periodOverride": "inherit", "widgets": widgets})
+        drawn = [*widgets(charts, self.region, "metric", lambda chart: self._graph(chart, scope), note)]
+        return document({"start": "-PT3H", "periodOverride": "inherit", "widgets": drawn})
 
     def omissions(self, charts: Sequence[advice.Chart]) -> Iterable[str]:
         each = sum(sent.series * len(STATISTICS[sent.drawn]) for chart in charts for sent in chart.series)
@@ -118,7 +105,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
             "title": chart.title,
             "view": "singleValue" if chart.fold and not chart.by else "timeSeries",
             "stacked": False,
-            "region": self.region,
+            "region": "",
             "period": seconds,
             "metrics": metrics,
             "yAxis": {"left": {key: value for key, value in left.items() if value is not None}},
@@ -127,7 +114,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
 
     def _groups(self, chart: advice.Chart, scope: advice.Scope, seconds: int) -> Iterator[dict[str, Any]]:
         """Yield a search for all series as one, or a query for groups, and what makes a rate of its result."""
-        sent, fold = chart.series[0], FOLDS[chart.fold]
+        sent, fold = chart.series[0], FUNCTIONS[chart.fold]
         name, namespace = _quoted(sent.name), _quoted(self._config.namespace)
         is_rate = sent.drawn == "rate" and chart.fold != "count"
         line: dict[str, Any] = {"id": "q1", "period": _minutes(seconds)}
@@ -181,7 +168,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
             metrics = _minus_groups(metrics, each, scope.groups)
         return {
             "AlarmName": alarm.name,
-            "AlarmDescription": f"{rule.title}. {rule.text}"[:MAX_DESCRIPTION],
+            "AlarmDescription": f"{rule.title}. {rule.text} Runbook: {scope.runbook(rule)}",
             "ActionsEnabled": True,
             "AlarmActions": list(scope.notify),
             "OKActions": list(scope.notify),

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from chipwatch.contract.advice import Chart, Cost
+from chipwatch.contract.advice import MAX_GROUPS, Chart, Cost
 from chipwatch.contract.errors import Refused
 
 Tier = tuple[int | None, float]
@@ -57,6 +57,18 @@ def placed(
             " --for or --level"
         )
     return placed
+
+
+def fold_of(chart: Chart) -> str:
+    """Return PromQL's operator for the value of a group."""
+    return "avg" if chart.fold == "mean" else chart.fold
+
+
+def groups_of(chart: Chart, series: str, keys: Sequence[str]) -> str:
+    """Return PromQL for the largest groups of a graph, or the smallest of minima; without keys for all series."""
+    fold = fold_of(chart)
+    which = "bottomk" if chart.fold == "min" else "topk"
+    return f"{which}({MAX_GROUPS}, {fold} by ({', '.join(keys)}) ({series}))" if keys else f"{fold}({series})"
 
 
 def document(content: object) -> tuple[str]:

@@ -21,11 +21,11 @@ MAX_FILTER: Final = 2048
 """Limit of characters of a filter: google.monitoring.v3.AlertPolicy."""
 ABSENT: Final = (2, 23.5 * 60)
 """Minutes for which a metric may be absent before an alarm: google.monitoring.v3.AlertPolicy.Condition."""
-ALIGNERS, DRAWN, FOLDS, HOSTS = json.loads(Path(__file__).with_suffix(".json").read_bytes()).values()
+WORDS: Final[Mapping[str, Mapping[str, str]]] = json.loads(Path(__file__).with_name("boards.json").read_bytes())
 """
-Words of alarms, of lines of a graph and of its groups -> aligners and reducers of Google.
+Aligners of alarms and graphs, reducers of groups, and the label of a monitored resource that names the machine.
 
-The last: the label of a monitored resource that names the machine; of others instance_id.
+That label is instance_id for other resources.
 """
 AUTO_CLOSE: Final = 3600
 """Seconds without data after which an incident is closed."""
@@ -106,7 +106,7 @@ class GoogleAdvisor(advice.Advisor):
     def _lines(self, sent: advice.SentMetric, scope: advice.Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
         """Yield a line for every series of the metric, and for the fleet: its mean, and for peaks a percentile."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
-        each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
+        each = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
         kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'
         line = {"plotType": "LINE", "targetAxis": "Y1"}
         yield {**_query(kind, each), **line, "minAlignmentPeriod": seconds}
@@ -119,12 +119,13 @@ class GoogleAdvisor(advice.Advisor):
 
     def _group(self, chart: advice.Chart, scope: advice.Scope) -> dict[str, Any]:
         """Return a line for each of the largest groups, or the smallest of minima."""
-        sent, host = chart.series[0], HOSTS.get(self._config.resource, "instance_id")
+        sent, host = chart.series[0], WORDS["machines"].get(self._config.resource, "instance_id")
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
-        machine = {advice.MACHINE: f"resource.label.{host}"}
-        keys = [machine.get(key, f"metric.label.{label_key(key)}") for key in chart.by]
-        each: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
-        each |= {"crossSeriesReducer": FOLDS[chart.fold]}
+        keys = [
+            f"resource.label.{host}" if key == advice.MACHINE else f"metric.label.{label_key(key)}" for key in chart.by
+        ]
+        each: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
+        each |= {"crossSeriesReducer": WORDS["reducers"][chart.fold]}
         each |= {"groupByFields": keys} if keys else {}
         query = _query(f'metric.type = "{metric_type(self._config.prefix, sent.name)}"', each)
         if keys:
@@ -143,9 +144,10 @@ class GoogleAdvisor(advice.Advisor):
             {"displayName": f"{rule.title} ({resource})", **self._condition(alarm, scope, resource, hosts)}
             for resource in resources
         ]
+        text = f"{rule.title}. {rule.text} [Runbook]({scope.runbook(rule)})"
         policy: dict[str, Any] = {
             "displayName": alarm.name,
-            "documentation": {"content": f"{rule.title}. {rule.text}", "mimeType": "text/markdown"},
+            "documentation": {"content": text, "mimeType": "text/markdown"},
             "userLabels": {"chipwatch-alarm": rule.key},
             "severity": rule.severity.upper(),
             "combiner": "OR",
@@ -160,7 +162,7 @@ class GoogleAdvisor(advice.Advisor):
         rule, kind = alarm.rule, metric_type(self._config.prefix, alarm.sent.name)
         parts = [f'metric.type = "{kind}"', f'resource.type = "{resource}"']
         parts += [f'metric.labels.{label_key(key)} != "{value}"' for key, value in alarm.but]
-        aggregation = {"alignmentPeriod": f"{_period(scope)}s", "perSeriesAligner": ALIGNERS[rule.statistic]}
+        aggregation = {"alignmentPeriod": f"{_period(scope)}s", "perSeriesAligner": WORDS["aligners"][rule.statistic]}
         what = {"filter": " AND ".join(parts), "trigger": {"count": 1}, "aggregations": [aggregation]}
         duration = {"duration": f"{60 * math.ceil(0 if rule.statistic == 'sum' else alarm.minutes)}s"}  # whole minutes
         if len(" AND ".join(parts)) > MAX_FILTER:

@@ -1,21 +1,52 @@
-"""The cost of OTLP: Google charges samples, CloudWatch bytes; the prices of other receivers are not known."""
+"""The cost of OTLP (Google charges samples, CloudWatch bytes), and CloudWatch's dashboards by PromQL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from chipwatch.contract.advice import MONTH, Advisor, Cost, Load, Quota, Tariff, Terms
+from chipwatch.contract.advice import (
+    MACHINE,
+    MAX_GROUPS,
+    MONTH,
+    Advisor,
+    Alarm,
+    Board,
+    Chart,
+    Cost,
+    Drawn,
+    Load,
+    Quota,
+    Scope,
+    SentMetric,
+    Tariff,
+    Terms,
+)  # fmt: skip
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch_sinks.common.advice import dated, read_prices, tiers
+from chipwatch.contract.errors import Refused
+from chipwatch_sinks.common.advice import dated, document, groups_of, read_prices, tiers
+from chipwatch_sinks.common.cloudwatch_boards import widgets
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 from chipwatch_sinks.otlp.encoding import point_attributes
-from chipwatch_sinks.otlp.resource import resource_of
+from chipwatch_sinks.otlp.resource import attribute_of, resource_of
+
+CHART: Final = Path(__file__).with_name("chart.json").read_text(encoding="utf-8")
+"""
+A graph of PromQL, with the keys of AWS's own dashboards.
+
+https://github.com/aws-observability/aws-observability-accelerator, artifacts/cloudwatch-dashboards; labels:
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-PromQL-Querying.html.
+"""
+DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[5m])", "increase": "increase({}[5m])"}
+"""Ranges with several points of a window of a minute; counters are cumulative."""
 
 
 class OtlpAdvisor(Advisor):
-    """Prices of the flavour of the receiver."""
+    """Prices of the flavour of the receiver, and dashboards for CloudWatch's."""
+
+    board = Board(20, program="cloudwatch-promql", by_name=True)
 
     def __init__(self, config: Any, terms: Terms) -> None:
         self._config, self._terms = config, terms
@@ -79,3 +110,48 @@ class OtlpAdvisor(Advisor):
         yield f"The same series by PutMetricData (--sink cloudwatch): {dollars:,.2f} dollars a month."
         if load.bytes:
             yield f"Both cost the same at {dollars / (load.bytes / 1e9):,.2f} dollars a GB."
+
+    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+        region = CloudwatchPrices(self._config, self._terms).region
+        return document({"widgets": [*widgets(charts, region, "chart", lambda chart: _graph(chart, scope))]})
+
+    def omissions(self, charts: Sequence[Chart]) -> Iterable[str]:
+        yield f"A graph shows the {MAX_GROUPS} series or groups with the highest values."
+
+    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
+        raise Refused("no alarms of PromQL for CloudWatch: send to the sink cloudwatch too, and use --cloud cloudwatch")
+
+
+def _graph(chart: Chart, scope: Scope) -> dict[str, Any]:
+    """Return the properties of a graph; a dot of an increase stands for the range of its query."""
+    first, graph = chart.series[0], json.loads(CHART)
+    texts = [line for sent in chart.series for line in _lines(sent, mean=sent == chart.gauge)]
+    if chart.fold:
+        texts = [
+            groups_of(chart, _over(first, counted=chart.fold == "count"), [_label(first, key) for key in chart.by])
+        ]
+    step = scope.period or (300 if first.drawn == "increase" else 60)
+    (query,) = graph["data"]["queries"]
+    queries = [{**query, "id": f"q{number}", "query": text, "step": step} for number, text in enumerate(texts, 1)]
+    title = f"{chart.title}, {chart.label}" if chart.label else chart.title
+    view = "number" if chart.fold and not chart.by else graph["view"]
+    return {**graph, "title": title, "view": view, "data": {"queries": queries}}
+
+
+def _lines(sent: SentMetric, *, mean: bool) -> Iterable[str]:
+    yield f"topk({MAX_GROUPS}, {_over(sent)})"
+    if mean:
+        yield f"avg({_over(sent)})"
+    if sent.drawn == "peaks":
+        yield f"quantile(0.95, {_over(sent)})"
+
+
+def _over(sent: SentMetric, *, counted: bool = False) -> str:
+    """Return the series of a metric, or their rates or increases."""
+    return ("{}" if counted else DRAWN.get(sent.drawn, "{}")).format(f"{{{json.dumps(sent.name)}}}")
+
+
+def _label(sent: SentMetric, key: str) -> str:
+    """Return the label of a key: the metric's own dimensions are attributes of points, others of the resource."""
+    word = "service.instance.id" if key == MACHINE else attribute_of(key)
+    return json.dumps(key if key in sent.metric.dims else f"@resource.{word}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import MACHINE, MAX_GROUPS, Alarm, Chart, Scope, SentMetric
+from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Scope, SentMetric, Statistic
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import placed
+from chipwatch_sinks.common.advice import fold_of, groups_of, placed
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
 
 WIDTH, HEIGHT = 8, 8
@@ -26,12 +26,12 @@ The model is the classic one of Grafana 10.4, which later ones convert:
 https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/. Names of
 units: packages/grafana-data/src/valueFormats.
 """
-OVER, DRAWN, FOLDS = json.loads(MODEL)["words"].values()
-"""
-Words of alarms, of lines of a graph and of its groups -> functions of PromQL.
-
-Ranges hold two samples and more where Prometheus scrapes once a minute, its default, or faster.
-"""
+OVER: Final[Mapping[Statistic, str]] = {
+    "mean": "avg_over_time({}[5m])", "min": "min_over_time({}[2m])", "max": "max_over_time({}[2m])",
+    "rate": "rate({}[5m])", "sum": "increase({}[5m])",
+}  # fmt: skip
+"""Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
+DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}
 FORGOTTEN: Final = "6h"
 """Time for which a machine that has stopped being a target counts as missing."""
 
@@ -98,11 +98,8 @@ def _group(chart: Chart) -> dict[str, Any]:
     sent, keys = chart.series[0], _keys(chart)
     over = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}")
     series = over.format(f'{_family(sent).name}{{instance=~"$instance"}}')
-    if not keys:
-        return {"expr": f"{FOLDS[chart.fold]}({series})", "legendFormat": chart.title}
-    which = "bottomk" if chart.fold == "min" else "topk"
-    expression = f"{which}({MAX_GROUPS}, {FOLDS[chart.fold]} by ({', '.join(keys)}) ({series}))"
-    return {"expr": expression, "legendFormat": " ".join(f"{{{{{key}}}}}" for key in keys)}
+    legend = " ".join(f"{{{{{key}}}}}" for key in keys) or chart.title
+    return {"expr": groups_of(chart, series, keys), "legendFormat": legend}
 
 
 def _keys(chart: Chart) -> list[str]:
@@ -113,7 +110,7 @@ def records(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
     """Return a file of recording rules: a series for each group, named level:metric:operations."""
     rules: dict[str, str] = {}
     for chart in charts:
-        family, keys, fold = _family(chart.series[0]), _keys(chart), FOLDS[chart.fold]
+        family, keys, fold = _family(chart.series[0]), _keys(chart), fold_of(chart)
         grouped = f"{fold} by ({', '.join(keys)})" if keys else fold
         what = f"{'_'.join(keys) or 'fleet'}:{family.base}:{fold}"
         if family.kind is Kind.COUNTER and fold != "count":
@@ -150,7 +147,7 @@ def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
         "annotations": {
             "summary": f"{rule.title}{who}",
             "description": rule.text,
-            "runbook_url": f"{scope.runbooks.rstrip('/')}/{rule.key}.md",
+            "runbook_url": scope.runbook(rule),
         },
     }
 

@@ -96,7 +96,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["completion"], "SHELL is missing; choose from: bash, zsh, fish"),
         (["sh", "train.sh"], "sh: no such command; to run a program, write chipwatch -- sh ...; see chipwatch --help"),
         (["--once", "--collector", "NVIDA"], "--collector NVIDA: no such collector; did you mean nvidia?"),
-        (["dashboard"], "--cloud is missing; choose from: cloudwatch, google, grafana"),
+        (["dashboard"], "--cloud is missing; choose from: cloudwatch, google, cloudwatch-promql, grafana"),
         (["sample-config", "neuro"], "sample-config neuro: no such collector, processor or sink; did you mean neuron?"),
         (["list", "xyzzy"], "list xyzzy: no metric fits; `chipwatch list` prints all"),
         (["list", "--once"], "--once: no such option; see chipwatch list --help"),

@@ -23,13 +23,25 @@ class CannotBuild(Exception):
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into `folder`, its structs checked against nvidia-ml-py's; return its path."""
+    """Compile the library into `folder`; return its path."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if sys.platform != "linux" or not compiler:
         raise CannotBuild("the fake driver needs Linux and a C compiler (cc)")
+    library = folder / LIBRARY
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}"]
+    done = subprocess.run(
+        [compiler, *flags, "-o", library, HERE / "nvml.c"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"the fake driver does not compile: {done.stderr}")
+    return library
+
+
+def sizes() -> str:
+    """Return nvml_sizes.h: sizes and versions of structs by nvidia-ml-py, which a run does not need."""
     import pynvml
 
-    sizes = {
+    known = {
         "SIZE_UTILIZATION": ctypes.sizeof(pynvml.c_nvmlUtilization_t),
         "SIZE_MEMORY": ctypes.sizeof(pynvml.c_nvmlMemory_t),
         "SIZE_MEMORY2": ctypes.sizeof(pynvml.c_nvmlMemory_v2_t),
@@ -51,15 +63,7 @@ def build(folder: Path) -> Path:
         "VERSION_TEMPERATURE": pynvml.nvmlTemperature_v1,
         "VERSION_MARGIN": pynvml.nvmlMarginTemperature_v1,
     }
-    (folder / "nvml_sizes.h").write_text("".join(f"#define {name} {size}\n" for name, size in sizes.items()))
-    library = folder / LIBRARY
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{folder}", f"-Wl,-soname,{LIBRARY}"]
-    done = subprocess.run(
-        [compiler, *flags, "-o", library, HERE / "nvml.c"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"the fake driver does not compile: {done.stderr}")
-    return library
+    return "".join(f"#define {name} {size}\n" for name, size in known.items())
 
 
 def profile(name: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def alarms(sent: Sequence[SentMetric], options: BoardOptions, *, count: bool) ->
             sign = _counted(sent, options, notes) if count and rule.per == "host" else _sign(sent)
             wanted += _about(rule, [sign] if sign else [], options)
             continue
-        about = [metric for metric in sent if metric.metric.name == rule.metric]
+        about = [metric for metric in sent if metric.metric.name == rule.metric and not metric.copy]
         fit = [metric for metric in about if _can_exclude(rule, metric)]
         wanted += _about(rule, fit, options)
         beside = set().union(*(names for names in of_collectors if rule.metric in names))

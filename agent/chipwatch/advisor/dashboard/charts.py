@@ -21,7 +21,9 @@ SHORT: Final = {word.lower(): word for word in LISTS["short"]}
 def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
     """Return the graphs by section, level and title, each with at most `most` lines."""
     groups: dict[tuple[str, str], list[SentMetric]] = {}
-    for metric in sent:
+    ways = [*sent]
+    copied = {way.metric.name for way in ways if way.copy}
+    for metric in (way for way in ways if way.copy == (way.metric.name in copied)):
         name = metric.metric.name
         title = TITLES.get(name) or title_of(name)
         groups.setdefault((_section(name), title), []).append(metric._replace(drawn=_drawn(metric.metric)))
@@ -41,7 +43,7 @@ def board(name: str, sent: Sequence[SentMetric], most: int, *, machines: bool) -
 def _folded(section: str, title: str, rule: list[Any], sent: Iterable[SentMetric], extra: set[str]) -> Chart | None:
     """Return a graph of groups, None if the metric is not sent under one name, or none of the keys."""
     fold, _, metric, *keys = rule
-    ways = [way for way in sent if way.metric.name == metric]
+    ways = [way for way in sent if way.metric.name == metric and not way.copy]
     by = tuple(key for key in keys[1:] if key in extra.union(*(way.dims for way in ways)))
     if len({way.name for way in ways}) != 1 or (keys and not by):
         return None

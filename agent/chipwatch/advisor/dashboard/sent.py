@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from chipwatch.advisor.dashboard.options import BoardOptions
 from chipwatch.advisor.discovery import SOME_TIME, UNKNOWN, assumed, discover, of_machines
@@ -17,8 +18,10 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.contract.errors import ConfigError
 from chipwatch.identity.names import OF_POINTS
 from chipwatch.naming.profiles import profile
-from chipwatch.naming.rename import renamer
+from chipwatch.naming.rename import Copier, renamer
 from chipwatch.pipeline.build import build_filter
+
+SECOND: Final = 10**9
 
 
 class SentMetrics(NamedTuple):
@@ -99,6 +102,16 @@ def _here(config: Config, options: BoardOptions, notes: list[str]) -> Iterable[D
     return chain(machine.points, *assumed(config, options.devices, absent).values())
 
 
+def _sent(point: Datapoint, new: Datapoint, machine: Sequence[str]) -> SentMetric:
+    """Return the metric of a point that is sent as `new`."""
+    is_copy, is_gauge = new.metric.kind is not point.metric.kind, new.metric.kind is Kind.GAUGE
+    factor = 1.0 if is_copy else new.value if is_gauge else new.increase or 1.0
+    dims = tuple(sorted(key for key in new.dims if key not in machine))
+    in_name = tuple((key, value) for key, value in point.dims.items_sorted if key not in dims)
+    metric = replace(point.metric, kind=new.metric.kind)
+    return SentMetric(metric, new.metric.name, new.metric.unit, factor, dims, in_name, copy=is_copy)
+
+
 def _renamed(
     points: Iterable[Datapoint], config: Config, common: Dimensions, machine: Sequence[str], notes: list[str]
 ) -> Iterable[SentMetric]:
@@ -107,24 +120,23 @@ def _renamed(
         rename = renamer(config.names)
     except LookupError as problem:
         raise ConfigError(str(problem)) from problem
+    copies = Copier({key: copy for key, copy in profile(config.names).copies.items() if copy.rate or copy.last_of})
     metrics: dict[tuple[str, str, tuple[str, ...]], SentMetric] = {}
     series: dict[tuple[str, str, tuple[str, ...]], set[Dimensions]] = {}
     unknown: set[str] = set()
     for point in points:
         old = Datapoint(point.metric, 1.0, common | point.dims, SOME_TIME)  # of the value 1, to find the factor
         if point.metric.kind is Kind.COUNTER:
-            old = old._replace(start_time=SOME_TIME, window_start=SOME_TIME, increase=1.0)
+            begun = SOME_TIME - SECOND
+            old = old._replace(start_time=begun, window_start=begun, increase=1.0)
         new = rename(old) if rename else old
         if UNKNOWN in new.metric.name:
             unknown.add(point.metric.name)
             continue
-        factor = new.value if new.metric.kind is Kind.GAUGE else new.increase
-        dims = tuple(sorted(key for key in new.dims if key not in machine))
-        in_name = tuple((key, value) for key, value in point.dims.items_sorted if key not in dims)
-        sent = SentMetric(point.metric, new.metric.name, new.metric.unit, factor or 1.0, dims, in_name)
-        if before := metrics.get(_order(sent)):  # they differ in the values of a renamed dimension
-            sent = before._replace(in_name=_common(before.in_name, in_name))
-        metrics[_order(sent)] = sent
-        series.setdefault(_order(sent), set()).add(point.dims)  # collectors of several makers yield the same ones
+        for sent in (_sent(point, new, machine), *(_sent(point, other, machine) for other in copies([old]))):
+            if before := metrics.get(_order(sent)):  # they differ in the values of a renamed dimension
+                sent = before._replace(in_name=_common(before.in_name, sent.in_name))  # noqa: PLW2901
+            metrics[_order(sent)] = sent
+            series.setdefault(_order(sent), set()).add(point.dims)  # collectors of several makers yield the same ones
     notes += [f"{name} is left out: its name contains a value that only a machine knows" for name in sorted(unknown)]
     return [sent._replace(series=len(series[key])) for key, sent in metrics.items()]

@@ -18,6 +18,7 @@ locals {
       for alarm in jsondecode(templatefile("${path.module}/generated/${local.level}/${family == "neuron" && local.by_runtime ? "neuron-by-runtime" : family}.json.tftpl", {
         namespace = var.namespace
         prefix    = "prefix"
+        runbooks  = var.runbooks
         dims      = join(", ", [for word in local.machine : "\\\"${word}\\\""])
       })) : trimprefix(alarm.AlarmName, "prefix-") => alarm
       if contains(local.order, family) || alarm.AlarmName == "prefix-agent-silent"

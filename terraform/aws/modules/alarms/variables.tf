@@ -215,3 +215,15 @@ variable "tags" {
     error_message = "tags: at most 50; a key has 1 to 128 characters and does not begin with aws:, a value has at most 256."
   }
 }
+
+variable "runbooks" {
+  description = "Folder or address of the pages about the alarms; each alarm's description has the link of its page."
+  type        = string
+  default     = "docs/runbooks"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9:/._~?#&=+@-]{1,400}$", var.runbooks))
+    error_message = "runbooks: a folder or an address, such as https://wiki.example/chipwatch; 1 to 400 letters, digits and :/._~?#&=+@-"
+  }
+}

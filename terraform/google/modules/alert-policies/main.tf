@@ -13,6 +13,7 @@ locals {
       for family in local.order : {
         for policy in jsondecode(templatefile("${path.module}/generated/${local.level}/${family}.json.tftpl", {
           prefix        = var.name
+          runbooks      = var.runbooks
           metric_prefix = var.metric_prefix
           resource      = resource
         })) : trimprefix(policy.displayName, "${var.name}-") => policy

@@ -178,3 +178,15 @@ variable "labels" {
     error_message = "labels: at most 63; keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
   }
 }
+
+variable "runbooks" {
+  description = "Folder or address of the pages about the alarms; each alarm's description has the link of its page."
+  type        = string
+  default     = "docs/runbooks"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9:/._~?#&=+@-]{1,400}$", var.runbooks))
+    error_message = "runbooks: a folder or an address, such as https://wiki.example/chipwatch; 1 to 400 letters, digits and :/._~?#&=+@-"
+  }
+}

@@ -6,6 +6,7 @@ import ctypes
 
 import pynvml
 import pytest
+from tests.doubles.nvml.driver import HERE, sizes
 
 from chipwatch.collectors.nvidia.activity import SAMPLE, _samples
 from chipwatch.collectors.nvidia.query import MOST_ROWS, ROOM, Rows
@@ -150,3 +151,7 @@ def test_a_count_of_virtual_gpus_that_cannot_be_true_takes_no_memory(odd):
     odd(nvmlDeviceGetActiveVgpus=fill)
     with pytest.raises(nvml.NVMLError):
         nvml.nvmlDeviceGetActiveVgpus(None)
+
+
+def test_the_fake_driver_has_the_sizes_of_nvidias_structs():
+    assert (HERE / "nvml_sizes.h").read_text() == sizes()

@@ -1,0 +1,92 @@
+"""`make demo`: Ctrl-C ends every program and leaves nothing; a port that is taken is one plain line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from tests.proof.scraping import LONG, free_port
+
+pytestmark = pytest.mark.proof
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder, port):
+    words = [sys.executable, "-m", "tools.demo", "--agents", "--nodes", "1", "--port", str(port)]
+    return subprocess.Popen(
+        words, cwd=ROOT, env={**os.environ, "TMPDIR": str(folder)}, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def test_the_demo_needs_no_package_that_only_developers_install(tmp_path):
+    program = """
+import importlib.metadata, json, pathlib, sys, tools.demo
+from tests.doubles.nvml.driver import CannotBuild, build
+try:
+    build(pathlib.Path(sys.argv[1]))
+except CannotBuild:
+    pass
+of = importlib.metadata.packages_distributions()
+print(json.dumps([name for word in {word.partition(".")[0] for word in sys.modules} for name in of.get(word, ())]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pinned = re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements/constraints.txt").read_text())
+    assert {name.lower().replace("_", "-") for name in json.loads(done.stdout)} <= {*pinned, "chipwatch", "setuptools"}
+
+
+def members(group):
+    """Return the processes of a group that have not ended."""
+    stats = [stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat")]
+    return [stat for stat in stats if int(stat[2]) == group and stat[0] != "Z"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc of Linux shows what is left")
+@pytest.mark.parametrize("ends", ["the terminal", "a closed terminal", "a signal to the demo alone"])
+def test_ctrl_c_ends_all_programs_and_leaves_no_file(until, tmp_path, ends):
+    port = free_port()
+    demo = start(tmp_path, port)
+
+    def served():
+        try:
+            return urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).status == 200
+        except OSError:
+            assert demo.poll() is None, demo.stdout.read()
+            return False
+
+    try:
+        until(served, LONG)
+        assert len(members(demo.pid)) == 2
+        if ends != "a signal to the demo alone":  # a terminal signals the agents too
+            os.killpg(demo.pid, signal.SIGINT if ends == "the terminal" else signal.SIGHUP)
+        else:
+            demo.send_signal(signal.SIGTERM)
+        said, _ = demo.communicate(timeout=LONG)
+        assert (demo.returncode, said.splitlines()[-1]) == (0, "demo: all is stopped")
+        assert members(demo.pid) == []
+        assert [*tmp_path.iterdir()] == []
+        socket.create_server(("127.0.0.1", port)).close()
+    finally:
+        for process in members(demo.pid):
+            os.killpg(int(process[2]), signal.SIGKILL)
+
+
+def test_a_port_that_is_taken_is_one_line_and_starts_nothing(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        demo = start(tmp_path, port)
+        said, _ = demo.communicate(timeout=LONG)
+    assert (demo.returncode, said.count("\n")) == (1, 1)
+    assert said.startswith(f"demo: 127.0.0.1:{port}: Address already in use; end the program that listens there, or")
+    assert members(demo.pid) == []
