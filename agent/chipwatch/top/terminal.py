@@ -58,10 +58,6 @@ class Terminal(Canvas):
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Restore the terminal and the handlers."""
-        self.restore()
-
     def restore(self) -> None:
         """Restore the terminal and the handlers; safe to call again, where a signal came just before it."""
         by_signal, self._is_ending = self._is_ending, True  # from here on no signal interrupts
