@@ -136,7 +136,7 @@ $(VENV)/made.stamp:
 	@touch $@
 
 # Renews the pins of every dependency, for every platform and Python that is supported; needs uv and an index. What one extra needs is
-# in a file with its name (base.txt: no extra), as pinned in constraints.txt.
+# in a file with its name (base.txt: no extra; build.txt: the build of this folder), as pinned in constraints.txt.
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version
 ALL_EXTRAS := cloudwatch google kubernetes prometheus tpu
 constraints:
@@ -148,6 +148,7 @@ constraints:
 	  $(COMPILE) 3.11 --upgrade $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 	@set -e; for extra in base $(ALL_EXTRAS); do \
 	  $(COMPILE) 3.11 --upgrade $$(test $$extra = base || echo --extra $$extra) pyproject.toml $(PINS)/install.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/$$extra.txt; done
+	$(COMPILE) 3.11 --upgrade $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/build.txt
 
 # Wheel and sdist, reproducible; install.sh; and a folder for machines without an index, with all that EXTRAS needs, by hash:
 #   (cd dist && sha256sum --check SHA256SUMS) && pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'

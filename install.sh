@@ -176,6 +176,7 @@ pause=${CHIPWATCH_PAUSE:-10}  # seconds
 watch=${CHIPWATCH_WATCH:-60}
 names='version extras sink namespace region common_dims level wheelhouse sums_sha256 index_url constraints wheel_sha256'
 kept='etc/chipwatch/chipwatch.toml etc/chipwatch/environment etc/systemd/system/chipwatch.service opt/chipwatch/uninstall.sh'
+quiet='--quiet --disable-pip-version-check --no-input --only-binary :all:'
 newline='
 '
 action=install dry='' cli='' config_file='' environment_file='' wrong=0 work='' release='' switching=''
@@ -213,6 +214,7 @@ label() {  # NAME: as it was given
   esac
 }
 refuse() { say "$@" >&2; wrong=1; }
+must_be_file() { [ -z "$2" ] || { [ -r "$2" ] && [ ! -d "$2" ]; } || refuse "$1: expected a file that can be read, got '$2'"; }
 
 must_be() {  # NAME REGEX WHAT
   got=''
@@ -270,13 +272,13 @@ validate() {
   case $cli$given_wheelhouse in yes | yes/* | yes*://*) ;; yes*) given_wheelhouse=$PWD/${given_wheelhouse#./} ;; esac
   must_be version '[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?' 'one version, such as 0.1.0'
   must_be extras "|$extra(,$extra)*" 'cloudwatch, google, kubernetes, prometheus, tpu or all, several with commas'
+  must_be_file --config "$config_file"
+  must_be_file --environment "$environment_file"
   if [ -n "$config_file" ]; then
-    [ -r "$config_file" ] || refuse "--config: $config_file cannot be read"
     [ -z "$given_sink$given_common_dims$given_namespace$given_region$given_level" ] || refuse '--config: it is the whole configuration; write the other options into it'
   elif [ -n "$given_sink" ] || ! [ -e "$toml" ]; then
     must_be sink "$word(,$word)*" "names of sinks, such as cloudwatch, with commas${cli:+; or --config FILE}"
   fi
-  [ -z "$environment_file" ] || [ -r "$environment_file" ] || refuse "--environment: $environment_file cannot be read"
   case $watch in *[!0-9]* | '') refuse "--watch: expected seconds, got '$watch'" ;; esac
   must_be namespace '|[A-Za-z0-9._/#:-]{1,255}' 'up to 255 of A-Z a-z 0-9 . _ / # : -'
   must_be region '|[a-z]{2}(-[a-z]+)+-[0-9]+' 'a region, such as us-east-1'
@@ -437,19 +439,24 @@ make_release() {  # FOLDER
     pip() { "$new/bin/python" -m pip "$@"; }
   fi
   if [ -n "$given_index_url" ]; then export PIP_INDEX_URL="$given_index_url" PIP_CONFIG_FILE=/dev/null; fi
-  quiet='--quiet --disable-pip-version-check --no-input --only-binary :all:'
   if [ -n "$given_constraints" ]; then
     get_constraints
-    # shellcheck disable=SC2086  # several words
+    # shellcheck disable=SC2086
     retry masked pip download $quiet --require-hashes --no-deps -r "$work/constraints.txt" --dest "$work/held" || die 'the packages cannot be fetched'
     wheels=$work/held
   fi
-  set -- --find-links "$wheels"
-  [ -z "$given_wheelhouse" ] || set -- "$@" --find-links "$wheels/wheelhouse"
-  [ -n "$given_extras" ] || given_extras=$(extras_of "$python")
-  # shellcheck disable=SC2086
-  masked pip install $quiet --no-index "$@" "chipwatch${given_extras:+[$given_extras]}==$given_version" || die 'the packages cannot be installed'
+  install_from "$wheels" pip install
   touch "$new/complete"
+}
+
+install_from() {  # FOLDER PIP_INSTALL
+  links=$1
+  shift
+  # shellcheck disable=SC2086  # several words
+  set -- "$@" $quiet --no-index --find-links "$links"
+  [ -z "$given_wheelhouse" ] || set -- "$@" --find-links "$links/wheelhouse"
+  [ -n "$given_extras" ] || given_extras=$(extras_of "$python")
+  masked "$@" "chipwatch${given_extras:+[$given_extras]}==$given_version" || die 'the packages cannot be installed'
 }
 
 extras_of() {  # PYTHON: what the sinks of the configuration need
@@ -576,8 +583,18 @@ roll_back() {
 
 plan() {
   say "would install $given_version into $release, from $(echo "$given_wheelhouse$given_constraints" | mask)"
-  case $given_wheelhouse in /*.tar.gz | file://*.tar.gz | '' | *://*) ;; *) (get_wheelhouse '' > /dev/null) || exit 1 ;; esac
-  say "Python: $(find_python venv || echo 'none from 3.11 to 3.14; the package that needs none, or the distribution')"
+  python=$(find_python venv) || python=''
+  case $given_wheelhouse in
+    /*.tar.gz | file://*.tar.gz) [ -r "${given_wheelhouse#file://}" ] || die "$(label wheelhouse): $given_wheelhouse cannot be read" ;;
+    '' | *://*) ;;
+    *) wheels=$(get_wheelhouse '') || exit 1
+       own_pip=$(find "$wheels" -name 'pip-*.whl' | head -n 1)
+       if [ -n "$python" ] && [ -n "$own_pip" ]; then
+         set -- "$python" "$own_pip/pip" install --dry-run --ignore-installed --target "$work/nothing"
+         install_from "$wheels" "$@"
+       fi ;;
+  esac
+  say "Python: ${python:-none from 3.11 to 3.14; the package that needs none, or the distribution}"
   [ ! -e "$base/current" ] || say "in place of $(readlink "$base/current"), which stays for --rollback and comes back if the new one fails within $watch s"
   if same "$work/chipwatch.toml" "$toml"; then say 'the configuration stays'; else say "writes $toml"; fi
 }
@@ -608,6 +625,7 @@ main() {
   [ "$wrong" = 0 ] || exit 2
   [ -n "$root$dry" ] || [ "$(id -u)" = 0 ] || die "only root can $action it"
   [ -n "$root$dry" ] || [ -d /run/systemd/system ] || die 'systemd does not run here, and the service needs it'
+  [ ! -e "$base/chipwatch" ] || die "the package chipwatch, a deb or an rpm, is installed and uses $base too; first: apt remove chipwatch, or dnf remove chipwatch"
   if [ "$action$dry" = uninstall ]; then uninstall > "$work/uninstall.sh"; sh "$work/uninstall.sh"; return; fi
   if [ "$action" = uninstall ]; then say "would remove the service, $base, ${toml%/*}, and what was not yet sent"; return; fi
   if [ -z "$dry" ]; then

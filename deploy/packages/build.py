@@ -47,7 +47,9 @@ AFTER_UPDATE = """if [ -d /run/systemd/system ]; then systemctl try-restart chip
 """
 STOP = """if [ -d /run/systemd/system ]; then systemctl disable --now --quiet chipwatch.service || true; fi
 """
-FORGET = """rm -rf /opt/chipwatch /var/lib/chipwatch /var/lib/private/chipwatch /etc/chipwatch
+FORGET = """if [ ! -e /opt/chipwatch/current ]; then  # install.sh has not put it here since
+  rm -rf /opt/chipwatch /var/lib/chipwatch /var/lib/private/chipwatch /etc/chipwatch
+fi
 """
 
 

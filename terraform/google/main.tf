@@ -1,7 +1,7 @@
 # All at once, for one fleet: service account, instance template, OS policy, dashboard and alert policies. Each submodule stands on
 # its own too.
 
-# Checked and completed once, whatever is created.
+# Checked once, whatever is created.
 module "script" {
   source = "./modules/install-script"
 
@@ -38,21 +38,21 @@ module "instance_template" {
   count  = var.create && var.instance_template != null ? 1 : 0
 
   project_id            = var.project_id
-  region                = try(var.instance_template.region, null)
+  region                = var.instance_template.region
   name                  = var.name
   use_name_prefix       = var.use_name_prefix
   machine_type          = var.instance_template.machine_type
-  source_image          = try(var.instance_template.source_image, null)
-  disk                  = try(var.instance_template.disk, null)
-  network               = try(var.instance_template.network, null)
-  network_tags          = try(var.instance_template.network_tags, null)
+  source_image          = var.instance_template.source_image
+  disk                  = var.instance_template.disk
+  network               = var.instance_template.network
+  network_tags          = var.instance_template.network_tags
   service_account_email = module.service_account.email
-  scopes                = try(var.instance_template.scopes, null)
-  accelerators          = try(var.instance_template.accelerators, null)
-  on_host_maintenance   = try(var.instance_template.on_host_maintenance, null)
-  spot                  = try(var.instance_template.spot, null)
-  shielded              = try(var.instance_template.shielded, null)
-  metadata              = try(var.instance_template.metadata, null)
+  scopes                = var.instance_template.scopes
+  accelerators          = var.instance_template.accelerators
+  on_host_maintenance   = var.instance_template.on_host_maintenance
+  spot                  = var.instance_template.spot
+  shielded              = var.instance_template.shielded
+  metadata              = var.instance_template.metadata
   labels                = var.labels
   agent                 = local.agent
 }
@@ -64,10 +64,10 @@ module "os_policy" {
   project_id      = var.project_id
   name            = var.name
   zones           = var.os_policy.zones
-  package_state   = try(var.os_policy.package_state, null)
-  mode            = try(var.os_policy.mode, null)
+  package_state   = var.os_policy.package_state
+  mode            = var.os_policy.mode
   instance_filter = var.os_policy.instance_filter
-  rollout         = try(var.os_policy.rollout, null)
+  rollout         = var.os_policy.rollout
   agent           = local.agent
 }
 

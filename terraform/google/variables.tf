@@ -70,38 +70,85 @@ variable "service_account_email" {
 
 variable "workload_identity" {
   description = "Service accounts of Kubernetes that may act as the service account, as the module service-account takes them."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = map(object({
+    project_id      = optional(string)
+    namespace       = optional(string, "chipwatch")
+    service_account = optional(string, "chipwatch")
+  }))
+  default  = {}
+  nullable = false
 }
 
 variable "principals" {
   description = "Service accounts of Kubernetes that may write metrics by themselves, as the module service-account takes them."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = map(object({
+    project_number  = string
+    project_id      = optional(string)
+    namespace       = optional(string, "chipwatch")
+    service_account = optional(string, "chipwatch")
+  }))
+  default  = {}
+  nullable = false
 }
 
 variable "instance_template" {
   description = "A template for machines that install the agent when they start, as the module instance-template takes it; none unless set."
-  type        = any
-  default     = null
-
-  validation {
-    condition     = var.instance_template == null || try(var.instance_template.machine_type != null && length(setsubtract(keys(var.instance_template), ["machine_type", "region", "source_image", "disk", "network", "network_tags", "scopes", "accelerators", "on_host_maintenance", "spot", "shielded", "metadata"])) == 0, false)
-    error_message = "instance_template: the keys are machine_type, region, source_image, disk, network, network_tags, scopes, accelerators, on_host_maintenance, spot, shielded, metadata; machine_type is required."
-  }
+  type = object({
+    machine_type = string
+    region       = optional(string)
+    source_image = optional(string)
+    disk = optional(object({
+      size_gb = optional(number)
+      type    = optional(string)
+      kms_key = optional(string)
+    }))
+    network = optional(object({
+      network            = optional(string)
+      subnetwork         = optional(string)
+      subnetwork_project = optional(string)
+      nic_type           = optional(string)
+      public_ip          = optional(bool)
+    }))
+    network_tags = optional(set(string))
+    scopes       = optional(set(string))
+    accelerators = optional(list(object({
+      type  = string
+      count = optional(number)
+    })))
+    on_host_maintenance = optional(string)
+    spot                = optional(bool)
+    shielded = optional(object({
+      secure_boot          = optional(bool)
+      vtpm                 = optional(bool)
+      integrity_monitoring = optional(bool)
+    }))
+    metadata = optional(map(string))
+  })
+  default = null
 }
 
 variable "os_policy" {
   description = "A policy that installs the agent on machines that are there, as the module os-policy takes it; none unless set."
-  type        = any
-  default     = null
-
-  validation {
-    condition     = var.os_policy == null || try(var.os_policy.zones != null && var.os_policy.instance_filter != null && length(setsubtract(keys(var.os_policy), ["zones", "instance_filter", "package_state", "mode", "rollout"])) == 0, false)
-    error_message = "os_policy: the keys are zones, instance_filter, package_state, mode, rollout; zones and instance_filter are required."
-  }
+  type = object({
+    zones = set(string)
+    instance_filter = object({
+      all              = optional(bool)
+      inclusion_labels = optional(list(map(string)))
+      exclusion_labels = optional(list(map(string)))
+      inventories = optional(list(object({
+        os_short_name = string
+        os_version    = optional(string)
+      })))
+    })
+    package_state = optional(string)
+    mode          = optional(string)
+    rollout = optional(object({
+      fixed             = optional(number)
+      percent           = optional(number)
+      min_wait_duration = optional(string)
+    }))
+  })
+  default = null
 }
 
 variable "families" {
@@ -127,9 +174,16 @@ variable "notification_channels" {
 
 variable "alarms" {
   description = "Changes to alarms, by name, as the module alert-policies takes it: { gpu-idle = { threshold = 10 } }."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = map(object({
+    create                = optional(bool)
+    enabled               = optional(bool)
+    threshold             = optional(number)
+    minutes               = optional(number)
+    severity              = optional(string)
+    notification_channels = optional(list(string))
+  }))
+  default  = {}
+  nullable = false
 }
 
 variable "labels" {
@@ -146,8 +200,26 @@ variable "labels" {
 
 variable "agent" {
   description = "What is installed, and how it is configured: see modules/install-script."
-  type        = any
-  nullable    = false
+  type = object({
+    version         = string
+    extras          = optional(list(string), ["google"])
+    level           = optional(string, "basic")
+    common_dims     = optional(list(string), [])
+    dims            = optional(map(string), {})
+    interval        = optional(number)
+    window          = optional(number)
+    project         = optional(string)
+    metric_prefix   = optional(string)
+    resource        = optional(string)
+    prometheus_port = optional(number)
+    config          = optional(string, "")
+    wheelhouse      = optional(string, "")
+    sums_sha256     = optional(string, "")
+    index_url       = optional(string, "")
+    constraints     = optional(string, "")
+    wheel_sha256    = optional(string, "")
+  })
+  nullable = false
 }
 
 variable "runbooks" {

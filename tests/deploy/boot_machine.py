@@ -65,7 +65,7 @@ def settings(dist, config):
 
 def debian():
     """Return the folder of a small Debian 12 with systemd and cloud-init."""
-    return _kept(SUITE, _debootstrap)
+    return kept(SUITE, _debootstrap)
 
 
 BARE = {"bookworm": (), "trixie": (), "noble": ("http://archive.ubuntu.com/ubuntu", "main,universe")}
@@ -76,7 +76,7 @@ DEBS = {**BARE, "jammy": BARE["noble"]}
 
 def bare(suite):
     """Return the folder of a small distribution with systemd and Python, and nothing else that an installation needs."""
-    return _kept(f"{suite}-bare", lambda fresh: _bare(suite, fresh))
+    return kept(f"{suite}-bare", lambda fresh: _bare(suite, fresh))
 
 
 def _bare(suite, fresh):
@@ -91,10 +91,10 @@ def _bare(suite, fresh):
 
 def without_venv():
     """Return the same without python3-venv, which apt finds in a repository inside; and with the AWS CLI."""
-    return _kept(f"{SUITE}-without-venv", _take_venv)
+    return kept(f"{SUITE}-without-venv", _take_venv)
 
 
-def _kept(name, make):
+def kept(name, make):
     """Return a Debian that `make` makes once in a folder that is only ours; skip the test where that fails."""
     cache = Path(tempfile.gettempdir()) / f"chipwatch-boot-{os.getuid()}"
     cache.mkdir(mode=0o700, exist_ok=True)
@@ -111,21 +111,21 @@ def _kept(name, make):
 
 def _debootstrap(fresh):
     done = run(tools.debootstrap(), "--variant=minbase", f"--include={PACKAGES}", SUITE, fresh, check=False)
-    return done if done.returncode else _chroot(fresh, f"apt-get install -y -q --no-install-recommends {LATER}")
+    return done if done.returncode else in_chroot(fresh, f"apt-get install -y -q --no-install-recommends {LATER}")
 
 
 def _take_venv(fresh):
     run("cp", "-a", "--reflink=auto", debian(), fresh)
     (fresh / "opt/packages").mkdir()
     script = f"cd /opt/packages && apt-get download {VENV} && apt-get install -y -q --no-install-recommends awscli && dpkg --purge python3-venv {VENV}"
-    done = _chroot(fresh, script)
+    done = in_chroot(fresh, script)
     if done.returncode == 0:
         index_packages(fresh / "opt/packages")
         (fresh / "etc/apt/sources.list").write_text("deb [trusted=yes] file:/opt/packages ./\n")
     return done
 
 
-def _chroot(fresh, script):
+def in_chroot(fresh, script):
     """Run a script after `apt-get update` in a Debian that does not run; no package starts anything."""
     quiet = fresh / "usr/sbin/policy-rc.d"
     quiet.write_text("#!/bin/sh\nexit 101\n")

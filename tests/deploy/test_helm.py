@@ -773,6 +773,12 @@ def test_the_chart_says_whose_it_is():
     kinds = {change["kind"] for change in yaml.safe_load(notes["artifacthub.io/changes"])}
     assert kinds <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
     assert all({"name", "url"} == link.keys() for link in yaml.safe_load(notes["artifacthub.io/links"]))
+    packages = (CHART.parents[1] / "deploy/packages/build.py").read_text()
+    assert all(f"Maintainer: {one['name']} <" in packages for one in chart["maintainers"])
+    assert (
+        "`helm/chipwatch/Chart.yaml`, and of `chipwatch.invalid` in"
+        in (CHART.parents[1] / "docs/releasing.md").read_text()
+    )
 
 
 # -- what a platform adds -----------------------------------------------------------------------------------------

@@ -92,8 +92,26 @@ def test_the_context_holds_what_is_installed_and_nothing_else():
     } <= set(lines)
     needed = re.findall(r"^COPY (?!--from)(\S+)|(ecs-sidecar/\S+\.py)", DOCKERFILE.read_text(), re.MULTILINE)
     assert {name for pair in needed for name in pair if name} == {
-        ".", "requirements/constraints.txt", "ecs-sidecar/slim.py", "ecs-sidecar/prove.py",
+        ".", "requirements", "ecs-sidecar/slim.py", "ecs-sidecar/prove.py",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("extras", "files"),
+    [
+        ("", "base build"),
+        ("cloudwatch", "base build cloudwatch"),
+        ("google,tpu", "base build google tpu"),
+        ("all", "base build cloudwatch google kubernetes prometheus tpu"),
+    ],
+)
+def test_an_image_downloads_what_its_extras_need_by_their_own_files(extras, files):
+    words = re.search(r"\$\(for name .*done\)", DOCKERFILE.read_text())[0]
+    done = subprocess.run(["sh", "-c", f"echo {words}"], env={"PATH": os.defpath, "EXTRAS": extras}, capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout.split() == [
+        word for name in files.split() for word in ("--requirement", f"requirements/{name}.txt")
+    ]
+    assert all((ROOT / word).is_file() for word in done.stdout.split()[1::2])
 
 
 def test_bases_without_a_digest_are_refused_by_name():

@@ -195,6 +195,39 @@ def test_a_dry_run_changes_nothing_and_says_what_it_would_do(play):
     assert current(play) == "1.0"
 
 
+def test_a_dry_run_asks_the_wheelhouses_pip_and_says_what_is_missing(play):
+    (play.wheels / "pip-26.0-py3-none-any.whl").touch()
+    words = f"python3.12 {play.wheels}/pip-26.0-py3-none-any.whl/pip install --dry-run"
+    assert install(play, "1.0", "--dry-run").returncode == 0
+    assert words in play.calls()
+    python = (play.bin / "python3.12").read_text()
+    (play.bin / "python3.12").write_text(
+        python.replace("last=${!#}\n", 'last=${!#}\n[[ "$*" != *--dry-run* ]] || { echo no msgspec; exit 1; }\n')
+    )
+    done = install(play, "1.0", "--dry-run")
+    assert done.returncode == 1
+    assert "no msgspec" in done.stdout
+    assert done.stderr == "chipwatch: the packages cannot be installed\n"
+    assert list(play.root.iterdir()) == []
+
+
+def test_a_dry_run_looks_for_the_archive(play):
+    done = play.cli("--version", "1.0", "--from", play.folder / "none.tar.gz", "--config", play.folder / "mine.toml", "--dry-run")  # fmt: skip
+    assert (done.returncode, "--from: " in done.stderr, "cannot be read" in done.stderr) == (1, True, True)
+
+
+@pytest.mark.parametrize("action", ["--rollback", "--uninstall", "--dry-run", None])
+def test_a_machine_with_the_deb_or_rpm_is_left_as_it_is(play, action):
+    (play.root / "opt/chipwatch").mkdir(parents=True)
+    (play.root / "opt/chipwatch/chipwatch").touch()  # its program, in deploy/packages/build.py
+    done = install(play, "1.0", *([action] if action else []))
+    assert (done.returncode, play.calls()) == (1, "")
+    assert "first: apt remove chipwatch, or dnf remove chipwatch" in done.stderr
+    assert [str(path.relative_to(play.root)) for path in play.root.rglob("*") if path.is_file()] == [
+        "opt/chipwatch/chipwatch"
+    ]
+
+
 def test_uninstall_leaves_nothing(play):
     install(play, "1.0")
     install(play, "2.0", "--environment", play.folder / "mine.toml")
@@ -215,7 +248,9 @@ def test_uninstall_leaves_nothing(play):
         (["--version", "1.0", "--from", "https://host/x", "--config", "mine.toml"], "--sha256: required with https://"),
         (["--version", "1.0", "--from", "http://host/x", "--config", "mine.toml"], "--from: expected "),
         (["--version", "1.0", "--from", "/x"], "--sink: expected names of sinks, such as cloudwatch, with commas; or --config FILE"),
-        (["--version", "1.0", "--from", "/x", "--config", "none.toml"], "--config: none.toml cannot be read"),
+        (["--version", "1.0", "--from", "/x", "--config", "none.toml"], "--config: expected a file that can be read, got 'none.toml'"),
+        (["--version", "1.0", "--from", "/x", "--config", "."], "--config: expected a file that can be read, got '.'"),
+        (["--version", "1.0", "--from", "/x", "--config", "mine.toml", "--environment", "."], "--environment: expected a file that can be read, got '.'"),
         (["--version", "1.0", "--from", "/x", "--config", "mine.toml", "--level", "all"], "--config: it is the whole configuration"),
         (["--version", "1.0", "--from", "/x", "--config", "mine.toml", "--watch", "soon"], "--watch: expected seconds, got 'soon'"),
         (["--version", "1.0", "--from", "/x", "--sink", "google", "--extras", "tpu"], "--extras: the sink google needs google"),

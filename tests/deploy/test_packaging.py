@@ -183,6 +183,21 @@ def test_a_node_that_sends_to_cloudwatch_gets_13_wheels():
     assert len(pins("constraints")) == 40
 
 
+def test_what_builds_this_folder_is_pinned_as_all_is():
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert set(asked) <= pins("build").keys()
+    assert pins("build").items() <= pins("constraints").items()
+
+
+def test_the_pythons_of_the_wheelhouse_are_what_the_page_says_and_the_installer_takes():
+    minors = re.search(r"(?m)^PYTHONS \?= (.*)", (ROOT / "Makefile").read_text())[1].split()
+    page, script = ((ROOT / name).read_text() for name in ("docs/install.md", "tools/install.sh"))
+    assert f"for CPython {minors[0]} to {minors[-1]} on x86-64" in page
+    assert f"a Python {minors[0]} to {minors[-1]}," in page
+    assert f"for one in {' '.join(f'python{minor}' for minor in reversed(minors))} python3 " in script
+    assert f"there is no Python {minors[0]} to {minors[-1]} with venv" in script
+
+
 # -- where it is installed from ----------------------------------------------------------------------------------
 
 INSTALLS = re.compile(r"\b(?:pip3?|pipx|uvx?|easy_install)\b.*\b(?:install|download|run|add|sync)\b.*\bchipwatch\b")

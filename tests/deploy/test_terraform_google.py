@@ -118,7 +118,7 @@ def test_unit_and_uninstaller_are_the_same_in_both_clouds():
 
 def test_the_dimensions_are_those_that_the_agent_knows():
     text = tf.blocks(GOOGLE / "modules/install-script")["variable"]["agent"]
-    known = re.search(r"common_dims : one\], \[\]\), \[(.*?)\]", text)[1]
+    known = re.search(r"setsubtract\(var\.agent\.common_dims, \[(.*?)\]", text)[1]
     assert tuple(re.findall(r'"(\w+)"', known)) == WORDS
 
 
@@ -192,7 +192,7 @@ def test_what_can_have_labels_and_a_project_has_them(module):
 
 def test_the_alarms_that_can_be_changed_all_exist():
     text = tf.blocks(GOOGLE / "modules/alert-policies")["variable"]["alarms"]
-    known = set(re.findall(r'"([a-z-]+)"', re.search(r"keys\(var\.alarms\), \[\]\), \[(.*?)\]", text)[1]))
+    known = set(re.findall(r'"([a-z-]+)"', re.search(r"keys\(var\.alarms\), \[(.*?)\]", text)[1]))
     names = re.findall(r'"displayName": "\$\{prefix\}-([a-z-]+)"', "".join(terraform_google().values()))
     assert known == set(names)
     assert known == set(re.findall(r"[a-z]+(?:-[a-z]+)+", text.split("There are ")[1].split('"')[0]))
@@ -241,7 +241,7 @@ def test_an_example_plans_what_it_planned(planned, module):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"agent_version": "latest"}, "agent: version is required, and is one version, such as 0.1.0."),
+        ({"agent_version": "latest"}, "agent: version is one version, as in 0.1.0; no range."),
         ({"subnetwork": None}, 'The root module input variable "subnetwork" is not set'),
         ({"project_id": "My Project"}, "project_id: the id of a project, such as my-project"),
         ({"machine_type": "big"}, "machine_type: a type of Compute Engine"),

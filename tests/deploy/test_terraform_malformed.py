@@ -111,6 +111,21 @@ def test_every_rule_is_broken_and_its_message_names_the_variable():
                 assert any(message.startswith(begin) for begin in said), (module, message)
 
 
+@pytest.mark.parametrize("cloud", ["aws", "google"])
+def test_no_variable_takes_anything(cloud):
+    variables = [
+        text
+        for folder in tf.has_files(tf.ROOT / "terraform" / cloud)
+        for text in tf.blocks(folder)["variable"].values()
+    ]
+    assert len(variables) > 100
+    assert [
+        text
+        for text in variables
+        if re.search(r"(?m)^  type\s*=.*\bany\b", text) or not re.search(r"(?m)^  type\s*=", text)
+    ] == []
+
+
 def test_there_are_enough_of_them():
     assert sum(len(row) - 2 for rows in MALFORMED.values() for row in rows) >= 600
 

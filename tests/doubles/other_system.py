@@ -4,6 +4,7 @@ Modules of others are imported before and keep what they need: psutil reads Linu
 """
 
 import contextlib
+import ctypes
 import errno
 import importlib
 import os
@@ -13,6 +14,8 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+
+from tests.doubles.windows_console import consoles
 
 OTHERS = (
     "asyncio", "ctypes.util", "http.client", "multiprocessing.connection", "psutil", "rich.console", "shutil", "sqlite3", "ssl", "subprocess",
@@ -102,6 +105,7 @@ def become(platform: str, proc: Path) -> None:
     if platform == "win32":
         copies["select"].select = select_sockets  # type: ignore[attr-defined]
         sys.modules.update(dict.fromkeys(UNIX_MODULES))  # type: ignore[arg-type]
+        sys.modules["msvcrt"], ctypes.windll = consoles(Path.home() / "console")
     sys.modules.update(copies)
     sys.platform = platform
 

@@ -248,12 +248,7 @@ def _ignore_timers() -> None:
 
 
 def _top(config: Config, given: SimpleNamespace) -> int:
-    try:
-        from chipwatch.top import program  # noqa: PLC0415
-    except ModuleNotFoundError as problem:
-        if problem.name == "termios":
-            raise CommandError("top: it needs a terminal of Linux or macOS; `agent` alone prints a table") from problem
-        raise
+    from chipwatch.top import program  # noqa: PLC0415
 
     asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:

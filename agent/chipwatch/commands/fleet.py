@@ -99,7 +99,7 @@ def _csv(nodes: Iterable[FleetNode]) -> Iterator[str]:
 
 def top(given: SimpleNamespace, options: Any) -> int:
     """Show the nodes on a full screen; return the exit code."""
-    from chipwatch.fleet.program import run  # noqa: PLC0415  # a terminal of Unix
+    from chipwatch.fleet.program import run  # noqa: PLC0415
 
     interval = options.interval if hasattr(given, "interval") else None
     return run(lambda wake: source(given, interval, wake), options, given, os.environ)

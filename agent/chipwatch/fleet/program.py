@@ -27,11 +27,11 @@ from chipwatch.fleet.screen import chosen, compose
 from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.net.http_client import ClientTls, HttpClient
+from chipwatch.top.canvas import Canvas, new_terminal, refused
 from chipwatch.top.draw import Line
 from chipwatch.top.live import Frame, Live
 from chipwatch.top.program import Top, TopOptions, show
 from chipwatch.top.screen import Look
-from chipwatch.top.terminal import Terminal, refused
 from chipwatch.top.view import Row, View
 
 MAX_SERIES: Final = 100_000
@@ -166,14 +166,14 @@ def run(
     """Show the fleet, and the nodes that Enter opens, until the user ends it; return the exit code."""
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch fleet` prints the nodes once")
-    terminal = Terminal()
+    terminal = new_terminal(is_ascii=options.ascii)
 
     def wake() -> None:
         terminal.wake()
 
-    def new_terminal() -> Terminal:
+    def fresh() -> Canvas:
         nonlocal terminal
-        terminal = Terminal("ascii" if options.ascii else "utf-8")
+        terminal = new_terminal(is_ascii=options.ascii)
         return terminal
 
     asked = make(wake)
@@ -181,7 +181,7 @@ def run(
     fleet, source, code = FleetTop(given, options, env), FleetSource(asked, asked.interval), 0
     try:
         while not code:
-            code = show(source, new_terminal(), fleet, env)
+            code = show(source, fresh(), fleet, env)
             if code or fleet.view.opened is None:
                 break
             (name,), fleet.view.opened, fleet.view.orders = fleet.view.opened, None, []
@@ -195,7 +195,7 @@ def run(
             else:
                 read = page_of(address, asked.access)
             frames = NodeFrames(read, min(asked.interval, 5.0), wake)
-            code = show(frames, new_terminal(), Top(name, options, env), env)
+            code = show(frames, fresh(), Top(name, options, env), env)
     finally:
         asked.close()
     return code

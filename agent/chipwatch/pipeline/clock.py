@@ -32,6 +32,8 @@ LAST_READING: Final = 1.0
 """Seconds that the last tick waits for readings."""
 DEADLINE: Final = 7.0
 """Seconds after the stop until the sinks have to be done; what they do not deliver stays spooled."""
+LONGEST_WAIT: Final = 1.0
+"""Seconds of one wait: a signal that comes just before a wait has its handler called only after it."""
 CLOSING: Final = 0.1
 """Seconds to wait at the end for a thread that closes collectors."""
 SHARED: Final = "collect"
@@ -230,7 +232,7 @@ class Pipeline:
                 self.missed += late
                 due += late * self._interval
             wake = due if end is None else min(due, end)
-            if self._stop.wait(max(0.0, wake - now)) or (end is not None and wake == end):
+            if self._stops_before(wake) or (end is not None and wake == end):
                 break
         self.is_ending = True
         self.tick(LAST_READING)
@@ -248,8 +250,14 @@ class Pipeline:
         last = [point for point in points if point.metric.name in ended]
         for route in self.routes:
             self._survive(f"sink {route.name}", route.prime, first, at)
-        if not self._stop.wait(pause):
+        if not self._stops_before(time.monotonic() + pause):
             self.tick(FIRST_READING, last)
+
+    def _stops_before(self, due: float) -> bool:
+        """Wait until `due` (monotonic seconds), or until `stop`; return whether it was stopped."""
+        while not self._stop.is_set() and (left := due - time.monotonic()) > 0:
+            self._stop.wait(min(left, LONGEST_WAIT))
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """End `run`; safe from a signal handler and from any thread."""

@@ -1,4 +1,4 @@
-"""A quick yes to `chipwatch health` for the image: no import that costs, so a probe takes 0.01 s of CPU, not 0.05."""
+"""A quick yes to `chipwatch health` for the image: no import that costs, so a probe takes 0.015 s of CPU, not 0.057."""
 
 import os
 import sys

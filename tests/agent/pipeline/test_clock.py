@@ -316,7 +316,7 @@ class FakeTime:
         self.now += next(self.work)
 
     def wait(self, seconds):
-        assert seconds >= 0
+        assert 0 <= seconds <= module.LONGEST_WAIT
         self.now += seconds
         return self.stopped
 
@@ -408,6 +408,16 @@ def test_a_stop_ends_the_wait_at_once_and_reads_once_more(build, running, until)
     until(lambda: values(sink) == [1])
     assert background.stop() < LONG / 2
     until(lambda: values(sink) == [1, 2])
+
+
+def test_a_stop_by_a_signal_that_came_just_before_a_wait_is_noticed_within_a_second(build, running, until, monkeypatch):
+    sink = MemorySink()
+    pipe = build([Steady()], [sink], interval=3600)
+    monkeypatch.setattr(pipe._stop, "_token", threading.Semaphore(0))  # as if nothing ended the wait
+    background = running(pipe)
+    until(lambda: values(sink) == [1])
+    pipe._stop._is_set = True
+    assert background.stop() < LONG / 2
 
 
 @pytest.mark.parametrize("stop_in", ["first", "last"])

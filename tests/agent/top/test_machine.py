@@ -6,13 +6,13 @@ from rich.cells import cell_len
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.report.devices import DeviceState
+from chipwatch.top.canvas import keys
 from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
 from chipwatch.top.host import cores, strip
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import ProcessTable
 from chipwatch.top.screen import GUIDES, Notes, compose
 from chipwatch.top.table import Column, cells_of, ordered, title_at
-from chipwatch.top.terminal import keys
 from chipwatch.top.view import View
 
 AT, S = 1_795_168_805_000_000_000, 10**9

@@ -22,6 +22,9 @@ module "script" {
 
 locals {
   tags = merge({ Name = var.name }, var.tags)
+
+  # p6-b300's cards 1 to 16 have EFA, card 0 has none: https://github.com/aws/aws-parallelcluster/issues/7143
+  first_card_has_efa = !startswith(coalesce(var.instance_type, "unset"), "p6-b300.")
 }
 
 resource "aws_launch_template" "this" {
@@ -44,13 +47,13 @@ resource "aws_launch_template" "this" {
     arn = var.instance_profile_arn
   }
 
-  # A separate card for each; the first is also the instance's network.
+  # A separate card for each. The first card is the instance's network; it has EFA too, as a rule.
   dynamic "network_interfaces" {
-    for_each = range(var.efa_interfaces)
+    for_each = range(var.efa_interfaces == 0 || local.first_card_has_efa ? var.efa_interfaces : var.efa_interfaces + 1)
 
     content {
-      interface_type        = network_interfaces.value == 0 ? "efa" : "efa-only"
-      device_index          = network_interfaces.value == 0 ? 0 : 1
+      interface_type        = network_interfaces.value > 0 ? "efa-only" : local.first_card_has_efa ? "efa" : "interface"
+      device_index          = network_interfaces.value > 0 && local.first_card_has_efa ? 1 : 0
       network_card_index    = network_interfaces.value
       security_groups       = var.vpc_security_group_ids
       delete_on_termination = true

@@ -103,7 +103,7 @@ variable "vpc_security_group_ids" {
 }
 
 variable "efa_interfaces" {
-  description = "How many EFA interfaces, each on a separate network card: 32 for p5.48xlarge and p5e.48xlarge, 16 for p5en.48xlarge, 8 for p6-b200.48xlarge, 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. `aws ec2 describe-instance-types --query InstanceTypes[].NetworkInfo` names the cards of others; a type whose first card has no EFA needs a launch template of your own. An instance with several gets no public IP by itself."
+  description = "How many EFA interfaces, each on a separate network card: 32 for p5.48xlarge and p5e.48xlarge, 16 for p5en.48xlarge and p6-b300.48xlarge, 8 for p6-b200.48xlarge (not confirmed), 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. `aws ec2 describe-instance-types --query InstanceTypes[].NetworkInfo` names the cards of others; of those only p6-b300 may have no EFA at its first card. An instance with several gets no public IP by itself."
   type        = number
   default     = 0
   nullable    = false

@@ -25,7 +25,7 @@ locals {
   policies = {
     for alarm, policy in local.generated[var.resource_types[0]] : alarm => merge(policy, {
       conditions = flatten([for resource in var.resource_types : local.generated[resource][alarm].conditions])
-      otherwise  = merge(local.as_usual, lookup(var.alarms, alarm, {}))
+      otherwise  = merge(local.as_usual, try(var.alarms[alarm], {}))
     })
   }
 

@@ -120,34 +120,29 @@ variable "auto_close" {
 
 variable "alarms" {
   description = "Changes to alarms, by name: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }; also enabled, severity and notification_channels."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = map(object({
+    create                = optional(bool)
+    enabled               = optional(bool)
+    threshold             = optional(number)
+    minutes               = optional(number)
+    severity              = optional(string)
+    notification_channels = optional(list(string))
+  }))
+  default  = {}
+  nullable = false
 
   validation {
-    condition = try(alltrue(flatten([for alarm in values(var.alarms) : [for key, value in alarm : lookup({
-      create                = can(tobool(value))
-      enabled               = can(tobool(value))
-      threshold             = can(tonumber(value))
-      minutes               = can(tonumber(value))
-      severity              = can(tostring(value))
-      notification_channels = value == null || can(join("", value))
-    }, key, false)]])), false)
-    error_message = "alarms: the keys of each are create and enabled (true or false), threshold and minutes (numbers), severity (a string) and notification_channels (a list of strings)."
-  }
-
-  validation {
-    condition     = length(setsubtract(try(keys(var.alarms), []), ["agent-silent", "container-memory-full", "cpu-throttled", "disk-full", "disk-nvme-lost", "disk-read-only", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "kernel-events", "lustre-disconnected", "memory-error-uncorrected", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "nfs-unanswered", "pcie-error", "pcie-link-degraded", "rdma-link-flaps", "rdma-port-down", "tpu-idle", "tpu-memory-full"])) == 0
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "cpu-throttled", "disk-full", "disk-nvme-lost", "disk-read-only", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "kernel-events", "lustre-disconnected", "memory-error-uncorrected", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "nfs-unanswered", "pcie-error", "pcie-link-degraded", "rdma-link-flaps", "rdma-port-down", "tpu-idle", "tpu-memory-full"])) == 0
     error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, cpu-throttled, disk-full, disk-nvme-lost, disk-read-only, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-lost, gpu-memory-full, gpu-throttled, gpu-xid, gpu-xid-workflow, job-gpu-held, job-gpu-imbalance, kernel-events, lustre-disconnected, memory-error-uncorrected, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, nfs-unanswered, pcie-error, pcie-link-degraded, rdma-link-flaps, rdma-port-down, tpu-idle and tpu-memory-full."
   }
 
   validation {
-    condition     = alltrue([for alarm in try(values(var.alarms), []) : try(alarm.severity, null) == null || can(regex("^(CRITICAL|ERROR|WARNING)$", alarm.severity))])
+    condition     = alltrue([for alarm in values(var.alarms) : try(alarm.severity, null) == null || can(regex("^(CRITICAL|ERROR|WARNING)$", alarm.severity))])
     error_message = "alarms: severity is CRITICAL, ERROR or WARNING."
   }
 
   validation {
-    condition     = alltrue([for alarm in try(values(var.alarms), []) : try(alarm.minutes, null) == null || try(alarm.minutes >= 0 && alarm.minutes <= 1410 && floor(alarm.minutes) == tonumber(alarm.minutes), false)])
+    condition     = alltrue([for alarm in values(var.alarms) : try(alarm.minutes, null) == null || try(alarm.minutes >= 0 && alarm.minutes <= 1410 && floor(alarm.minutes) == alarm.minutes, false)])
     error_message = "alarms: minutes is a whole number from 0 to 1410."
   }
 
@@ -157,7 +152,7 @@ variable "alarms" {
   }
 
   validation {
-    condition     = alltrue([for channel in flatten([for alarm in try(values(var.alarms), []) : try([for channel in alarm.notification_channels : channel], [])]) : can(regex("^projects/[^/[:space:]]+/notificationChannels/[^/[:space:]]+$", channel))])
+    condition     = alltrue([for channel in flatten([for alarm in values(var.alarms) : try([for channel in alarm.notification_channels : channel], [])]) : can(regex("^projects/[^/[:space:]]+/notificationChannels/[^/[:space:]]+$", channel))])
     error_message = "alarms: notification_channels are full names, as in projects/my-project/notificationChannels/123."
   }
 

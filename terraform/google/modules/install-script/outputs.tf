@@ -15,5 +15,5 @@ output "uninstall_script" {
 
 output "agent" {
   description = "The settings of the agent, with defaults."
-  value       = local.agent
+  value       = var.agent
 }

@@ -10,11 +10,6 @@ locals {
   # a2, a3, a4, a4x, g2, g4 and ct5lp, tpu types include accelerators, and Compute Engine moves none of them to another host.
   has_accelerators = length(var.accelerators) > 0 || can(regex("^(a[2-9]|g[2-9]|ct[0-9]|tpu)[a-z0-9]*-", var.machine_type))
   stays            = local.has_accelerators || var.spot || var.on_host_maintenance == "TERMINATE"
-
-  # With what was left out or null.
-  disk     = { for key, default in { size_gb = null, type = "pd-balanced", kms_key = null } : key => try(coalesce(var.disk[key]), default) }
-  network  = { for key, default in { network = "default", subnetwork = null, subnetwork_project = null, nic_type = null, public_ip = false } : key => try(coalesce(var.network[key]), default) }
-  shielded = { for key in ["secure_boot", "vtpm", "integrity_monitoring"] : key => try(coalesce(var.shielded[key]), true) }
 }
 
 resource "google_compute_instance_template" "this" {
@@ -44,12 +39,12 @@ resource "google_compute_instance_template" "this" {
     boot         = true
     auto_delete  = true
     source_image = var.source_image
-    disk_size_gb = local.disk.size_gb
-    disk_type    = local.disk.type
+    disk_size_gb = var.disk.size_gb
+    disk_type    = var.disk.type
     labels       = var.labels
 
     dynamic "disk_encryption_key" {
-      for_each = local.disk.kms_key == null ? [] : [local.disk.kms_key]
+      for_each = var.disk.kms_key == null ? [] : [var.disk.kms_key]
 
       content {
         kms_key_self_link = disk_encryption_key.value
@@ -58,13 +53,13 @@ resource "google_compute_instance_template" "this" {
   }
 
   network_interface {
-    network            = local.network.subnetwork == null ? local.network.network : null
-    subnetwork         = local.network.subnetwork
-    subnetwork_project = local.network.subnetwork == null ? null : local.network.subnetwork_project
-    nic_type           = local.network.nic_type
+    network            = var.network.subnetwork == null ? coalesce(var.network.network, "default") : null
+    subnetwork         = var.network.subnetwork
+    subnetwork_project = var.network.subnetwork == null ? null : var.network.subnetwork_project
+    nic_type           = var.network.nic_type
 
     dynamic "access_config" {
-      for_each = local.network.public_ip ? [1] : []
+      for_each = var.network.public_ip ? [1] : []
 
       content {}
     }
@@ -76,9 +71,9 @@ resource "google_compute_instance_template" "this" {
   }
 
   shielded_instance_config {
-    enable_secure_boot          = local.shielded.secure_boot
-    enable_vtpm                 = local.shielded.vtpm
-    enable_integrity_monitoring = local.shielded.integrity_monitoring
+    enable_secure_boot          = var.shielded.secure_boot
+    enable_vtpm                 = var.shielded.vtpm
+    enable_integrity_monitoring = var.shielded.integrity_monitoring
   }
 
   dynamic "guest_accelerator" {
@@ -86,7 +81,7 @@ resource "google_compute_instance_template" "this" {
 
     content {
       type  = guest_accelerator.value.type
-      count = try(coalesce(guest_accelerator.value.count), 1)
+      count = guest_accelerator.value.count
     }
   }
 

@@ -83,59 +83,59 @@ variable "source_image" {
 
 variable "disk" {
   description = "The boot disk: size_gb, type (pd-balanced unless set) and kms_key, your own key for it."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = object({
+    size_gb = optional(number)
+    type    = optional(string, "pd-balanced")
+    kms_key = optional(string)
+  })
+  default  = {}
+  nullable = false
 
   validation {
-    condition     = try(alltrue([for key, value in var.disk : lookup({ size_gb = can(tonumber(value)), type = can(tostring(value)), kms_key = can(tostring(value)) }, key, false)]), false)
-    error_message = "disk: the keys are size_gb (a number), type and kms_key (strings)."
-  }
-
-  validation {
-    condition     = try(var.disk.size_gb, null) == null || try(var.disk.size_gb >= 10 && var.disk.size_gb <= 65536 && floor(var.disk.size_gb) == tonumber(var.disk.size_gb), false)
+    condition     = var.disk.size_gb == null || try(var.disk.size_gb >= 10 && var.disk.size_gb <= 65536 && floor(var.disk.size_gb) == var.disk.size_gb, false)
     error_message = "disk: size_gb is a whole number from 10 to 65536."
   }
 
   validation {
-    condition     = try(var.disk.type, null) == null || can(regex("^(pd|hyperdisk)-[a-z-]+$", var.disk.type))
+    condition     = var.disk.type == null || can(regex("^(pd|hyperdisk)-[a-z-]+$", var.disk.type))
     error_message = "disk: type is one of Compute Engine's, such as pd-balanced or hyperdisk-balanced."
   }
 
   validation {
-    condition     = try(var.disk.kms_key, null) == null || can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+(/cryptoKeyVersions/[0-9]+)?$", var.disk.kms_key))
+    condition     = var.disk.kms_key == null || can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+(/cryptoKeyVersions/[0-9]+)?$", var.disk.kms_key))
     error_message = "disk: kms_key is projects/P/locations/L/keyRings/R/cryptoKeys/K."
   }
 }
 
 variable "network" {
   description = "network (default) or, better, subnetwork with its subnetwork_project; nic_type; public_ip. Without a public address the subnetwork needs Private Google Access, and an index of wheels by NAT unless there is a wheelhouse."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = object({
+    network            = optional(string)
+    subnetwork         = optional(string)
+    subnetwork_project = optional(string)
+    nic_type           = optional(string)
+    public_ip          = optional(bool, false)
+  })
+  default  = {}
+  nullable = false
 
   validation {
-    condition     = try(alltrue([for key, value in var.network : lookup({ network = can(tostring(value)), subnetwork = can(tostring(value)), subnetwork_project = can(tostring(value)), nic_type = can(tostring(value)), public_ip = can(tobool(value)) }, key, false)]), false)
-    error_message = "network: the keys are network, subnetwork, subnetwork_project and nic_type (strings) and public_ip (true or false)."
-  }
-
-  validation {
-    condition     = try(var.network.nic_type, null) == null || can(regex("^(GVNIC|VIRTIO_NET|IDPF|MRDMA|IRDMA)$", var.network.nic_type))
+    condition     = var.network.nic_type == null || can(regex("^(GVNIC|VIRTIO_NET|IDPF|MRDMA|IRDMA)$", var.network.nic_type))
     error_message = "network: nic_type is GVNIC, VIRTIO_NET, IDPF, MRDMA or IRDMA."
   }
 
   validation {
-    condition     = alltrue([for name in [try(var.network.network, null), try(var.network.subnetwork, null)] : name == null || can(regex("^(https://[a-z0-9.-]+/compute/[a-z0-9]+/)?([a-z0-9.:-]+/)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?$", name))])
+    condition     = alltrue([for name in [var.network.network, var.network.subnetwork] : name == null || can(regex("^(https://[a-z0-9.-]+/compute/[a-z0-9]+/)?([a-z0-9.:-]+/)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?$", name))])
     error_message = "network: network and subnetwork are names, or full ones such as projects/P/regions/us-central1/subnetworks/S."
   }
 
   validation {
-    condition     = try(var.network.network, null) == null || try(var.network.subnetwork, null) == null
+    condition     = var.network.network == null || var.network.subnetwork == null
     error_message = "network: network or subnetwork, not both: a subnetwork has its network."
   }
 
   validation {
-    condition     = try(var.network.subnetwork_project, null) == null || (can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.network.subnetwork_project)) && try(var.network.subnetwork, null) != null)
+    condition     = var.network.subnetwork_project == null || (can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.network.subnetwork_project)) && var.network.subnetwork != null)
     error_message = "network: subnetwork_project is the id of a project, such as my-project, and goes with subnetwork."
   }
 }
@@ -182,22 +182,20 @@ variable "scopes" {
 
 variable "accelerators" {
   description = "GPUs that are attached, each with its type and count (1); machine types such as g2, a2, a3 and TPU types have theirs, and need none here."
-  type        = any
-  default     = []
-  nullable    = false
+  type = list(object({
+    type  = string
+    count = optional(number, 1)
+  }))
+  default  = []
+  nullable = false
 
   validation {
-    condition     = try(alltrue(flatten([for one in var.accelerators : [for key, value in one : lookup({ type = can(tostring(value)), count = can(tonumber(value)) }, key, false)]])), false)
-    error_message = "accelerators: a list; the keys of each are type (a string) and count (a number)."
-  }
-
-  validation {
-    condition     = alltrue([for one in try([for one in var.accelerators : one], []) : can(regex("^(projects/[^/]+/zones/[^/]+/acceleratorTypes/)?[a-z][a-z0-9-]+$", one.type))])
+    condition     = alltrue([for one in var.accelerators : can(regex("^(projects/[^/]+/zones/[^/]+/acceleratorTypes/)?[a-z][a-z0-9-]+$", one.type))])
     error_message = "accelerators: type is required, and is one of Compute Engine's, such as nvidia-tesla-t4."
   }
 
   validation {
-    condition     = alltrue([for one in try([for one in var.accelerators : one], []) : contains([1, 2, 4, 8, 16], try(tonumber(coalesce(one.count)), 1))])
+    condition     = alltrue([for one in var.accelerators : contains([1, 2, 4, 8, 16], one.count)])
     error_message = "accelerators: count is 1, 2, 4, 8 or 16."
   }
 }
@@ -223,17 +221,16 @@ variable "spot" {
 
 variable "shielded" {
   description = "Shielded VM: secure_boot, vtpm and integrity_monitoring, all true unless set. NVIDIA's drivers of most images are not signed: set secure_boot to false there."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = object({
+    secure_boot          = optional(bool, true)
+    vtpm                 = optional(bool, true)
+    integrity_monitoring = optional(bool, true)
+  })
+  default  = {}
+  nullable = false
 
   validation {
-    condition     = try(alltrue([for key, value in var.shielded : contains(["secure_boot", "vtpm", "integrity_monitoring"], key) && can(tobool(value))]), false)
-    error_message = "shielded: the keys are secure_boot, vtpm and integrity_monitoring (true or false)."
-  }
-
-  validation {
-    condition     = try(tobool(coalesce(var.shielded.vtpm)), true) || !try(tobool(coalesce(var.shielded.integrity_monitoring)), true)
+    condition     = var.shielded.vtpm || !var.shielded.integrity_monitoring
     error_message = "shielded: integrity_monitoring needs vtpm; set both to false, or vtpm to true."
   }
 }
@@ -276,6 +273,24 @@ variable "labels" {
 
 variable "agent" {
   description = "What is installed, and how it is configured: see modules/install-script."
-  type        = any
-  nullable    = false
+  type = object({
+    version         = string
+    extras          = optional(list(string), ["google"])
+    level           = optional(string, "basic")
+    common_dims     = optional(list(string), [])
+    dims            = optional(map(string), {})
+    interval        = optional(number)
+    window          = optional(number)
+    project         = optional(string)
+    metric_prefix   = optional(string)
+    resource        = optional(string)
+    prometheus_port = optional(number)
+    config          = optional(string, "")
+    wheelhouse      = optional(string, "")
+    sums_sha256     = optional(string, "")
+    index_url       = optional(string, "")
+    constraints     = optional(string, "")
+    wheel_sha256    = optional(string, "")
+  })
+  nullable = false
 }

@@ -7,10 +7,6 @@ module "script" {
 }
 
 locals {
-  # With what was left out or null.
-  filter  = { for key, default in { all = false, inclusion_labels = [], exclusion_labels = [], inventories = [] } : key => try(coalesce(var.instance_filter[key]), default) }
-  rollout = { for key, default in { fixed = null, percent = null, min_wait_duration = "300s" } : key => try(coalesce(var.rollout[key]), default) }
-
   installed = var.package_state == "installed"
 
   # What this policy makes of a machine; another configuration is another.
@@ -34,10 +30,10 @@ resource "google_os_config_os_policy_assignment" "this" {
   skip_await_rollout = var.skip_await_rollout
 
   instance_filter {
-    all = local.filter.all
+    all = var.instance_filter.all
 
     dynamic "inclusion_labels" {
-      for_each = local.filter.inclusion_labels
+      for_each = var.instance_filter.inclusion_labels
 
       content {
         labels = inclusion_labels.value
@@ -45,7 +41,7 @@ resource "google_os_config_os_policy_assignment" "this" {
     }
 
     dynamic "exclusion_labels" {
-      for_each = local.filter.exclusion_labels
+      for_each = var.instance_filter.exclusion_labels
 
       content {
         labels = exclusion_labels.value
@@ -53,11 +49,11 @@ resource "google_os_config_os_policy_assignment" "this" {
     }
 
     dynamic "inventories" {
-      for_each = local.filter.inventories
+      for_each = var.instance_filter.inventories
 
       content {
         os_short_name = inventories.value.os_short_name
-        os_version    = try(inventories.value.os_version, null)
+        os_version    = inventories.value.os_version
       }
     }
   }
@@ -87,11 +83,11 @@ resource "google_os_config_os_policy_assignment" "this" {
   }
 
   rollout {
-    min_wait_duration = local.rollout.min_wait_duration
+    min_wait_duration = var.rollout.min_wait_duration
 
     disruption_budget {
-      fixed   = local.rollout.fixed
-      percent = local.rollout.fixed == null ? coalesce(local.rollout.percent, 10) : null
+      fixed   = var.rollout.fixed
+      percent = var.rollout.fixed == null ? coalesce(var.rollout.percent, 10) : null
     }
   }
 

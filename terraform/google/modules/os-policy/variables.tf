@@ -65,58 +65,55 @@ variable "mode" {
 
 variable "instance_filter" {
   description = "Which machines: all, or those that have all labels of one of inclusion_labels, none of exclusion_labels' sets, and one of the inventories (os_short_name; os_version, which may end with *)."
-  type        = any
-  nullable    = false
+  type = object({
+    all              = optional(bool, false)
+    inclusion_labels = optional(list(map(string)), [])
+    exclusion_labels = optional(list(map(string)), [])
+    inventories = optional(list(object({
+      os_short_name = string
+      os_version    = optional(string)
+    })), [])
+  })
+  nullable = false
 
   validation {
-    condition = try(alltrue([for key, value in var.instance_filter : lookup({
-      all              = can(tobool(value))
-      inclusion_labels = value == null || can([for labels in value : join("", values(labels))])
-      exclusion_labels = value == null || can([for labels in value : join("", values(labels))])
-      inventories      = value == null || try(alltrue(flatten([for one in value : [for name, text in one : contains(["os_short_name", "os_version"], name) && can(tostring(text))]])), false)
-    }, key, false)]), false)
-    error_message = "instance_filter: the keys are all (true or false), inclusion_labels and exclusion_labels (lists of labels) and inventories (a list; the keys of each are os_short_name and os_version)."
-  }
-
-  validation {
-    condition     = try(tobool(coalesce(var.instance_filter.all)), false) != anytrue([for key in ["inclusion_labels", "exclusion_labels", "inventories"] : try(length(var.instance_filter[key]) > 0, false)])
+    condition     = var.instance_filter.all != (length(concat(var.instance_filter.inclusion_labels, var.instance_filter.exclusion_labels)) + length(var.instance_filter.inventories) > 0)
     error_message = "instance_filter: say which machines by inclusion_labels, exclusion_labels or inventories, or all = true and nothing else."
   }
 
   validation {
-    condition     = alltrue([for labels in concat(try([for one in var.instance_filter.inclusion_labels : one], []), try([for one in var.instance_filter.exclusion_labels : one], [])) : try(length(labels) > 0, false) && alltrue([for key, value in try(tomap(labels), {}) : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])])
+    condition     = alltrue([for labels in concat(var.instance_filter.inclusion_labels, var.instance_filter.exclusion_labels) : try(length(labels) > 0, false) && alltrue([for key, value in labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])])
     error_message = "instance_filter: keys and values of labels are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
   }
 
   validation {
-    condition     = alltrue([for one in try([for one in var.instance_filter.inventories : one], []) : can(regex("^[a-z][a-z0-9_-]*$", one.os_short_name)) && (try(one.os_version, null) == null || can(regex("^[A-Za-z0-9._~+-]+\\*?$", one.os_version)))])
+    condition     = alltrue([for one in var.instance_filter.inventories : can(regex("^[a-z][a-z0-9_-]*$", one.os_short_name)) && (one.os_version == null || can(regex("^[A-Za-z0-9._~+-]+\\*?$", one.os_version)))])
     error_message = "instance_filter: inventories have an os_short_name such as debian, ubuntu, rocky or rhel, and an os_version such as 12 or 9*."
   }
 }
 
 variable "rollout" {
   description = "How many machines at a time, fixed or percent (10), and min_wait_duration (300s): how long a machine counts as being changed."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = object({
+    fixed             = optional(number)
+    percent           = optional(number)
+    min_wait_duration = optional(string, "300s")
+  })
+  default  = {}
+  nullable = false
 
   validation {
-    condition     = try(alltrue([for key, value in var.rollout : lookup({ fixed = can(tonumber(value)), percent = can(tonumber(value)), min_wait_duration = can(tostring(value)) }, key, false)]), false)
-    error_message = "rollout: the keys are fixed and percent (numbers) and min_wait_duration (a string)."
-  }
-
-  validation {
-    condition     = try(var.rollout.fixed, null) == null || try(var.rollout.percent, null) == null
+    condition     = var.rollout.fixed == null || var.rollout.percent == null
     error_message = "rollout: fixed or percent, not both."
   }
 
   validation {
-    condition     = alltrue([for count in [try(var.rollout.fixed, null), try(var.rollout.percent, null)] : count == null || try(count >= 1 && floor(count) == tonumber(count), false)]) && try(var.rollout.percent <= 100, true)
+    condition     = alltrue([for count in [var.rollout.fixed, var.rollout.percent] : count == null || try(count >= 1 && floor(count) == count, false)]) && try(var.rollout.percent <= 100, true)
     error_message = "rollout: fixed and percent are whole numbers from 1; percent is at most 100."
   }
 
   validation {
-    condition     = try(var.rollout.min_wait_duration, null) == null || can(regex("^[0-9]+s$", var.rollout.min_wait_duration))
+    condition     = var.rollout.min_wait_duration == null || can(regex("^[0-9]+s$", var.rollout.min_wait_duration))
     error_message = "rollout: min_wait_duration is seconds, as in 300s."
   }
 }
@@ -130,6 +127,24 @@ variable "skip_await_rollout" {
 
 variable "agent" {
   description = "What is installed, and how it is configured: see modules/install-script."
-  type        = any
-  nullable    = false
+  type = object({
+    version         = string
+    extras          = optional(list(string), ["google"])
+    level           = optional(string, "basic")
+    common_dims     = optional(list(string), [])
+    dims            = optional(map(string), {})
+    interval        = optional(number)
+    window          = optional(number)
+    project         = optional(string)
+    metric_prefix   = optional(string)
+    resource        = optional(string)
+    prometheus_port = optional(number)
+    config          = optional(string, "")
+    wheelhouse      = optional(string, "")
+    sums_sha256     = optional(string, "")
+    index_url       = optional(string, "")
+    constraints     = optional(string, "")
+    wheel_sha256    = optional(string, "")
+  })
+  nullable = false
 }

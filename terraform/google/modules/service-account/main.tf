@@ -8,17 +8,9 @@ locals {
   home   = try(regex("@(.+)\\.iam\\.gserviceaccount\\.com$", var.email)[0], var.project_id)
   member = "serviceAccount:${coalesce(local.email, "none")}"
 
-  # With what was left out or null.
-  workload_identity = {
-    for name, pod in var.workload_identity : name => {
-      for key, default in { project_id = var.project_id, namespace = "chipwatch", service_account = "chipwatch" } : key => try(coalesce(pod[key]), default)
-    } if var.create
-  }
-  principals = {
-    for name, pod in var.principals : name => {
-      for key, default in { project_number = null, project_id = var.project_id, namespace = "chipwatch", service_account = "chipwatch" } : key => try(coalesce(pod[key]), default)
-    } if var.create
-  }
+  # A cluster is in this project unless it says another.
+  workload_identity = { for name, pod in var.workload_identity : name => merge(pod, { project_id = coalesce(pod.project_id, var.project_id) }) if var.create }
+  principals        = { for name, pod in var.principals : name => merge(pod, { project_id = coalesce(pod.project_id, var.project_id) }) if var.create }
 
   # Of a bucket the account sees the names below the folder, and reads what is in it.
   wheelhouses = var.create ? {

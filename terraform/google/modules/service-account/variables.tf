@@ -83,49 +83,48 @@ variable "email" {
 
 variable "workload_identity" {
   description = "Service accounts of Kubernetes that may act as this one, by names of your own: namespace and service_account (chipwatch both), and project_id, the cluster's."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = map(object({
+    project_id      = optional(string)
+    namespace       = optional(string, "chipwatch")
+    service_account = optional(string, "chipwatch")
+  }))
+  default  = {}
+  nullable = false
 
   validation {
-    condition     = try(alltrue(flatten([for pod in values(var.workload_identity) : [for key, value in pod : contains(["project_id", "namespace", "service_account"], key) && can(tostring(value))]])), false)
-    error_message = "workload_identity: the keys of each are project_id, namespace and service_account (strings)."
-  }
-
-  validation {
-    condition     = alltrue([for pod in try(values(var.workload_identity), []) : can(regex("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", try(coalesce(pod.namespace), "chipwatch"))) && can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", try(coalesce(pod.service_account), "chipwatch")))])
+    condition     = alltrue([for pod in values(var.workload_identity) : can(regex("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", pod.namespace)) && can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", pod.service_account))])
     error_message = "workload_identity: namespace and service_account are names of Kubernetes: small letters, digits and hyphens, in that of an account also dots."
   }
 
   validation {
-    condition     = alltrue([for pod in try(values(var.workload_identity), []) : try(pod.project_id, null) == null || can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", pod.project_id))])
+    condition     = alltrue([for pod in values(var.workload_identity) : try(pod.project_id, null) == null || can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", pod.project_id))])
     error_message = "workload_identity: project_id is the id of the cluster's project."
   }
 }
 
 variable "principals" {
   description = "Service accounts of Kubernetes that may write metrics by themselves, by names of your own: project_number and project_id, the cluster's; namespace and service_account (chipwatch both)."
-  type        = any
-  default     = {}
-  nullable    = false
+  type = map(object({
+    project_number  = string
+    project_id      = optional(string)
+    namespace       = optional(string, "chipwatch")
+    service_account = optional(string, "chipwatch")
+  }))
+  default  = {}
+  nullable = false
 
   validation {
-    condition     = try(alltrue(flatten([for pod in values(var.principals) : [for key, value in pod : contains(["project_number", "project_id", "namespace", "service_account"], key) && can(tostring(value))]])), false)
-    error_message = "principals: the keys of each are project_number, project_id, namespace and service_account (strings)."
-  }
-
-  validation {
-    condition     = alltrue([for pod in try(values(var.principals), []) : can(regex("^[0-9]{6,20}$", pod.project_number))])
+    condition     = alltrue([for pod in values(var.principals) : can(regex("^[0-9]{6,20}$", pod.project_number))])
     error_message = "principals: project_number is required, and is the number of the cluster's project, as `gcloud projects describe` says it."
   }
 
   validation {
-    condition     = alltrue([for pod in try(values(var.principals), []) : can(regex("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", try(coalesce(pod.namespace), "chipwatch"))) && can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", try(coalesce(pod.service_account), "chipwatch")))])
+    condition     = alltrue([for pod in values(var.principals) : can(regex("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", pod.namespace)) && can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", pod.service_account))])
     error_message = "principals: namespace and service_account are names of Kubernetes: small letters, digits and hyphens, in that of an account also dots."
   }
 
   validation {
-    condition     = alltrue([for pod in try(values(var.principals), []) : try(pod.project_id, null) == null || can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", pod.project_id))])
+    condition     = alltrue([for pod in values(var.principals) : try(pod.project_id, null) == null || can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", pod.project_id))])
     error_message = "principals: project_id is the id of the cluster's project."
   }
 }

@@ -83,6 +83,21 @@ run "fast_network_and_reserved_capacity" {
   }
 }
 
+run "a_first_card_without_efa" {
+  command = plan
+
+  variables {
+    instance_type          = "p6-b300.48xlarge"
+    vpc_security_group_ids = ["sg-0123456789abcdef0"]
+    efa_interfaces         = 16
+  }
+
+  assert {
+    condition     = join(",", aws_launch_template.this[0].network_interfaces[*].network_card_index) == join(",", range(17)) && join(",", aws_launch_template.this[0].network_interfaces[*].interface_type) == join(",", concat(["interface"], [for card in range(16) : "efa-only"])) && sum(aws_launch_template.this[0].network_interfaces[*].device_index) == 0
+    error_message = "The first card has the IP, the others EFA."
+  }
+}
+
 run "refuses_efa_without_a_group" {
   command = plan
 
