@@ -197,7 +197,7 @@ def test_a_sink_is_opened_and_nothing_is_sent(checked, sink, line, tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="programs finds processes on Linux only")
 @pytest.mark.parametrize("state", ["ok", "absent", None])
-def test_ports_that_the_running_agent_holds_are_no_fault_and_ports_of_others_are(checked, tmp_path, state):
+def test_a_port_that_the_running_agent_holds_is_not_a_fault_but_a_port_of_another_is(checked, tmp_path, state):
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         port, page = first.getsockname()[1], second.getsockname()[1]
         error = None if state == "ok" else "its port is taken"

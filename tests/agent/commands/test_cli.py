@@ -442,13 +442,3 @@ def test_case_does_not_count_in_commands_names_and_choices(agent, words):
     done = agent.run(*words.split())
     assert done.returncode == 0, done.stderr
     assert done.stdout
-
-
-def test_where_there_is_no_terminal_interface_the_full_screen_is_refused_with_what_works(monkeypatch, capsys):
-    for name in [name for name in sys.modules if name.startswith("chipwatch.top.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "termios", None)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["top"])
-    assert end.value.code == 1
-    assert capsys.readouterr().err.startswith("chipwatch: top: it needs a terminal of Linux or macOS; `agent` alone")
