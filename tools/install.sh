@@ -172,7 +172,7 @@ validate() {
   elif [ -n "$given_sink" ] || ! [ -e "$toml" ]; then
     must_be sink "$word(,$word)*" "names of sinks, such as cloudwatch, with commas${cli:+; or --config FILE}"
   fi
-  case $watch in *[!0-9]* | '') refuse "--watch: expected seconds, got '$watch'" ;; esac
+  case $watch in *[!0-9]* | ?????* | '') refuse "--watch: expected seconds, at most 9999, got '$watch'" ;; esac
   must_be namespace '|[A-Za-z0-9._/#:-]{1,255}' 'up to 255 of A-Z a-z 0-9 . _ / # : -'
   must_be region '|[a-z]{2}(-[a-z]+)+-[0-9]+' 'a region, such as us-east-1'
   must_be common_dims "|$word(,$word)*" 'words such as instance_id,instance_type, without spaces'

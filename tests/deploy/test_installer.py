@@ -252,7 +252,8 @@ def test_uninstall_leaves_nothing(play):
         (["--version", "1.0", "--from", "/x", "--config", "."], "--config: expected a file that can be read, got '.'"),
         (["--version", "1.0", "--from", "/x", "--config", "mine.toml", "--environment", "."], "--environment: expected a file that can be read, got '.'"),
         (["--version", "1.0", "--from", "/x", "--config", "mine.toml", "--level", "all"], "--config: it is the whole configuration"),
-        (["--version", "1.0", "--from", "/x", "--config", "mine.toml", "--watch", "soon"], "--watch: expected seconds, got 'soon'"),
+        (["--version", "1.0", "--from", "/x", "--config", "mine.toml", "--watch", "soon"], "--watch: expected seconds, at most 9999, got 'soon'"),
+        (["--version", "1.0", "--from", "/x", "--config", "mine.toml", "--watch", "99999"], "--watch: expected seconds, at most 9999, got '99999'"),
         (["--version", "1.0", "--from", "/x", "--sink", "google", "--extras", "tpu"], "--extras: the sink google needs google"),
     ],
 )  # fmt: skip

@@ -60,7 +60,7 @@ def altered(wheel, to, line):
             if name == "chipwatch/__main__.py" and line:
                 data = data.replace(
                     b'    """Run the command line and exit."""\n',
-                    f'    """Run."""\n    if "run" in sys.argv[1:2]:\n        {line}\n'.encode(),
+                    f'    """Run."""\n    if "run" in sys.argv[1:2]:\n        exec({line!r})\n'.encode(),
                 )
             if name.endswith("METADATA"):
                 data = data.replace(f"Version: {__version__}".encode(), b"Version: 9.9.9")
