@@ -75,7 +75,8 @@ def summary(nodes: Sequence[FleetNode]) -> list[str]:
     sums = totals(nodes)
     order = [*ROLES, "unknown", "waiting", "answer"]
     words = sorted(sums["nodes"].items(), key=lambda item: order.index(item[0]) if item[0] in order else 0)
-    lines = [f"{len(nodes)} node{'s' * (len(nodes) != 1)}: {', '.join(f'{count} {word}' for word, count in words)}"]
+    what = ", ".join(f"{count} {word}" for word, count in words) or "none has what was asked for"
+    lines = [f"{len(nodes)} node{'s' * (len(nodes) != 1)}: {what}"]
     if gpus := sums["gpus"]:
         causes = sorted(sums["idle"].items(), key=lambda item: -item[1])
         free = round(sums["idle"].get("free", 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chipwatch.fleet.node import DOUBTED, FleetNode, believed, of_agent, summarise, totals
+from chipwatch.fleet.screen import summary
 from chipwatch.verdict.rules import Seen
 
 
@@ -128,3 +129,7 @@ def test_an_agent_tells_verdict_jobs_idle_devices_and_delivery():
     assert node.idle == {"data": 1, "free": 1}  # a lost device is not free
     answers["verdict"]["series"].pop(3)
     assert of_agent("n1", answers, 5.0).verdict == "fit"
+
+
+def test_a_list_without_nodes_says_that_none_fits():
+    assert summary([]) == ["0 nodes: none has what was asked for"]
