@@ -116,6 +116,7 @@ def clouds():
             MLFLOW_TRACKING_URI=mlflow.url,
             CHIPWATCH_SINKS__GOOGLE__ENDPOINT=google.target,
             CHIPWATCH_SINKS__GOOGLE__INSECURE="true",
+            CHIPWATCH_SINKS__PROMETHEUS__LISTEN="127.0.0.1:0",
             CHIPWATCH_DIMS__INSTANCE_TYPE="p5.48xlarge",
             STORE=store.url,
         )
