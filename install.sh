@@ -149,7 +149,7 @@ END_OF_UNINSTALL
 
 usage() {
   cat <<'END_OF_USAGE'
-usage: install.sh --version VERSION --from DIR|URL [--sha256 HEX] [--config FILE] [--dry-run]
+usage: install.sh --version VERSION --from DIR|URL [--sha256 HEX] [--config FILE] [--dry-run | --print]
        install.sh --rollback | --uninstall
   --from         what `make dist` made: a folder, or its address that begins with https://, s3:// or gs://; or the package
                  chipwatch-VERSION-linux-MACHINE.tar.gz, which needs no Python
@@ -159,6 +159,7 @@ usage: install.sh --version VERSION --from DIR|URL [--sha256 HEX] [--config FILE
   --extras       such as cloudwatch,google; those that the sinks of the configuration need unless given
   --watch        seconds for which an update is watched; the old release comes back if the new one fails in them (60)
   --dry-run      print what would be done
+  --print        the same, and the files that would be written: configuration, unit, uninstaller
   --rollback     bring back the release, configuration and unit before the last change
   --uninstall    remove everything, and what was not yet sent
 Also --sink, --common-dims, --namespace, --region and --level, which write a small configuration; and for an index of packages
@@ -179,7 +180,7 @@ kept='etc/chipwatch/chipwatch.toml etc/chipwatch/environment etc/systemd/system/
 quiet='--quiet --disable-pip-version-check --no-input --only-binary :all:'
 newline='
 '
-action=install dry='' cli='' config_file='' environment_file='' wrong=0 work='' release='' switching=''
+action=install dry='' show='' cli='' config_file='' environment_file='' wrong=0 work='' release='' switching=''
 
 say() { printf 'chipwatch: %s\n' "$*"; }
 die() { say "$@" >&2; exit 1; }
@@ -241,13 +242,14 @@ read_options() {
   while [ $# -gt 0 ]; do
     case $1 in
       -h | --help) usage; exit ;;
-      --dry-run | --rollback | --uninstall) ;;
+      --dry-run | --print | --rollback | --uninstall) ;;
       *) [ $# -ge 2 ] || { refuse "$1: expected a value after it"; return; }
          case $2 in *"$newline"*) refuse "$1: expected one line" ;; esac ;;
     esac
     cli=yes
     case $1 in
       --dry-run) dry=yes; shift; continue ;;
+      --print) dry=yes show=yes; shift; continue ;;
       --rollback | --uninstall)
         [ "$action" = install ] || refuse "$1: --$action was given too"
         action=${1#--}; shift; continue ;;
@@ -597,6 +599,10 @@ plan() {
   say "Python: ${python:-none from 3.11 to 3.14; the package that needs none, or the distribution}"
   [ ! -e "$base/current" ] || say "in place of $(readlink "$base/current"), which stays for --rollback and comes back if the new one fails within $watch s"
   if same "$work/chipwatch.toml" "$toml"; then say 'the configuration stays'; else say "writes $toml"; fi
+  [ -n "$show" ] || return 0
+  printf '\n# %s\n' "$toml"
+  mask < "$work/chipwatch.toml"
+  printf '\n# %s\n%s\n' "$root/etc/systemd/system/chipwatch.service" "$(unit)" "$base/uninstall.sh" "$(uninstall)"
 }
 
 report_failure() {  # to an alarm

@@ -195,6 +195,17 @@ def test_a_dry_run_changes_nothing_and_says_what_it_would_do(play):
     assert current(play) == "1.0"
 
 
+def test_the_files_that_would_be_written_are_printed_and_nothing_changes(play):
+    done = install(play, "1.0", "--print")
+    assert done.returncode == 0, done.stderr
+    assert list(play.root.iterdir()) == []
+    assert "would install 1.0" in done.stdout
+    install(play, "1.0")
+    for name in ("etc/chipwatch/chipwatch.toml", "etc/systemd/system/chipwatch.service", "opt/chipwatch/uninstall.sh"):
+        written = play.root / name
+        assert f"\n# {written}\n{written.read_text()}" in done.stdout
+
+
 def test_a_dry_run_asks_the_wheelhouses_pip_and_says_what_is_missing(play):
     (play.wheels / "pip-26.0-py3-none-any.whl").touch()
     words = f"python3.12 {play.wheels}/pip-26.0-py3-none-any.whl/pip install --dry-run"
