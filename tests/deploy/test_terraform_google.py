@@ -654,7 +654,6 @@ def test_the_policy_removes_what_is_there_and_sees_that_it_is_gone(machine, stag
 
 NOT_ASKED = {
     "terraform": {
-        "CKV_GCP_32": "the template blocks them, as the plans show; read without a plan, checkov does not see into merge()",
         "CKV_GCP_40": "a public address is there only if network.public_ip says so; checkov does not see what a dynamic block repeats",
     },
     "terraform_plan": {
