@@ -36,7 +36,7 @@ ELSEWHERE = {
     r"sudo sh install\.sh": "tests/deploy/test_installer.py::test_an_update_keeps_one_previous_release_and_rollback_brings_it_back_with_its_configuration",
     r"pip install --no-index": "tests/deploy/test_boot.py::test_user_data_installs_offline_sends_within_a_minute_survives_a_second_run_and_is_gone_afterwards",
     r"pip install --(require-hashes|no-deps)": "`make run` installs in this way",
-    r"(pipx|uv tool) install": "neither is a dependency for development",
+    r"(pipx|uv tool) install|uvx ": "neither is a dependency for development",
     r"moto_server": "tests/e2e/test_moto.py::test_this_machines_metrics_appear",
     r"docker run": "tests/deploy/test_container.py::test_it_reads_the_host_with_nothing_but_read_only_mounts",
     r"docker push": "needs a registry",

@@ -79,13 +79,18 @@ def _live(double: answers.StormyCloudwatch, dice: Random, folder: Path, ticks: i
     process = context().Process(target=lives.soak, args=(double.url, folder, INTERVAL), daemon=True)
     process.start()
     warm, last = Size(), Size()
+    good: int | None = None
     deadline = time.monotonic() + LONG + 10 * ticks * INTERVAL
     while process.is_alive() and time.monotonic() < deadline:
         done = int((folder / "ticks").read_text() or 0) if (folder / "ticks").exists() else 0
         double.well = 1.0 if done >= ticks else dice.choice([0.0, 0.5, 1.0])
         last = _size(process.pid, folder) or last
         warm = warm if warm.memory or done < WARM * ticks else last
-        if done >= ticks and books(folder / "cloudwatch.db")[1] < FEW:
+        answered = double.asked.get("good", 0)
+        if done >= ticks and good is None:
+            good = answered
+        # A bad answer may still be on its way, and the stop would wait longer than it has for the next attempt.
+        if good is not None and answered > good and books(folder / "cloudwatch.db")[1] < FEW:
             process.terminate()
             process.join(LONG)
         time.sleep(dice.uniform(0.05, 0.4))
