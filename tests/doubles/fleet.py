@@ -50,18 +50,25 @@ class FleetDouble:
 
     async def _run(self):
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        self._open = set()
-        server = await asyncio.start_server(self._serve, "0.0.0.0", self.port, backlog=1024, ssl=self._tls)
+        self._open = {}
+        server = await asyncio.start_server(self._accept, "0.0.0.0", self.port, backlog=1024, ssl=self._tls)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._over.wait()
+        self._loop.remove_reader(server.sockets[0])
+        for _ in range(3):  # a connection that was just accepted gets its task, which asyncio refuses after close()
+            await asyncio.sleep(0)
         server.close()
-        for task in self._open:
+        for task, writer in self._open.items():
             task.cancel()
+            with contextlib.suppress(OSError, RuntimeError):
+                writer.transport.abort()  # a task that has not begun does not close its connection
         await asyncio.gather(*self._open, return_exceptions=True)
 
+    def _accept(self, reader, writer):
+        self._open[asyncio.ensure_future(self._serve(reader, writer))] = writer
+
     async def _serve(self, reader, writer):
-        self._open.add(asyncio.current_task())
         address = writer.get_extra_info("sockname")[0]
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
