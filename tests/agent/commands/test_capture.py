@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import stat
+from pathlib import Path
 
 import pytest
 from tests.doubles.nvml import replay
-from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+from tests.doubles.nvml.driver import LIBRARY, VARIABLE, CannotBuild, Driver, Loaded, build
 
 from chipwatch.collectors.amd import AmdCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
@@ -92,7 +93,9 @@ def test_a_capture_of_nvml_replays_with_equal_points(captured, machine, tmp_path
     replayed = points(NvidiaCollector(config), [5 * SECOND])
     monkeypatch.setattr(nvml, "functions", {})
     monkeypatch.setattr(nvml, "library", None)
-    monkeypatch.setattr(nvml, "LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
+    fake = Loaded(Path(machine["LD_LIBRARY_PATH"]) / LIBRARY, tmp_path, "gb300", 2)
+    fake.gpus[0]["uuid"] = UUID
+    fake.tell()
     read = points(NvidiaCollector(config), [5 * SECOND])
     assert library.unknown == []
     masked = [[row for row in tick if row[0] != "gpu.fabric"] for tick in read]

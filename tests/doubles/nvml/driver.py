@@ -142,6 +142,7 @@ class Loaded(Driver):
         """Load the library: from now on it is the process's libnvidia-ml.so.1."""
         super().__init__(folder, name, many)
         self._library = Loaded._first = Loaded._first or ctypes.CDLL(str(library))
+        assert ctypes.CDLL(LIBRARY)._handle == self._library._handle, "a test has loaded another one past this class"
         self._library.fakeCalls.restype = ctypes.c_ulonglong
         self._counted: dict[str, int] = {}
         os.environ[VARIABLE] = str(self.path)
