@@ -29,6 +29,8 @@ BLOCK: Final = 512
 """Bytes of ru_inblock and ru_oublock on Linux: include/linux/task_io_accounting_ops.h."""
 MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """Bytes of ru_maxrss."""
+BRIEFLY: Final = 0.05
+"""Seconds."""
 LOCAL_RANKS: Final = ("SLURM_LOCALID", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 """Variables of Slurm's srun, PyTorch's torchrun and Open MPI's mpirun with the rank of this process on this machine."""
 
@@ -136,16 +138,30 @@ class WrappedCommand(SystemUsage):
 
     def code(self) -> int:
         """Wait for the child; return its exit code, or 128 + N if signal N ended it, as in a shell."""
-        with self._waiting:
-            if not self.has_ended:
-                if hasattr(os, "wait4"):
-                    _, status, self._usage = os.wait4(self.pid, 0)
-                    self._child.returncode = os.waitstatus_to_exitcode(status)
-                else:
-                    self._child.wait()
-                self.seconds = time.monotonic() - self._started
+        # Python calls the handler of a signal that comes just before a wait after it, so the main thread waits briefly.
+        is_main = threading.current_thread() is threading.main_thread()
+        while not self._waiting.acquire(timeout=BRIEFLY if is_main else -1):
+            pass
+        try:
+            while not self.has_ended:
+                self._wait(BRIEFLY if is_main else None)
+        finally:
+            self._waiting.release()
         code = self._child.returncode
         return code if code >= 0 else 128 - code
+
+    def _wait(self, longest: float | None) -> None:
+        """Wait for the child, up to so many seconds."""
+        if sys.platform == "win32":
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(longest)
+        else:
+            pid, status, usage = os.wait4(self.pid, 0 if longest is None else os.WNOHANG)
+            if pid:
+                self._usage, self._child.returncode = usage, os.waitstatus_to_exitcode(status)
+            else:
+                time.sleep(longest or 0)
+        self.seconds = time.monotonic() - self._started
 
     def tell(self, line: str) -> None:
         """Print a line on the command's standard error while that is not ours."""

@@ -173,6 +173,13 @@ def test_what_the_terminal_has_sent_to_the_child_itself_is_not_sent_twice(ready,
     assert child.code() == 128 + signal.SIGTERM
 
 
+def test_the_main_thread_never_waits_so_long_that_a_handler_of_a_signal_is_late(monkeypatch):
+    waits, wait = [], os.wait4
+    monkeypatch.setattr(os, "wait4", lambda pid, options: waits.append(options) or wait(pid, options))
+    assert WrappedCommand(["sleep", "0.2"]).code() == 0
+    assert {*waits} == {os.WNOHANG}
+
+
 def test_a_signal_after_the_end_goes_nowhere():
     child = python("pass")
     child.code()
