@@ -158,11 +158,11 @@ class _Path:
 
 def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Iterable[Datapoint]:
     whole = space.used + space.available
-    if whole > 0:  # some file systems, such as proc, have no blocks
+    if space.used >= 0 and whole > 0:  # some file systems, such as proc, have no blocks
         yield UTILIZATION.point(at, 100 * space.used / whole, dims)
         yield USED.point(at, space.used, dims)
         yield AVAILABLE.point(at, space.available, dims)
-    if space.inodes and level >= Level.DETAILED:
+    if space.inodes_free <= space.inodes > 0 and level >= Level.DETAILED:
         yield INODES.point(at, 100 * (space.inodes - space.inodes_free) / space.inodes, dims)
 
 

@@ -45,9 +45,9 @@ def _memory(data: bytes) -> _Memory:
     total = _bytes(data, b"MemTotal:")
     if total is None:
         raise LookupError("no MemTotal")
-    swap = _bytes(data, b"SwapTotal:") or 0
+    swap, free = _bytes(data, b"SwapTotal:") or 0, _bytes(data, b"SwapFree:")
     # Linux before 3.14 has no MemAvailable; free + buffers + cached is another quantity: it includes shared memory.
-    return _Memory(total, _bytes(data, b"MemAvailable:"), swap, swap - (_bytes(data, b"SwapFree:") or 0))
+    return _Memory(total, _bytes(data, b"MemAvailable:"), *((0, 0) if free is None else (swap, swap - free)))
 
 
 def _bytes(data: bytes, key: bytes) -> int | None:

@@ -159,11 +159,13 @@ class Cards(dict[str, C]):
             card = self.get(index)
             if card is None or card.lost:
                 with suppress(LookupError):  # no readable sensor
-                    self[index] = self._make(index, folder)
+                    new = self._make(index, folder)
                     if self.are_identified:
-                        self[index].identify()
-                    if card:
-                        card.close()
+                        new.identify()
+                    # A card may come back under another number.
+                    for old in [old for old in self.values() if old is card or (old.lost and old.slot == new.slot)]:
+                        self.pop(old.index).close()
+                    self[index] = new
 
     def close(self) -> None:
         """Close all cards."""

@@ -16,8 +16,8 @@ RECORD = 1 << 11
 """More bytes than any record has that is not of a table of mounts."""
 MAX_SOCKETS = 1 << 20
 """Bytes that are read of a table of sockets: about 7,000 of them."""
-LONGEST = 20
-"""Digits of the largest count of 64 bits."""
+LONGEST = 19
+"""Digits of the largest count of 63 bits; drivers set all 64 bits where they have no count."""
 
 if sys.platform == "win32":
 
@@ -125,9 +125,10 @@ def number(path: str | Path) -> int | None:
 
 
 def count(data: str | bytes) -> int | None:
-    """Return `data` as a count that fits into 64 bits, or None."""
+    """Return `data` as a count that fits into 63 bits, or None."""
     data = data.strip()
-    return int(data) if data.isascii() and data.isdigit() and len(data) <= LONGEST else None
+    value = int(data) if data.isascii() and data.isdigit() and len(data) <= LONGEST else None
+    return value if value is None or value < 1 << 63 else None
 
 
 def text(path: Path) -> str:

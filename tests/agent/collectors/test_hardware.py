@@ -101,6 +101,26 @@ def test_the_energy_of_the_cpus_begins_at_zero_and_survives_a_wrap(hardware, wri
     assert {point.start_time for point in collector.collect(at=10)} == {7}
 
 
+@pytest.mark.parametrize(("most", "now", "joules"), [(262143328850, 5_000_000, 5), (0, 5_000_000, 5)])
+def test_a_counter_of_energy_that_starts_again_is_not_taken_for_one_that_wrapped(hardware, write, most, now, joules):
+    write("class/powercap/intel-rapl:0/name", "package-0")
+    write("class/powercap/intel-rapl:0/max_energy_range_uj", most)
+    write("class/powercap/intel-rapl:0/energy_uj", 60_000_000_000)
+    collector = hardware()
+    assert read(collector) == {"cpu.energy package-0": 0}
+    write("class/powercap/intel-rapl:0/energy_uj", now)
+    assert read(collector) == {"cpu.energy package-0": joules}
+
+
+def test_an_impossible_temperature_is_absent(hardware, write):
+    write("class/hwmon/hwmon0/name", "coretemp")
+    for number, millidegrees in enumerate((41000, -12000, 4294967295000, -274000, 0), 1):
+        write(f"class/hwmon/hwmon0/temp{number}_input", millidegrees)
+    values = read(hardware())
+    assert sorted(value for name, value in values.items() if name.startswith("host")) == [-12.0, 0, 41.0]
+    assert values["cpu.temperature"] == 41
+
+
 def test_throttling_is_counted_for_each_package(hardware, write, tmp_path):
     (tmp_path / "stat").write_text("btime 1700000000\n")
     for cpu, package, events, milliseconds in [(0, 0, 5, 1500), (1, 0, 5, 1500), (2, 1, 0, 0)]:

@@ -16,6 +16,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Counters
+from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Clock, Pace
 from chipwatch.host.procfs import number, read_small, text
@@ -26,6 +27,8 @@ TEMPERATURE: Final = gauge("host.temperature", "Cel", "Temperature of a sensor o
 FAN: Final = gauge("host.fan.speed", "{rpm}", "Speed of a fan of the host.", Level.DETAILED, KEYS)
 CPU_CHIPS: Final = frozenset({"coretemp", "cpu_thermal", "k10temp", "via_cputemp", "zenpower"})
 """The drivers of the sensors in CPUs, by the file `name`."""
+COLDEST: Final = -100.0
+"""Degrees below which a temperature is not a reading."""
 INPUT: Final = re.compile(r"((temp|fan)\d+)_input")
 MEMORY_ERRORS: Final = counter("memory.errors", "{error}", "Errors of the memory, all controllers.", dims=("kind",))
 OF_DIMM: Final = counter(
@@ -67,6 +70,8 @@ class Sensors:
             try:
                 value = int(read_small(path)) / factor
             except (OSError, ValueError, ArithmeticError):  # the chip has no value at present
+                continue
+            if metric is TEMPERATURE and not COLDEST <= value <= MOST["Cel"]:
                 continue
             if is_cpu and metric is TEMPERATURE:
                 hottest.append(value)

@@ -76,7 +76,7 @@ def _traffic(data: bytes) -> dict[str, _Traffic]:
         # The name of an alias may hold colons; old kernels write no space after the last colon.
         name, colon, fields = line.rpartition(b":")
         if colon:
-            traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
+            traffic[name.strip().decode(errors="backslashreplace")] = _Traffic._make(map(int, _COLUMNS(fields.split())))
     return traffic
 
 

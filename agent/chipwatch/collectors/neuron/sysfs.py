@@ -154,9 +154,9 @@ def find(device: Path, path: str) -> Path:
 def ultraserver(sys: Path) -> tuple[str, int | None]:
     """Return the id of the UltraServer and this instance's number in it; "" and None without one, or not yet."""
     for size in SIZES:
-        server, node = (text(sys / CLASS / f"{name}_{size}") for name in ("server_id", "node_id"))
-        if server.strip("0") and node.isdecimal():
-            return server, int(node)
+        server, node = text(sys / CLASS / f"server_id_{size}"), number(sys / CLASS / f"node_id_{size}")
+        if server.strip("0") and node is not None:
+            return server, node
     return "", None
 
 

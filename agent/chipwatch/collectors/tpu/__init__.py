@@ -176,10 +176,10 @@ class TpuCollector(Collector):
         if not self._service.is_connected:
             self._counters = Counters()  # the next workload counts from zero
         yield from workload_points(at, self._service.distributions, self._counters)
-        for key, value in self._service.totals.items():
-            if 0 <= value < MAX_MEAN:
+        for key, by_labels in self._service.totals.items():
+            if numbers := {labels: value for labels, value in by_labels.items() if 0 <= value < MAX_MEAN}:
                 counted = TOTALS.get(key)
-                yield UPTIME.point(at, value) if counted is None else self._counters.point(counted, at, value)
+                yield self._counters.total(counted, at, numbers) if counted else UPTIME.point(at, max(numbers.values()))
         if problems:
             raise PartlyCollected(problems)
 
