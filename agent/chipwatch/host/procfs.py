@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from chipwatch.contract.system import NO_WAIT
+
 T = TypeVar("T")
 CHUNK = 1 << 16
 MAX_BYTES = 1 << 24
@@ -35,10 +37,10 @@ class OpenFile:
 
     __slots__ = ("_fd", "path")
 
-    def __init__(self, path: Path, flags: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._fd = -1  # for __del__, if the next line fails
-        self._fd = os.open(path, os.O_RDONLY | flags)
+        self._fd = os.open(path, os.O_RDONLY | NO_WAIT)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -107,21 +109,26 @@ class PsutilSource:
         return "psutil"
 
 
-def read_small(path: str | Path) -> bytes:
-    """Return the content of a file of /sys or /proc, at most 4 KiB; raise OSError."""
-    fd = os.open(path, os.O_RDONLY)
+def read_small(path: str | Path, size: int = PAGE) -> bytes:
+    """Return the start of a file of /sys or /proc, at most `size` bytes; raise OSError."""
+    fd = os.open(path, os.O_RDONLY | NO_WAIT)
     try:
-        return os.read(fd, PAGE)
+        return os.read(fd, size)
     finally:
         os.close(fd)
 
 
+def read(path: str | Path, size: int = 1 << 14) -> bytes:
+    """Return the start of a file, at most `size` bytes, or b"" if it cannot be read."""
+    try:
+        return read_small(path, size)
+    except OSError:
+        return b""
+
+
 def number(path: str | Path) -> int | None:
     """Return the count in a file of /sys; None if it cannot be read or holds none."""
-    try:
-        return count(read_small(path))
-    except OSError:
-        return None
+    return count(read(path, PAGE))
 
 
 def count(data: str | bytes) -> int | None:
@@ -132,9 +139,9 @@ def count(data: str | bytes) -> int | None:
 
 
 def text(path: Path) -> str:
-    """Return the content of a small file, or "" if it cannot be read."""
+    """Return the content of a file, at most 16 MiB, or "" if it cannot be read."""
     try:
-        return os.fsdecode(path.read_bytes()).strip()
+        return os.fsdecode(KeptFile(path).read()).strip()
     except OSError:
         return ""
 

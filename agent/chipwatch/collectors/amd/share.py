@@ -38,7 +38,7 @@ class AmdShare(TreeClients):
 
     def __init__(self, config: Where, pid: int) -> None:
         super().__init__(config, pid, parse_client)
-        self._sys, self._slots = config.sys, find_slots(config.sys)
+        self._sys, self._slots = config.sys, {n: node.slot for n, node in find_nodes(config.sys).items()}
 
     def points(self, at: int, cards: Iterable[AmdCard]) -> Iterator[Datapoint]:
         self.read()
@@ -117,8 +117,3 @@ def find_nodes(sys: Path) -> dict[str, KfdNode]:
             render = sys / f"class/drm/renderD{facts.get('drm_render_minor', '')}/device"
             nodes[str(gpu_id)] = KfdNode(slot, location >> 28, render.resolve().name)
     return nodes
-
-
-def find_slots(sys: Path) -> dict[str, str]:
-    """Return the PCI address of each of KFD's devices, by its number."""
-    return {number: node.slot for number, node in find_nodes(sys).items()}

@@ -19,8 +19,9 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.host import cgroup
 from chipwatch.host.allocations import Allocations
-from chipwatch.host.owners import OwnedProcess, Owners, read
+from chipwatch.host.owners import OwnedProcess, Owners
 from chipwatch.host.process_tree import ProcTree, parse_stat
+from chipwatch.host.procfs import read
 
 CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
 MEMORY_MAX: Final = gauge(
