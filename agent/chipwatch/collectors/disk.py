@@ -18,7 +18,7 @@ from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
-from chipwatch.host.procfs import FileSource, PsutilSource
+from chipwatch.host.procfs import FileSource, PsutilSource, close_all
 
 SECTOR: Final = 512
 """Bytes of a sector in /proc/diskstats, for every disk: Documentation/block/stat.rst of Linux."""
@@ -256,9 +256,7 @@ class DiskCollector(Collector):
     def close(self) -> None:
         for path in self._paths:
             path.blocking_call.close()
-        for part in (self._io, self._kept):
-            if part:
-                part.close()
+        close_all(self._io, self._kept)
         self._io = self._kept = None
 
     def _disk(self, name: str) -> _Disk:

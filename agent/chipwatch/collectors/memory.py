@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, gauge
 from chipwatch.contract.errors import Unavailable
-from chipwatch.host.procfs import FileSource, PsutilSource
+from chipwatch.host.procfs import FileSource, PsutilSource, close_all
 
 UTILIZATION: Final = gauge("memory.utilization", "%", "Share of memory that programs could not get without swapping.")
 USED: Final = gauge("memory.used", "By", "Memory that programs could not get without swapping: total less available.")
@@ -106,6 +106,5 @@ class MemoryCollector(Collector):
         return f"{self._source.read().total / 2**30:.1f} GiB, {self._source}" if self._source else ""
 
     def close(self) -> None:
-        if self._source:
-            self._source.close()
-            self._source = None
+        close_all(self._source)
+        self._source = None

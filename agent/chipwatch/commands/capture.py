@@ -193,7 +193,7 @@ class Capture:
                     self._take(entry, with_content=False)
         for path in (self._roots["proc"] / "driver/nvidia/version", *map(Path, self._opened)):
             self._take(path, with_content=True)
-        about = {"chipwatch": __version__, "kernel": platform.release(), "machine": platform.machine()}
+        about = {"chipwatch": __version__, "kernel": self._mask.text(platform.release()), "machine": platform.machine()}
         clean = self._mask.everywhere
         calls = (clean(json.dumps(row)) for row in (self._calls.made if self._calls is not None else ()))
         files = (f"{json.dumps(clean(name))}: {self._clean(self._files[name])}" for name in sorted(self._files))

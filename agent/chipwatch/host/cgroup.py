@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chipwatch.host.mounts import parsed
-from chipwatch.host.procfs import RECORD, KeptFile, count, open_kept, text
+from chipwatch.host.procfs import RECORD, KeptFile, close_all, count, open_kept, text
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
@@ -168,9 +168,7 @@ class Usage:
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        for file in (self._cpu, self._cpuacct, self._memory, self._memory_stat, self._events):
-            if file:
-                file.close()
+        close_all(self._cpu, self._cpuacct, self._memory, self._memory_stat, self._events)
 
 
 def cpu_list(words: str) -> set[int]:

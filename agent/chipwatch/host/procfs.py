@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from chipwatch.contract.system import NO_WAIT
 
@@ -30,6 +30,13 @@ if sys.platform == "win32":
 
 else:
     from os import pread
+
+
+class Closes(Protocol):
+    """Anything that is closed."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class OpenFile:
@@ -163,6 +170,13 @@ def tcp_sockets(network: str) -> Iterator[tuple[str, list[bytes]]]:
         except OSError:
             continue
         yield from ((name, fields) for fields in map(bytes.split, lines) if len(fields) > 9)
+
+
+def close_all(*parts: Closes | None) -> None:
+    """Close what there is; each part is safe to close twice."""
+    for part in parts:
+        if part:
+            part.close()
 
 
 def open_kept(path: Path) -> KeptFile | None:

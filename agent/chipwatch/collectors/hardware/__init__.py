@@ -19,7 +19,7 @@ from chipwatch.host.counters import Counters
 from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Clock, Pace
-from chipwatch.host.procfs import number, read_small, text
+from chipwatch.host.procfs import close_all, number, read_small, text
 
 KEYS: Final = ("chip", "sensor", "label")
 CPU: Final = gauge("cpu.temperature", "Cel", "Temperature of the hottest sensor of the CPUs.")
@@ -192,8 +192,7 @@ class HardwareCollector(Collector):
 
     def close(self) -> None:
         """Keep the counters; no file stays open."""
-        if self._kept:
-            self._kept.close()
+        close_all(self._kept)
 
 
 _Part = Sensors | processor.Throttling | processor.Energy | Memory | pcie.Pcie

@@ -8,7 +8,7 @@ from typing import Final
 from chipwatch.contract.owner import GroupUse, Owner
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, figures
-from chipwatch.host.procfs import RECORD, KeptFile
+from chipwatch.host.procfs import RECORD, KeptFile, close_all
 
 REFRESH: Final = 60 * 10**9
 """Interval (ns) between readings of the limits, which rarely change."""
@@ -68,9 +68,7 @@ class JobGroup:
     def close(self) -> None:
         """Close the files."""
         of_memory = self._peak, self._memory, self._events, self._swap, self._pressure
-        for file in (*of_memory, self._cpu, self._cpuacct, self._io, self._queue):
-            if file:
-                file.close()
+        close_all(*of_memory, self._cpu, self._cpuacct, self._io, self._queue)
 
 
 def _stalled(file: KeptFile | None, kind: re.Pattern[bytes]) -> float | None:

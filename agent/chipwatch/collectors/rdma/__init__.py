@@ -23,7 +23,7 @@ from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Backoff, Clock, Pace
-from chipwatch.host.procfs import count, read_small
+from chipwatch.host.procfs import close_all, count, read_small
 
 FOLDERS: Final = ("counters", "hw_counters", "diag_counters", "counters_ext")
 SETTINGS: Final = frozenset({"lifespan"})
@@ -208,8 +208,7 @@ class RdmaCollector(Collector):
 
     def close(self) -> None:
         """Keep the counters; no file stays open."""
-        if self._kept:
-            self._kept.close()
+        close_all(self._kept)
 
 
 def _content(path: Path, ignored: type[OSError]) -> bytes:

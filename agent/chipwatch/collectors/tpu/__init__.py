@@ -29,7 +29,7 @@ from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.counters import Counters
 from chipwatch.host.open_devices import OpenDevices
-from chipwatch.host.procfs import text
+from chipwatch.host.procfs import close_all, text
 
 # fmt: off
 DUTY_CYCLE: Final = gauge("tpu.duty_cycle", "%", "Share of time in which the chip worked.", dims=("tpu",))
@@ -207,9 +207,7 @@ class TpuCollector(Collector):
         return f"{self._chips.number} chips TPU {self._chips.name}, {sources}, {devices}"
 
     def close(self) -> None:
-        for source in (self._service, self._sdk):
-            if source:
-                source.close()
+        close_all(self._service, self._sdk)
         self._service, self._sdk, self._chips, self._dims = None, None, None, {}
 
 
