@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
@@ -110,6 +111,22 @@ def test_a_counter_of_energy_that_starts_again_is_not_taken_for_one_that_wrapped
     assert read(collector) == {"cpu.energy package-0": 0}
     write("class/powercap/intel-rapl:0/energy_uj", now)
     assert read(collector) == {"cpu.energy package-0": joules}
+
+
+def test_a_sensor_is_found_again_under_another_number_and_never_taken_for_another_one(hardware, write, tmp_path):
+    for number, name, millidegrees in (0, "coretemp", 41000), (1, "nvme", 30000):
+        write(f"class/hwmon/hwmon{number}/name", name)
+        write(f"class/hwmon/hwmon{number}/temp1_input", millidegrees)
+    collector, folder = hardware(), tmp_path / "sys/class/hwmon"
+    assert read(collector)["cpu.temperature"] == 41
+    (folder / "hwmon0").rename(folder / "hwmon2")
+    (folder / "hwmon1").rename(folder / "hwmon0")
+    (folder / "hwmon7").symlink_to("gone")
+    assert read(collector) == {
+        "cpu.temperature": 41, "host.temperature coretemp temp1 temp1": 41, "host.temperature nvme temp1 temp1": 30,
+    }  # fmt: skip
+    shutil.rmtree(folder)
+    assert read(collector) == {}
 
 
 def test_an_impossible_temperature_is_absent(hardware, write):

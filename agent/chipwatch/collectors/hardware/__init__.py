@@ -17,7 +17,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, c
 from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Counters
 from chipwatch.host.gpu_metrics import MOST
-from chipwatch.host.last_values import LastValues
+from chipwatch.host.last_values import LastValues, inode
 from chipwatch.host.pace import Clock, Pace
 from chipwatch.host.procfs import close_all, number, read_small, text
 
@@ -52,19 +52,30 @@ class Sensors:
 
     def __init__(self, sys: Path, level: Level) -> None:
         """Find the sensors under `sys`."""
-        chips = sorted((sys / "class/hwmon").glob("hwmon*"))
+        self._folder, self._level = sys / "class/hwmon", level
+        self._chips: dict[Path, int] = {}
+        """The inode of each chip's folder: a driver that is loaded again takes any number."""
+        self._sensors: list[_Sensor] = []
+        self._find()
+
+    def _find(self) -> None:
+        """Find the sensors, again if there are other chips."""
+        chips = {chip: inode(chip) for chip in sorted(self._folder.glob("hwmon*"))}
+        if chips == self._chips:
+            return
+        self._chips = chips
         names = {chip: _chip_name(chip) for chip in chips}
         often = {name for name, count in Counter(names.values()).items() if count > 1}
         names |= {chip: f"{name}_{text(chip / 'name')}" for chip, name in names.items() if name in often}
         sensors = [sensor for chip in chips for sensor in _sensors(chip, names[chip])]
-        self._sensors = [sensor for sensor in sensors if level >= Level.DETAILED or sensor.is_cpu]
-        self._level = level
+        self._sensors = [sensor for sensor in sensors if self._level >= Level.DETAILED or sensor.is_cpu]
 
     def __len__(self) -> int:
         return len(self._sensors)
 
     def points(self, at: int) -> Iterator[Datapoint]:
         """Yield the values; a sensor that cannot be read is left out."""
+        self._find()
         hottest = []
         for path, metric, factor, dims, is_cpu in self._sensors:
             try:
