@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from chipwatch.host.mounts import parsed
-from chipwatch.host.procfs import RECORD, KeptFile, close_all, count, open_kept, text
+from chipwatch.host.procfs import RECORD, KeptFile, close_all, count, open_kept, read, text
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
@@ -77,7 +78,7 @@ def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
     """
     table = list(mounts(proc, sys))
     places = {}
-    for line in text(proc / str(pid or "self") / "cgroup").splitlines():
+    for line in os.fsdecode(read(proc / str(pid or "self") / "cgroup")).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for controller in controllers.split(","):

@@ -146,9 +146,9 @@ def count(data: str | bytes) -> int | None:
 
 
 def text(path: Path) -> str:
-    """Return the content of a file, at most 16 MiB, or "" if it cannot be read."""
+    """Return the content of a file with escapes for odd bytes, at most 16 MiB, or "" if it cannot be read."""
     try:
-        return os.fsdecode(KeptFile(path).read()).strip()
+        return KeptFile(path).read().decode(errors="backslashreplace").strip()
     except OSError:
         return ""
 

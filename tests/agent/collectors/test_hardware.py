@@ -113,6 +113,13 @@ def test_a_counter_of_energy_that_starts_again_is_not_taken_for_one_that_wrapped
     assert read(collector) == {"cpu.energy package-0": joules}
 
 
+def test_a_label_in_odd_bytes_has_escapes(hardware, write, tmp_path):
+    write("class/hwmon/hwmon0/name", "dell_smm")
+    write("class/hwmon/hwmon0/temp1_input", 41000)
+    (tmp_path / "sys/class/hwmon/hwmon0/temp1_label").write_bytes(b"CPU \xb0\n")
+    assert read(hardware()) == {r"host.temperature dell_smm CPU \xb0 temp1": 41}
+
+
 def test_a_sensor_is_found_again_under_another_number_and_never_taken_for_another_one(hardware, write, tmp_path):
     for number, name, millidegrees in (0, "coretemp", 41000), (1, "nvme", 30000):
         write(f"class/hwmon/hwmon{number}/name", name)
