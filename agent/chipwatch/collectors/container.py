@@ -17,7 +17,7 @@ from chipwatch.host import cgroup
 from chipwatch.host.cgroup import Cgroup, CgroupLimits, Usage
 from chipwatch.host.counters import Counters
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
-from chipwatch.host.procfs import boot_time
+from chipwatch.host.procfs import boot_time, close_all
 
 # fmt: off
 CPU_UTILIZATION = gauge(
@@ -110,8 +110,7 @@ class ContainerCollector(Collector):
         return f"{self._where}, {cpus or 0:g} CPUs, {(memory or 0) / 2**30:.1f} GiB"
 
     def close(self) -> None:
-        if self._usage:
-            self._usage.close()
+        close_all(self._usage)
         self._usage = self._identity = None
 
     def _container(self, around: Cgroup) -> Cgroup | None:

@@ -16,7 +16,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, 
 from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Life
 from chipwatch.host.last_values import LastValues
-from chipwatch.host.procfs import FileSource, PsutilSource, open_kept
+from chipwatch.host.procfs import FileSource, PsutilSource, close_all, open_kept
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Columns of /proc/stat; the later `guest` and `guest_nice` are included in user and nice: proc(5)."""
@@ -61,8 +61,7 @@ class _Proc(FileSource):
 
     def close(self) -> None:
         super().close()
-        if self._loadavg:
-            self._loadavg.close()
+        close_all(self._loadavg)
 
 
 def _times(data: bytes, *, cores: bool, modes: int) -> Times:
@@ -166,9 +165,7 @@ class CpuCollector(Collector):
 
     def close(self) -> None:
         """Close the files."""
-        for part in (self._source, self._kept):
-            if part:
-                part.close()
+        close_all(self._source, self._kept)
         self._source = self._kept = None
 
     def _core_times(self, times: Times, at: int, kept: LastValues) -> Iterator[Datapoint]:

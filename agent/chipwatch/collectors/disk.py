@@ -18,7 +18,7 @@ from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
-from chipwatch.host.procfs import FileSource, PsutilSource
+from chipwatch.host.procfs import FileSource, PsutilSource, close_all
 
 SECTOR: Final = 512
 """Bytes of a sector in /proc/diskstats, for every disk: Documentation/block/stat.rst of Linux."""
@@ -158,11 +158,11 @@ class _Path:
 
 def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Iterable[Datapoint]:
     whole = space.used + space.available
-    if whole > 0:  # some file systems, such as proc, have no blocks
+    if space.used >= 0 and whole > 0:  # some file systems, such as proc, have no blocks
         yield UTILIZATION.point(at, 100 * space.used / whole, dims)
         yield USED.point(at, space.used, dims)
         yield AVAILABLE.point(at, space.available, dims)
-    if space.inodes and level >= Level.DETAILED:
+    if space.inodes_free <= space.inodes > 0 and level >= Level.DETAILED:
         yield INODES.point(at, 100 * (space.inodes - space.inodes_free) / space.inodes, dims)
 
 
@@ -256,9 +256,7 @@ class DiskCollector(Collector):
     def close(self) -> None:
         for path in self._paths:
             path.blocking_call.close()
-        for part in (self._io, self._kept):
-            if part:
-                part.close()
+        close_all(self._io, self._kept)
         self._io = self._kept = None
 
     def _disk(self, name: str) -> _Disk:

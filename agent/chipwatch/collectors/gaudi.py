@@ -20,7 +20,7 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host import gpu_metrics
-from chipwatch.host.procfs import text
+from chipwatch.host.procfs import close_all, text
 from chipwatch.host.records import MAX_AGE, RecordSource
 from chipwatch.host.supervised_process import find_program, quoted
 
@@ -148,8 +148,7 @@ class GaudiCollector(Collector):
 
     def close(self) -> None:
         source, self._source = self._source, None
-        if source:
-            source.close()
+        close_all(source)
 
 
 def header(cells: Sequence[str]) -> Columns:

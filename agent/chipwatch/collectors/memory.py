@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, gauge
 from chipwatch.contract.errors import Unavailable
-from chipwatch.host.procfs import FileSource, PsutilSource
+from chipwatch.host.procfs import FileSource, PsutilSource, close_all
 
 UTILIZATION: Final = gauge("memory.utilization", "%", "Share of memory that programs could not get without swapping.")
 USED: Final = gauge("memory.used", "By", "Memory that programs could not get without swapping: total less available.")
@@ -45,9 +45,9 @@ def _memory(data: bytes) -> _Memory:
     total = _bytes(data, b"MemTotal:")
     if total is None:
         raise LookupError("no MemTotal")
-    swap = _bytes(data, b"SwapTotal:") or 0
+    swap, free = _bytes(data, b"SwapTotal:") or 0, _bytes(data, b"SwapFree:")
     # Linux before 3.14 has no MemAvailable; free + buffers + cached is another quantity: it includes shared memory.
-    return _Memory(total, _bytes(data, b"MemAvailable:"), swap, swap - (_bytes(data, b"SwapFree:") or 0))
+    return _Memory(total, _bytes(data, b"MemAvailable:"), *((0, 0) if free is None else (swap, swap - free)))
 
 
 def _bytes(data: bytes, key: bytes) -> int | None:
@@ -106,6 +106,5 @@ class MemoryCollector(Collector):
         return f"{self._source.read().total / 2**30:.1f} GiB, {self._source}" if self._source else ""
 
     def close(self) -> None:
-        if self._source:
-            self._source.close()
-            self._source = None
+        close_all(self._source)
+        self._source = None

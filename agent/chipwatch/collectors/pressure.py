@@ -12,7 +12,7 @@ from typing import Final
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.contract.errors import Unavailable
-from chipwatch.host.procfs import RECORD, KeptFile
+from chipwatch.host.procfs import RECORD, KeptFile, close_all
 
 MIN_ELAPSED: Final = 50_000_000
 """Shortest time between two readings (ns)."""
@@ -103,6 +103,5 @@ class PressureCollector(Collector):
         return f"{', '.join(self._stalls)} in {self._folder}"
 
     def close(self) -> None:
-        for stalls in self._stalls.values():
-            stalls.close()
+        close_all(*self._stalls.values())
         self._stalls = {}

@@ -35,12 +35,15 @@ BOARD: Final = "class/dmi/id"
 """Folder of /sys with the serial numbers of the board, its case and the machine."""
 OF_PROC: Final = ("driver", "meminfo")
 """Parts of /proc that are taken: nothing of processes, mounts, addresses and the command line of the kernel."""
+CGROUPS: Final = ("fs", "cgroup")
+"""Folder of /sys that is left out: it names pods, users and units."""
 SECRET_FILES: Final = re.compile(r"serial|unique_id|uuid|guid|wwid|mac_?addr|^address$|^vpd|asset|gids", re.IGNORECASE)
 IDENTIFIERS: Final = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|\b(?=\d*[a-f])[0-9a-f]{16,}\b",
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|\b(?=\d*[a-f])[0-9a-f]{16,}\b"
+    r"|\b(?:[0-9a-f]{4}:){3,7}[0-9a-f]{4}\b|(?<=[a-z]x)(?:[0-9a-f]{12}|[0-9a-f]{16})(?![0-9a-z])",
     re.IGNORECASE,
 )
-"""UUIDs, hardware addresses and long numbers with letters."""
+"""UUIDs, hardware addresses and GUIDs, also in the names that udev makes of them (enx, rocex), long hex numbers."""
 LABELLED: Final = re.compile(r"(\bserial(?:[ _-]?(?:number|no\.?))?[ \t]*[:=][ \t]*)([\w.-]{4,})", re.IGNORECASE)
 """A serial number in a text, after its label."""
 KNOWN: Final = re.compile(r"(?=\D*\d)(?=.*[1-9a-eg-z])\S{6,200}", re.IGNORECASE)
@@ -190,7 +193,7 @@ class Capture:
                     self._take(entry, with_content=False)
         for path in (self._roots["proc"] / "driver/nvidia/version", *map(Path, self._opened)):
             self._take(path, with_content=True)
-        about = {"chipwatch": __version__, "kernel": platform.release(), "machine": platform.machine()}
+        about = {"chipwatch": __version__, "kernel": self._mask.text(platform.release()), "machine": platform.machine()}
         clean = self._mask.everywhere
         calls = (clean(json.dumps(row)) for row in (self._calls.made if self._calls is not None else ()))
         files = (f"{json.dumps(clean(name))}: {self._clean(self._files[name])}" for name in sorted(self._files))
@@ -222,7 +225,7 @@ class Capture:
         for root, at in self._roots.items():
             with suppress(OSError, ValueError):
                 parts, top = Path(os.path.normpath(path)).relative_to(at).parts, at.resolve()
-                if not parts or (root == "proc" and parts[0] not in OF_PROC):
+                if not parts or (parts[0] not in OF_PROC if root == "proc" else parts[:2] == CGROUPS):
                     continue
                 real = top
                 (top / Path(*parts)).stat()  # raises OSError for a file that is not there

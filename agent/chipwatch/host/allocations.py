@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
 from chipwatch.host.job_numbers import mapping_folders
-from chipwatch.host.owners import read
+from chipwatch.host.procfs import read
 from chipwatch.net.protobuf import messages, text_of
 
 MAX_FILES: Final = 1024

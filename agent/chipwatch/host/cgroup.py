@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from chipwatch.host.mounts import parsed
-from chipwatch.host.procfs import RECORD, KeptFile, count, open_kept, text
+from chipwatch.host.procfs import RECORD, KeptFile, close_all, count, open_kept, read, text
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
 """Without a memory limit, v1 reports a number above this: the largest number of pages, in bytes."""
+FIGURE = re.compile(rb"^(?:(\w+) )?(\d{1,19})$", re.MULTILINE)
 MAX_CPUS = 1 << 16
 """More CPUs than any kernel supports."""
 
@@ -76,7 +78,7 @@ def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
     """
     table = list(mounts(proc, sys))
     places = {}
-    for line in text(proc / str(pid or "self") / "cgroup").splitlines():
+    for line in os.fsdecode(read(proc / str(pid or "self") / "cgroup")).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for controller in controllers.split(","):
@@ -147,29 +149,27 @@ class Usage:
 
     def cpu(self, *, throttled: bool = True) -> CpuUse:
         """Return the CPU time used, and the time for which threads were `throttled`, read if that is wanted."""
-        stat = _read(self._cpu) if throttled or not self._cpuacct else ""
+        stat = figures(self._cpu) if throttled or not self._cpuacct else {}
         if self._cpuacct:
-            return CpuUse(count(_read(self._cpuacct)), count(field(stat, "throttled_time ")))
-        used, held = count(field(stat, "usage_usec ")), count(field(stat, "throttled_usec "))
+            return CpuUse(figures(self._cpuacct).get(b""), stat.get(b"throttled_time"))
+        used, held = stat.get(b"usage_usec"), stat.get(b"throttled_usec")
         return CpuUse(None if used is None else used * 1000, None if held is None else held * 1000)
 
     def memory(self) -> MemoryUse | None:
         """Return the memory in use."""
-        current, stat = count(_read(self._memory)), _read(self._memory_stat)
-        inactive = count(field(stat, "total_inactive_file ") or field(stat, "inactive_file "))
+        current, stat = figures(self._memory).get(b""), figures(self._memory_stat)
+        inactive = stat.get(b"total_inactive_file", stat.get(b"inactive_file"))
         if current is None or inactive is None:
             return None
         return MemoryUse(current, max(0, current - inactive))  # the two files are not read at the same moment
 
     def oom_kills(self) -> int | None:
         """Return the number of processes that the OOM killer killed."""
-        return count(field(_read(self._events), "oom_kill "))
+        return figures(self._events).get(b"oom_kill")
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        for file in (self._cpu, self._cpuacct, self._memory, self._memory_stat, self._events):
-            if file:
-                file.close()
+        close_all(self._cpu, self._cpuacct, self._memory, self._memory_stat, self._events)
 
 
 def cpu_list(words: str) -> set[int]:
@@ -232,8 +232,9 @@ def kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
     return open_kept(place.chain[0] / name) if place and name else None
 
 
-def _read(file: KeptFile | None) -> str:
-    return file.read(RECORD).decode("ascii", "replace") if file else ""
+def figures(file: KeptFile | None) -> dict[bytes, int]:
+    """Return the numbers of a file by name, a number without a name as b""; raise OSError."""
+    return {name: int(figure) for name, figure in FIGURE.findall(file.read(RECORD))} if file else {}
 
 
 def field(lines: str, key: str) -> str:

@@ -20,13 +20,15 @@ from chipwatch.contract.extensions import Device
 from chipwatch.host.gpu_metrics import GpuPoints, Readings, plausible
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.pace import SLOW, Pace
-from chipwatch.host.procfs import KeptFile, open_kept, text
+from chipwatch.host.procfs import KeptFile, close_all, count, open_kept, text
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 if TYPE_CHECKING:
     from chipwatch.host.process_tree import Where
 
 CARD: Final = re.compile(r"card\d+")
+MOST_MEMORY: Final = 1 << 50
+"""Bytes, or a larger unit of them, that no process has."""
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
 """Errors of a reading that mean that the card is lost."""
@@ -130,8 +132,7 @@ class CardFiles:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._opened:
-            file.close()
+        close_all(*self._opened)
 
 
 C = TypeVar("C", bound=CardFiles)
@@ -159,16 +160,17 @@ class Cards(dict[str, C]):
             card = self.get(index)
             if card is None or card.lost:
                 with suppress(LookupError):  # no readable sensor
-                    self[index] = self._make(index, folder)
+                    new = self._make(index, folder)
                     if self.are_identified:
-                        self[index].identify()
-                    if card:
-                        card.close()
+                        new.identify()
+                    # A card may come back under another number.
+                    for old in [old for old in self.values() if old is card or (old.lost and old.slot == new.slot)]:
+                        self.pop(old.index).close()
+                    self[index] = new
 
     def close(self) -> None:
         """Close all cards."""
-        for card in self.values():
-            card.close()
+        close_all(*self.values())
         self.clear()
 
 
@@ -301,9 +303,11 @@ def _identified(metric: Metric) -> Metric:
 
 
 def size(words: str) -> int:
-    """Return the bytes of a text such as `12 KiB`; raise ValueError or KeyError."""
+    """Return the bytes of a text such as `12 KiB`; raise ValueError or KeyError, also where a count fell below 0."""
     value, _, unit = words.partition(" ")
-    return int(value) * UNITS[unit]
+    if (number := count(value)) is None or number >= MOST_MEMORY:
+        raise ValueError(words)
+    return number * UNITS[unit]
 
 
 def fdinfo(proc: Path, pids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:

@@ -66,7 +66,7 @@ class LastValues:
 
     def life(self, series: str, at: int, device: Path | None = None) -> Life:
         """Return the life of a counter that is read at `at`; `device` is its folder in sysfs."""
-        number, life = _number(device), Life()
+        number, life = inode(device), Life()
         if self._last is None:
             life = Life(self.start_time)
         elif (kept := self._last.counters.get(series)) and kept.device == number and 0 < kept.start_time <= at:
@@ -113,7 +113,7 @@ class LastValues:
                 write_state(self._path, msgspec.json.encode(_File(self._boot, until, last)))
 
 
-def _number(device: Path | None) -> int:
+def inode(device: Path | None) -> int:
     """
     Return the inode of a device's folder in sysfs, 0 if there is none: no later folder has it in this boot.
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
-from chipwatch.contract.system import NO_WAIT
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
-from chipwatch.host.procfs import boot_time, link
+from chipwatch.host.procfs import boot_time, link, read
 
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""
@@ -295,20 +294,6 @@ def _expanded(word: str) -> Iterable[str]:
 def _plain(text: str) -> str:
     """Return `text` as UTF-8 can hold it: a file name may have any bytes."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def read(file: Path | str, size: int = 1 << 14) -> bytes:
-    """Return the start of a file, at most `size` bytes, or b"" if it cannot be read."""
-    try:
-        opened = os.open(file, os.O_RDONLY | NO_WAIT)  # a pipe would wait for its writer
-    except OSError:
-        return b""
-    try:
-        return os.read(opened, size)
-    except OSError:
-        return b""
-    finally:
-        os.close(opened)
 
 
 def _field(lines: bytes, key: bytes) -> bytes:

@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from chipwatch.contract.system import NO_WAIT
 
 T = TypeVar("T")
 CHUNK = 1 << 16
@@ -16,8 +18,8 @@ RECORD = 1 << 11
 """More bytes than any record has that is not of a table of mounts."""
 MAX_SOCKETS = 1 << 20
 """Bytes that are read of a table of sockets: about 7,000 of them."""
-LONGEST = 20
-"""Digits of the largest count of 64 bits."""
+LONGEST = 19
+"""Digits of the largest count of 63 bits; drivers set all 64 bits where they have no count."""
 
 if sys.platform == "win32":
 
@@ -30,15 +32,22 @@ else:
     from os import pread
 
 
+class Closes(Protocol):
+    """Anything that is closed."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
 class OpenFile:
     """A file that stays open until `close`, or until its reader is dropped; the constructor raises OSError."""
 
     __slots__ = ("_fd", "path")
 
-    def __init__(self, path: Path, flags: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._fd = -1  # for __del__, if the next line fails
-        self._fd = os.open(path, os.O_RDONLY | flags)
+        self._fd = os.open(path, os.O_RDONLY | NO_WAIT)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -107,33 +116,39 @@ class PsutilSource:
         return "psutil"
 
 
-def read_small(path: str | Path) -> bytes:
-    """Return the content of a file of /sys or /proc, at most 4 KiB; raise OSError."""
-    fd = os.open(path, os.O_RDONLY)
+def read_small(path: str | Path, size: int = PAGE) -> bytes:
+    """Return the start of a file of /sys or /proc, at most `size` bytes; raise OSError."""
+    fd = os.open(path, os.O_RDONLY | NO_WAIT)
     try:
-        return os.read(fd, PAGE)
+        return os.read(fd, size)
     finally:
         os.close(fd)
 
 
+def read(path: str | Path, size: int = 1 << 14) -> bytes:
+    """Return the start of a file, at most `size` bytes, or b"" if it cannot be read."""
+    try:
+        return read_small(path, size)
+    except OSError:
+        return b""
+
+
 def number(path: str | Path) -> int | None:
     """Return the count in a file of /sys; None if it cannot be read or holds none."""
-    try:
-        return count(read_small(path))
-    except OSError:
-        return None
+    return count(read(path, PAGE))
 
 
 def count(data: str | bytes) -> int | None:
-    """Return `data` as a count that fits into 64 bits, or None."""
+    """Return `data` as a count that fits into 63 bits, or None."""
     data = data.strip()
-    return int(data) if data.isascii() and data.isdigit() and len(data) <= LONGEST else None
+    value = int(data) if data.isascii() and data.isdigit() and len(data) <= LONGEST else None
+    return value if value is None or value < 1 << 63 else None
 
 
 def text(path: Path) -> str:
-    """Return the content of a small file, or "" if it cannot be read."""
+    """Return the content of a file with escapes for odd bytes, at most 16 MiB, or "" if it cannot be read."""
     try:
-        return os.fsdecode(path.read_bytes()).strip()
+        return KeptFile(path).read().decode(errors="backslashreplace").strip()
     except OSError:
         return ""
 
@@ -155,6 +170,13 @@ def tcp_sockets(network: str) -> Iterator[tuple[str, list[bytes]]]:
         except OSError:
             continue
         yield from ((name, fields) for fields in map(bytes.split, lines) if len(fields) > 9)
+
+
+def close_all(*parts: Closes | None) -> None:
+    """Close what there is; each part is safe to close twice."""
+    for part in parts:
+        if part:
+            part.close()
 
 
 def open_kept(path: Path) -> KeptFile | None:

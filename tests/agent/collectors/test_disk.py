@@ -116,6 +116,12 @@ def test_a_file_system_without_blocks_has_no_utilization(host, opened):
     assert {p.metric for p in opened(host, lambda path: proc).collect(at=7)} == {READ, WRITTEN}
 
 
+def test_more_free_space_or_inodes_than_there_are_is_absent(host, opened):
+    odd = SimpleNamespace(f_blocks=1000, f_bfree=1001, f_bavail=1001, f_frsize=4096, f_files=200, f_ffree=201)
+    points = opened(host, lambda _: odd, Level.DETAILED).collect(at=7)
+    assert not {UTILIZATION, USED, AVAILABLE, INODES} & {point.metric for point in points}
+
+
 def test_a_path_is_read_under_the_root_and_has_the_hosts_name(host, opened):
     asked = []
 

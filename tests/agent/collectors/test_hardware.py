@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
@@ -99,6 +100,49 @@ def test_the_energy_of_the_cpus_begins_at_zero_and_survives_a_wrap(hardware, wri
     energy = read(collector, at=9)
     assert energy["cpu.energy package-0"] == pytest.approx((262143328850 - 240422366267) / 1e6 + 1)
     assert {point.start_time for point in collector.collect(at=10)} == {7}
+
+
+@pytest.mark.parametrize(("most", "now", "joules"), [(262143328850, 5_000_000, 5), (0, 5_000_000, 5)])
+def test_a_counter_of_energy_that_starts_again_is_not_taken_for_one_that_wrapped(hardware, write, most, now, joules):
+    write("class/powercap/intel-rapl:0/name", "package-0")
+    write("class/powercap/intel-rapl:0/max_energy_range_uj", most)
+    write("class/powercap/intel-rapl:0/energy_uj", 60_000_000_000)
+    collector = hardware()
+    assert read(collector) == {"cpu.energy package-0": 0}
+    write("class/powercap/intel-rapl:0/energy_uj", now)
+    assert read(collector) == {"cpu.energy package-0": joules}
+
+
+def test_a_label_in_odd_bytes_has_escapes(hardware, write, tmp_path):
+    write("class/hwmon/hwmon0/name", "dell_smm")
+    write("class/hwmon/hwmon0/temp1_input", 41000)
+    (tmp_path / "sys/class/hwmon/hwmon0/temp1_label").write_bytes(b"CPU \xb0\n")
+    assert read(hardware()) == {r"host.temperature dell_smm CPU \xb0 temp1": 41}
+
+
+def test_a_sensor_is_found_again_under_another_number_and_never_taken_for_another_one(hardware, write, tmp_path):
+    for number, name, millidegrees in (0, "coretemp", 41000), (1, "nvme", 30000):
+        write(f"class/hwmon/hwmon{number}/name", name)
+        write(f"class/hwmon/hwmon{number}/temp1_input", millidegrees)
+    collector, folder = hardware(), tmp_path / "sys/class/hwmon"
+    assert read(collector)["cpu.temperature"] == 41
+    (folder / "hwmon0").rename(folder / "hwmon2")
+    (folder / "hwmon1").rename(folder / "hwmon0")
+    (folder / "hwmon7").symlink_to("gone")
+    assert read(collector) == {
+        "cpu.temperature": 41, "host.temperature coretemp temp1 temp1": 41, "host.temperature nvme temp1 temp1": 30,
+    }  # fmt: skip
+    shutil.rmtree(folder)
+    assert read(collector) == {}
+
+
+def test_an_impossible_temperature_is_absent(hardware, write):
+    write("class/hwmon/hwmon0/name", "coretemp")
+    for number, millidegrees in enumerate((41000, -12000, 4294967295000, -274000, 0), 1):
+        write(f"class/hwmon/hwmon0/temp{number}_input", millidegrees)
+    values = read(hardware())
+    assert sorted(value for name, value in values.items() if name.startswith("host")) == [-12.0, 0, 41.0]
+    assert values["cpu.temperature"] == 41
 
 
 def test_throttling_is_counted_for_each_package(hardware, write, tmp_path):

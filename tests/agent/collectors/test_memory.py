@@ -79,6 +79,11 @@ def test_unused_swap_is_zero(opened, tmp_path):
     assert list(opened(proc).collect(at=7))[-2:] == [SWAP_USED.point(7, 0), SWAP_UTILIZATION.point(7, 0.0)]
 
 
+def test_without_the_free_swap_the_used_swap_is_absent(opened, tmp_path):
+    proc = meminfo(tmp_path, MemTotal=100, MemAvailable=40, SwapTotal=50)
+    assert not {SWAP_USED, SWAP_UTILIZATION} & {point.metric for point in opened(proc).collect(at=7)}
+
+
 def test_mixed_numbers_of_a_container_are_absent(opened, tmp_path):
     proc = meminfo(tmp_path, MemTotal=100, MemAvailable=101, SwapTotal=50, SwapFree=51)
     assert list(opened(proc).collect(at=7)) == [TOTAL.point(7, 100 * 1024)]

@@ -266,3 +266,11 @@ def test_outgoing_drops_are_absent_on_macos(opened, monkeypatch):
         (DROPS, 5, "received"),
     ]
     assert {p.dims["interface"] for p in points[2:]} == {"en0"}
+
+
+def test_a_name_of_an_interface_in_odd_bytes_costs_no_points_of_others(host, opened):
+    write(host, eth0=(5, 7))
+    with (host / "net/dev").open("ab") as file:
+        file.write(b"vlan\xff: 9 9 0 0 0 0 0 0 9 9 0 0 0 0 0 0\n")
+    points = opened(host, Level.ALL).collect(at=7)
+    assert {point.dims["interface"] for point in points if point.metric is INTERFACE_SENT} == {"eth0", r"vlan\xff"}

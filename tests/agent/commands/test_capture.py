@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.doubles import sysfs
 from tests.doubles.nvml import replay
 from tests.doubles.nvml.driver import LIBRARY, VARIABLE, CannotBuild, Driver, Loaded, build
 
@@ -182,3 +183,29 @@ def test_a_handle_is_named_by_its_first_use():
     assert [plain("f", handle, handles) for handle in (first, second, first)] == [
         {"handle": number} for number in (0, 1, 0)
     ]
+
+
+def test_a_capture_has_no_address_in_the_name_of_a_device_and_no_cgroup(agent, machine, tmp_path):
+    guid, colons = "525400c0fe123455", "5254:00c0:fe12:3455"
+    pod, file = "0a1b2c3d_1234_5678_9abc_def012345678", tmp_path / "capture.json"
+    sysfs.build(tmp_path / "sys", "rdma_efa")
+    ports = next((tmp_path / "sys/class/infiniband").iterdir())
+    ports.rename(ports.with_name(f"rocex{guid}"))
+    sysfs.write(tmp_path / f"sys/class/infiniband/rocex{guid}/node_guid", colons)
+    box = f"kubepods.slice/kubepods-pod{pod}.slice"
+    sysfs.write(tmp_path / f"sys/fs/cgroup/{box}/memory.current", "5")
+    sysfs.write(tmp_path / "sys/fs/cgroup/system.slice/backup@customer.service/cgroup.procs", "1")
+    sysfs.write(tmp_path / "proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw")
+    sysfs.write(tmp_path / "proc/self/cgroup", f"0::/{box}")
+    places = ["--proc", tmp_path / "proc", "--sys", tmp_path / "sys", "--root", tmp_path]
+    words = ["check", "--collector", "rdma,container,jobs", "--level", "all", *places, "--capture", file]
+    agent.run(*words, env=machine)
+    text = file.read_text()
+    assert "class/infiniband/rocex" in text
+    for secret in (guid, colons, pod, "customer", "fs/cgroup"):
+        assert secret not in text
+    *masked, number, slot = (
+        Mask().path(f"net/enx0242ac110002 fe80:0000:0000:0000:{colons} 0xffffffffffff 0000:03:00.0").split()
+    )
+    assert (number, slot) == ("0xffffffffffff", "0000:03:00.0")
+    assert not [word for word in masked if "0242ac110002" in word or colons in word]

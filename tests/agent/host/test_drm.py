@@ -34,7 +34,7 @@ def test_sizes_have_units(words, value):
     assert size(words) == value
 
 
-@pytest.mark.parametrize("words", ["", "x", "1 kB", "N/A"])
+@pytest.mark.parametrize("words", ["", "x", "1 kB", "N/A", "-1", "1_0 KiB", "18014398509481980 KiB", f"{2**64 - 1}"])
 def test_a_text_that_is_not_a_size_is_an_error(words):
     with pytest.raises((ValueError, KeyError)):
         size(words)

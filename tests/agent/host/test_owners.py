@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.host import owners
-from chipwatch.host.owners import Owners, parse, read
+from chipwatch.host.owners import Owners, parse
+from chipwatch.host.procfs import read
 
 CASES = json.loads((Path(__file__).parents[2] / "fixtures/owners.json").read_text())
 POD = "4415fd05-2c0f-4533-909b-f2180dca8d7c"

@@ -13,7 +13,7 @@ from chipwatch.collectors.memory import MemoryCollector
 from chipwatch.collectors.network import NetworkCollector
 from chipwatch.contract.datapoint import Level
 from chipwatch.host import procfs
-from chipwatch.host.procfs import KeptFile, boot_time
+from chipwatch.host.procfs import KeptFile, boot_time, count
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 
@@ -145,3 +145,23 @@ def test_a_small_file_takes_one_call_and_one_that_comes_page_by_page_is_whole(mo
     monkeypatch.setattr(procfs, "pread", in_pages)
     assert kept.parse(bytes) == content
     assert len(asked) == calls
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("0", 0), (f"{2**63 - 1}\n", 2**63 - 1), (f"{2**63}", None), (f"{2**64 - 1}", None), ("1_0", None)],
+)
+def test_a_count_with_all_bits_set_is_absent(word, value):
+    assert (count(word), count(word.encode())) == (value, value)
+
+
+def test_neither_a_pipe_nor_a_folder_in_the_place_of_a_file_blocks_a_reader(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    before = psutil.Process().num_fds()
+    for name in ("pipe", "folder", "absent"):
+        path = tmp_path / name
+        assert (procfs.text(path), procfs.number(path), procfs.read(path)) == ("", None, b"")
+        with pytest.raises(OSError, match=r"."):
+            KeptFile(path).read()
+    assert psutil.Process().num_fds() == before

@@ -16,6 +16,7 @@ from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.drm import SECOND, CardCollector, CardReadings, Cards, CardTool
 from chipwatch.host.gpu_metrics import GpuPoints, Readings
+from chipwatch.host.procfs import close_all
 from chipwatch.host.supervised_process import QueryFailed
 
 if TYPE_CHECKING:
@@ -134,9 +135,7 @@ class AmdCollector(CardCollector[AmdCard]):
 
     def close(self) -> None:
         super().close()
-        for tool in (self._tool, self._gaps):
-            if tool:
-                tool.close()
+        close_all(self._tool, self._gaps)
         self._tool = self._gaps = self._answer = None
         self._points, self._nodes = {}, {}
 

@@ -87,9 +87,9 @@ class Chip:
         if up:  # slots without a link are down too, so only these are counted
             yield gpu_metrics.LINKS.point(at, up, dims | {"kind": "xgmi", "state": "up"})
         for name, metric in (("read", m.XGMI_RECEIVED), ("write", m.XGMI_SENT)):
-            moved = [size for size in values.get(name, ()) if size is not None]
-            if up or any(moved):
-                yield self._counters.point(metric, at, KILOBYTE * sum(moved), dims)
+            moved = {link: KILOBYTE * size for link, size in enumerate(values.get(name, ())) if size is not None}
+            if up or any(moved.values()):
+                yield self._counters.total(metric, at, moved, dims)
 
     def errors(self, at: int, dims: Dimensions, block: str, content: bytes) -> Iterator[Datapoint]:
         """Yield the errors of a block, from its file ras/*_err_count."""

@@ -13,7 +13,7 @@ from chipwatch.contract.datapoint import Datapoint
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import DrmClient, Engine, TreeClients, size
 from chipwatch.host.process_tree import Where
-from chipwatch.host.procfs import text
+from chipwatch.host.procfs import number, text
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
 GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
@@ -38,7 +38,7 @@ class AmdShare(TreeClients):
 
     def __init__(self, config: Where, pid: int) -> None:
         super().__init__(config, pid, parse_client)
-        self._sys, self._slots = config.sys, find_slots(config.sys)
+        self._sys, self._slots = config.sys, {n: node.slot for n, node in find_nodes(config.sys).items()}
 
     def points(self, at: int, cards: Iterable[AmdCard]) -> Iterator[Datapoint]:
         self.read()
@@ -72,11 +72,10 @@ def computing(sys: Path, places: Mapping[str, Place], pids: Iterable[int] | None
         pids = [int(path.name) for path in islice(processes.glob("[0-9]*"), MAX_PROCESSES) if path.name.isdecimal()]
     for pid in pids:
         folder = processes / str(pid)
-        for number, place in places.items() if folder.is_dir() else ():
-            value = text(folder / f"vram_{number}")
-            if value.isdecimal():
-                sizes.setdefault(place, {})[pid] = sizes.get(place, {}).get(pid, 0) + int(value)
-    return {place: used for place, used in sizes.items() if any(used.values())}
+        for node, place in places.items() if folder.is_dir() else ():
+            if (used := number(folder / f"vram_{node}")) is not None:
+                sizes.setdefault(place, {})[pid] = sizes.get(place, {}).get(pid, 0) + used
+    return {place: sizes_at for place, sizes_at in sizes.items() if any(sizes_at.values())}
 
 
 def occupied(sys: Path, places: Mapping[str, Place], place: Place, pids: Iterable[int]) -> dict[int, int]:
@@ -88,10 +87,9 @@ def occupied(sys: Path, places: Mapping[str, Place], place: Place, pids: Iterabl
     """
     units: dict[int, int] = {}
     for pid in pids:
-        for number in (number for number, other in places.items() if other == place):
-            value = text(sys / f"class/kfd/kfd/proc/{pid}/stats_{number}/cu_occupancy")
-            if value.isdecimal():
-                units[pid] = units.get(pid, 0) + int(value)
+        for node in (node for node, other in places.items() if other == place):
+            if (used := number(sys / f"class/kfd/kfd/proc/{pid}/stats_{node}/cu_occupancy")) is not None:
+                units[pid] = units.get(pid, 0) + used
     return units
 
 
@@ -110,17 +108,12 @@ def find_nodes(sys: Path) -> dict[str, KfdNode]:
     """Return KFD's devices by number."""
     nodes = {}
     for node in sorted((sys / "class/kfd/kfd/topology/nodes").glob("*"), key=lambda path: (len(path.name), path)):
-        number = text(node / "gpu_id")
+        gpu_id = number(node / "gpu_id")
         facts = dict(re.findall(r"^(\w+) (\d+)$", text(node / "properties"), re.MULTILINE))
-        if number not in ("", "0") and "location_id" in facts:
+        if gpu_id and "location_id" in facts:
             location = int(facts["location_id"])
             bus, device, function = location >> 8 & 255, location >> 3 & 31, location & 7
             slot = f"{int(facts.get('domain', 0)):04x}:{bus:02x}:{device:02x}.{function}"
             render = sys / f"class/drm/renderD{facts.get('drm_render_minor', '')}/device"
-            nodes[number] = KfdNode(slot, location >> 28, render.resolve().name)
+            nodes[str(gpu_id)] = KfdNode(slot, location >> 28, render.resolve().name)
     return nodes
-
-
-def find_slots(sys: Path) -> dict[str, str]:
-    """Return the PCI address of each of KFD's devices, by its number."""
-    return {number: node.slot for number, node in find_nodes(sys).items()}

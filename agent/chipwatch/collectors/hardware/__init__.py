@@ -16,9 +16,10 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Counters
-from chipwatch.host.last_values import LastValues
+from chipwatch.host.gpu_metrics import MOST
+from chipwatch.host.last_values import LastValues, inode
 from chipwatch.host.pace import Clock, Pace
-from chipwatch.host.procfs import number, read_small, text
+from chipwatch.host.procfs import close_all, number, read_small, text
 
 KEYS: Final = ("chip", "sensor", "label")
 CPU: Final = gauge("cpu.temperature", "Cel", "Temperature of the hottest sensor of the CPUs.")
@@ -26,6 +27,8 @@ TEMPERATURE: Final = gauge("host.temperature", "Cel", "Temperature of a sensor o
 FAN: Final = gauge("host.fan.speed", "{rpm}", "Speed of a fan of the host.", Level.DETAILED, KEYS)
 CPU_CHIPS: Final = frozenset({"coretemp", "cpu_thermal", "k10temp", "via_cputemp", "zenpower"})
 """The drivers of the sensors in CPUs, by the file `name`."""
+COLDEST: Final = -100.0
+"""Degrees below which a temperature is not a reading."""
 INPUT: Final = re.compile(r"((temp|fan)\d+)_input")
 MEMORY_ERRORS: Final = counter("memory.errors", "{error}", "Errors of the memory, all controllers.", dims=("kind",))
 OF_DIMM: Final = counter(
@@ -49,24 +52,37 @@ class Sensors:
 
     def __init__(self, sys: Path, level: Level) -> None:
         """Find the sensors under `sys`."""
-        chips = sorted((sys / "class/hwmon").glob("hwmon*"))
+        self._folder, self._level = sys / "class/hwmon", level
+        self._chips: dict[Path, int] = {}
+        """The inode of each chip's folder: a driver that is loaded again takes any number."""
+        self._sensors: list[_Sensor] = []
+        self._find()
+
+    def _find(self) -> None:
+        """Find the sensors, again if there are other chips."""
+        chips = {chip: inode(chip) for chip in sorted(self._folder.glob("hwmon*"))}
+        if chips == self._chips:
+            return
+        self._chips = chips
         names = {chip: _chip_name(chip) for chip in chips}
         often = {name for name, count in Counter(names.values()).items() if count > 1}
         names |= {chip: f"{name}_{text(chip / 'name')}" for chip, name in names.items() if name in often}
         sensors = [sensor for chip in chips for sensor in _sensors(chip, names[chip])]
-        self._sensors = [sensor for sensor in sensors if level >= Level.DETAILED or sensor.is_cpu]
-        self._level = level
+        self._sensors = [sensor for sensor in sensors if self._level >= Level.DETAILED or sensor.is_cpu]
 
     def __len__(self) -> int:
         return len(self._sensors)
 
     def points(self, at: int) -> Iterator[Datapoint]:
         """Yield the values; a sensor that cannot be read is left out."""
+        self._find()
         hottest = []
         for path, metric, factor, dims, is_cpu in self._sensors:
             try:
                 value = int(read_small(path)) / factor
             except (OSError, ValueError, ArithmeticError):  # the chip has no value at present
+                continue
+            if metric is TEMPERATURE and not COLDEST <= value <= MOST["Cel"]:
                 continue
             if is_cpu and metric is TEMPERATURE:
                 hottest.append(value)
@@ -187,8 +203,7 @@ class HardwareCollector(Collector):
 
     def close(self) -> None:
         """Keep the counters; no file stays open."""
-        if self._kept:
-            self._kept.close()
+        close_all(self._kept)
 
 
 _Part = Sensors | processor.Throttling | processor.Energy | Memory | pcie.Pcie

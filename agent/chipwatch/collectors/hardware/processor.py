@@ -51,7 +51,7 @@ class _Domain:
     """One counter of energy, which wraps."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._path, self._range = folder / "energy_uj", number(folder / "max_energy_range_uj")
+        self._path, self._range = folder / "energy_uj", number(folder / "max_energy_range_uj") or 0
         self._dims = Dimensions(domain=name)
         self._last: int | None = None
         self._total, self._start_time = 0, 0
@@ -59,12 +59,15 @@ class _Domain:
     def points(self, at: int) -> Iterator[Datapoint]:
         """Yield the energy since the first reading."""
         now = number(self._path)
-        if now is None or self._range is None:
+        if now is None:
             return
         if self._last is None:
             self._start_time = at
+        elif now >= self._last:
+            self._total += now - self._last
         else:
-            self._total += now - self._last + (self._range if now < self._last else 0)
+            gained = now - self._last + self._range
+            self._total += gained if 0 < gained < self._range / 2 else now  # it wrapped, or started again at 0
         self._last = now
         yield ENERGY.point(at, self._total / 1e6, self._dims, start_time=self._start_time)
 

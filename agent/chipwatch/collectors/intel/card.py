@@ -61,6 +61,7 @@ class IntelCard(CardFiles):
         """Return the readings at `now` (monotonic ns); rates over the time since the last call."""
         del slow
         if not self.begin():
+            self._last = {}  # its counters may stand still while it sleeps
             return None
         readings: Readings = {}
         for metric, file, factor in self._files:

@@ -19,8 +19,9 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.host import cgroup
 from chipwatch.host.allocations import Allocations
-from chipwatch.host.owners import OwnedProcess, Owners, read
+from chipwatch.host.owners import OwnedProcess, Owners
 from chipwatch.host.process_tree import ProcTree, parse_stat
+from chipwatch.host.procfs import close_all, read
 
 CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
 MEMORY_MAX: Final = gauge(
@@ -166,10 +167,7 @@ class JobsCollector(Collector):
         return "; ".join((count, *self._facts.missing.values()))
 
     def close(self) -> None:
-        for group in self._groups.values():
-            group.close()
-        if self._allocations:
-            self._allocations.close()
+        close_all(*self._groups.values(), self._allocations)
         self._groups, self._owners, self._slurm, self._allocations, self._facts = {}, None, None, None, None
 
     def _find_groups(self, followed: Collection[Owner], at: int) -> None:

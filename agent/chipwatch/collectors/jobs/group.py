@@ -7,14 +7,13 @@ from typing import Final
 
 from chipwatch.contract.owner import GroupUse, Owner
 from chipwatch.host import cgroup
-from chipwatch.host.cgroup import Cgroup
-from chipwatch.host.procfs import RECORD, KeptFile
+from chipwatch.host.cgroup import Cgroup, figures
+from chipwatch.host.procfs import RECORD, KeptFile, close_all
 
 REFRESH: Final = 60 * 10**9
 """Interval (ns) between readings of the limits, which rarely change."""
 SOME, FULL = (re.compile(rb"^%b .*\btotal=(\d{1,19})\b" % kind, re.MULTILINE) for kind in (b"some", b"full"))
 """Microseconds of a pressure file: https://docs.kernel.org/accounting/psi.html ."""
-FIGURE: Final = re.compile(rb"^(?:(\w+) )?(\d{1,19})$", re.MULTILINE)
 
 
 class JobGroup:
@@ -44,12 +43,12 @@ class JobGroup:
         """Return its usage at `now` (monotonic ns); raise OSError once the cgroup is gone."""
         if now >= self._due:
             self._due, self._cores = now + REFRESH, self._group.cpu_quota() or self._group.cpuset()
-        stat, swap, nanoseconds = _figures(self._cpu), _figures(self._swap), _figures(self._cpuacct).get(b"")
+        stat, swap, nanoseconds = figures(self._cpu), figures(self._swap), figures(self._cpuacct).get(b"")
         microseconds = stat.get(b"usage_usec")
         cpu = nanoseconds / 1e9 if nanoseconds is not None else None if microseconds is None else microseconds / 1e6
-        peak = _figures(self._peak).get(b"")  # since Linux 5.19
+        peak = figures(self._peak).get(b"")  # since Linux 5.19
         if peak is None:
-            self._most = max(self._most, _figures(self._memory).get(b"", 0))
+            self._most = max(self._most, figures(self._memory).get(b"", 0))
         return GroupUse(
             self.owner,
             cpu=cpu,
@@ -61,7 +60,7 @@ class JobGroup:
             memory_full=_stalled(self._pressure, FULL),
             memory_max=self._most or None if peak is None else peak,
             swapped=swap.get(b"total_swap", swap.get(b"swap", swap.get(b""))),
-            oom_kills=_figures(self._events).get(b"oom_kill"),
+            oom_kills=figures(self._events).get(b"oom_kill"),
             blocked=blocked,
             since=self.start_time,
         )
@@ -69,14 +68,7 @@ class JobGroup:
     def close(self) -> None:
         """Close the files."""
         of_memory = self._peak, self._memory, self._events, self._swap, self._pressure
-        for file in (*of_memory, self._cpu, self._cpuacct, self._io, self._queue):
-            if file:
-                file.close()
-
-
-def _figures(file: KeptFile | None) -> dict[bytes, int]:
-    """Return the numbers of a file by name, a number without a name as b""."""
-    return {name: int(figure) for name, figure in FIGURE.findall(file.read(RECORD))} if file else {}
+        close_all(*of_memory, self._cpu, self._cpuacct, self._io, self._queue)
 
 
 def _stalled(file: KeptFile | None, kind: re.Pattern[bytes]) -> float | None:

@@ -14,7 +14,8 @@ from typing import Final
 from chipwatch.contract.owner import SLURM, Owner
 from chipwatch.host import cgroup
 from chipwatch.host.job_numbers import SLUID
-from chipwatch.host.owners import Owners, read
+from chipwatch.host.owners import Owners
+from chipwatch.host.procfs import read
 
 REFRESH: Final = 60 * 10**9
 """Interval (ns) between searches for the folders of slurmd, and between readings of known jobs."""

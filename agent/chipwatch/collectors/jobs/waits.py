@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import ProcessUse
 from chipwatch.host.open_devices import open_files
-from chipwatch.host.owners import read
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
-from chipwatch.host.procfs import link, tcp_sockets
+from chipwatch.host.procfs import link, read, tcp_sockets
 
 MAX_PROCESSES: Final = 64
 """Processes on accelerators that are read in a tick."""

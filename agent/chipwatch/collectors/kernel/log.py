@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from chipwatch.contract.system import NO_WAIT
 from chipwatch.host.procfs import OpenFile
 
 MAX_RECORD: Final = 8192
@@ -24,7 +23,7 @@ class KernelLog(OpenFile):
 
     def __init__(self, path: Path) -> None:
         """Open the log at its oldest record; raise OSError."""
-        super().__init__(path, NO_WAIT)
+        super().__init__(path)
         self.next: int | None = None
         """Number of the record that is due; None: any."""
         self.first: int | None = None

@@ -11,8 +11,8 @@ from typing import Final
 from chipwatch.collectors.nccl.ras import Communicator, Group, RasAnswer, UnreadableAnswer
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.owner import JobCollectives, Owner, Rank
-from chipwatch.host.owners import read
 from chipwatch.host.pace import Backoff
+from chipwatch.host.procfs import read
 
 QUESTION: Final = b"set format json\nverbose status\n"
 """NCCL before 2.28.7 knows no formats, and answers in text: rasClientEventLoop of src/ras/client_support.cc."""

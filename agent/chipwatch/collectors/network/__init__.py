@@ -17,7 +17,7 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
-from chipwatch.host.procfs import FileSource, PsutilSource
+from chipwatch.host.procfs import FileSource, PsutilSource, close_all
 
 SENT: Final = counter("network.sent", "By", "Sent by all interfaces.")
 RECEIVED: Final = counter("network.received", "By", "Received by all interfaces.")
@@ -76,7 +76,7 @@ def _traffic(data: bytes) -> dict[str, _Traffic]:
         # The name of an alias may hold colons; old kernels write no space after the last colon.
         name, colon, fields = line.rpartition(b":")
         if colon:
-            traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
+            traffic[name.strip().decode(errors="backslashreplace")] = _Traffic._make(map(int, _COLUMNS(fields.split())))
     return traffic
 
 
@@ -189,9 +189,7 @@ class NetworkCollector(Collector):
 
     def close(self) -> None:
         """Close the files."""
-        for part in (self._source, self._tcp, self._kept):
-            if part:
-                part.close()
+        close_all(self._source, self._tcp, self._kept)
         self._source = self._tcp = self._kept = None
 
     def _read(self, source: _Proc | _Psutil) -> dict[str, _Traffic]:

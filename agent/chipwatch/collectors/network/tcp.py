@@ -9,7 +9,7 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Level, Metric, counter
 from chipwatch.host.counters import Counters
-from chipwatch.host.procfs import open_kept
+from chipwatch.host.procfs import close_all, open_kept
 
 RETRANSMITS: Final = counter("network.tcp.retransmits", "{segment}", "Segments that TCP sent again.")
 TIMEOUTS: Final = counter(
@@ -42,8 +42,7 @@ class Tcp:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._files:
-            file.close()
+        close_all(*self._files)
 
 
 def _points(data: bytes, at: int, counters: Counters) -> Iterator[Datapoint]:

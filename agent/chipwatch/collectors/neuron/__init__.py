@@ -15,6 +15,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.last_values import LastValues
+from chipwatch.host.procfs import close_all
 from chipwatch.host.supervised_process import find_program
 
 if TYPE_CHECKING:
@@ -141,12 +142,7 @@ class NeuronCollector(Collector):
         return f"{source}, {'no record yet' if devices is None else f'{devices} devices'}"
 
     def close(self) -> None:
-        if self._source:
-            self._source.close()
-        if self._devices:
-            self._devices.close()
-        if self._kept:
-            self._kept.close()
+        close_all(self._source, self._devices, self._kept)
         self._source = self._devices = self._kept = None
 
 

@@ -21,7 +21,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
-from chipwatch.host.procfs import number, open_kept, text
+from chipwatch.host.procfs import close_all, number, open_kept, text
 from chipwatch.host.supervised_process import quoted
 
 DEVICES: Final = "devices/virtual/neuron_device"
@@ -76,9 +76,7 @@ class _Device:
                 yield self._counters.total(metrics.ERRORS_OF_DEVICE, at, counts, self._dims | {"error": kind})
 
     def close(self) -> None:
-        for file in (self._power, self._repairable):
-            if file:
-                file.close()
+        close_all(self._power, self._repairable)
 
 
 class Devices:
@@ -119,8 +117,7 @@ class Devices:
 
     def close(self) -> None:
         """Close the files."""
-        for device in self._devices:
-            device.close()
+        close_all(*self._devices)
         self._devices = []
 
     def _note_lacks(self) -> None:
@@ -154,9 +151,9 @@ def find(device: Path, path: str) -> Path:
 def ultraserver(sys: Path) -> tuple[str, int | None]:
     """Return the id of the UltraServer and this instance's number in it; "" and None without one, or not yet."""
     for size in SIZES:
-        server, node = (text(sys / CLASS / f"{name}_{size}") for name in ("server_id", "node_id"))
-        if server.strip("0") and node.isdecimal():
-            return server, int(node)
+        server, node = text(sys / CLASS / f"server_id_{size}"), number(sys / CLASS / f"node_id_{size}")
+        if server.strip("0") and node is not None:
+            return server, node
     return "", None
 
 

@@ -23,7 +23,7 @@ from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Backoff, Clock, Pace
-from chipwatch.host.procfs import count, read_small
+from chipwatch.host.procfs import close_all, count, read, read_small
 
 FOLDERS: Final = ("counters", "hw_counters", "diag_counters", "counters_ext")
 SETTINGS: Final = frozenset({"lifespan"})
@@ -53,10 +53,13 @@ class _Port:
         """Yield state and rate; a missing file loses only its value. Raise OSError if the port refuses or is gone."""
         if self.dims["port"] != WHOLE:
             self._folder.stat()
-            if state := _content(self._folder / "state", FileNotFoundError):
+            state = b""
+            with contextlib.suppress(FileNotFoundError):
+                state = read_small(self._folder / "state")
+            if state:
                 yield STATE.point(at, int(state.startswith(b"4:")), self.dims)
             # The kernel answers EINVAL for a width or speed that it does not know.
-            rate, unit = (*_content(self._folder / "rate", OSError).split()[:2], b"", b"")[:2]
+            rate, unit = (*read(self._folder / "rate").split()[:2], b"", b"")[:2]
             if unit == b"Gb/sec" and rate.replace(b".", b"", 1).isdigit():
                 yield RATE.point(at, float(rate), self.dims)
 
@@ -208,12 +211,4 @@ class RdmaCollector(Collector):
 
     def close(self) -> None:
         """Keep the counters; no file stays open."""
-        if self._kept:
-            self._kept.close()
-
-
-def _content(path: Path, ignored: type[OSError]) -> bytes:
-    """Return the content of a file; b"" after an error of the type `ignored`."""
-    with contextlib.suppress(ignored):
-        return read_small(path)
-    return b""
+        close_all(self._kept)

@@ -17,6 +17,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, 
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.counters import Counters
+from chipwatch.host.gpu_metrics import possible
 from chipwatch.host.mounts import MountLine, parsed
 from chipwatch.host.pace import Clock, Pace
 from chipwatch.host.procfs import number, text
@@ -66,7 +67,7 @@ class StorageCollector(Collector):
         # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
         self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
-        self._sources: dict[str, nfs.NfsSource] = {}
+        self._sources: dict[tuple[str, bytes], nfs.NfsSource] = {}
         self._counters = Counters()
 
     def open(self) -> None:
@@ -95,9 +96,10 @@ class StorageCollector(Collector):
                 counts = self._mountstats.ask(TIMEOUT)
             except OSError as error:
                 raise PartlyCollected([f"NFS: {error}"]) from None
-            self._sources = {name: self._sources.get(name) or nfs.NfsSource(name) for name in counts}
-            for name, source in self._sources.items():
-                yield from source.points(at, self._clock(), counts[name])
+            by_mount = {(name, mount.point): mount for name, mount in counts.items()}
+            self._sources = {key: self._sources.get(key) or nfs.NfsSource(key[0]) for key in by_mount}
+            for key, source in self._sources.items():
+                yield from source.points(at, self._clock(), by_mount[key])
 
     def describe(self) -> str:
         lines = self._lines()
@@ -160,7 +162,7 @@ class StorageCollector(Collector):
         if state := text(folder / "state"):
             yield NVME.point(at, int(state == "live"), dims)
         for path in (*folder.glob("hwmon*/temp1_input"), *folder.glob("device/hwmon/hwmon*/temp1_input")):
-            if (millidegrees := number(path)) is not None:
+            if (millidegrees := number(path)) is not None and possible(TEMPERATURE, millidegrees / 1000):
                 yield TEMPERATURE.point(at, millidegrees / 1000, dims)
                 break
 

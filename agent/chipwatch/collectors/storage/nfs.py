@@ -28,6 +28,7 @@ REPLIES: Final = {b"tcp": (6, 7), b"rdma": (6, 7), b"udp": (3, 4)}
 class MountCounts(NamedTuple):
     """One mount: requests, bytes, and for read, write and other requests their number and time (s)."""
 
+    point: bytes
     sent: int
     received: int
     retransmits: int
@@ -45,11 +46,11 @@ def parsed(data: bytes) -> dict[str, MountCounts]:
         words = header.split()
         source = words[0].decode("utf-8", "replace")
         if b"fstype" in words and words[words.index(b"fstype") + 1].decode() in TYPES and source not in counts:
-            counts[source] = _mount(lines)
+            counts[source] = _mount(words[3], lines)
     return counts
 
 
-def _mount(lines: list[bytes]) -> MountCounts:
+def _mount(point: bytes, lines: list[bytes]) -> MountCounts:
     sent = received = retransmits = timeouts = read = written = 0
     operations = {"read": (0, 0.0), "write": (0, 0.0), "other": (0, 0.0)}
     is_operation = False
@@ -68,7 +69,7 @@ def _mount(lines: list[bytes]) -> MountCounts:
         elif key == b"bytes":
             read, written = int(fields[4]), int(fields[5])
         is_operation = is_operation or key == b"per-op statistics"
-    return MountCounts(sent, received, retransmits, timeouts, read, written, operations)
+    return MountCounts(point, sent, received, retransmits, timeouts, read, written, operations)
 
 
 class NfsSource:

@@ -29,7 +29,7 @@ from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.counters import Counters
 from chipwatch.host.open_devices import OpenDevices
-from chipwatch.host.procfs import text
+from chipwatch.host.procfs import close_all, text
 
 # fmt: off
 DUTY_CYCLE: Final = gauge("tpu.duty_cycle", "%", "Share of time in which the chip worked.", dims=("tpu",))
@@ -176,10 +176,10 @@ class TpuCollector(Collector):
         if not self._service.is_connected:
             self._counters = Counters()  # the next workload counts from zero
         yield from workload_points(at, self._service.distributions, self._counters)
-        for key, value in self._service.totals.items():
-            if 0 <= value < MAX_MEAN:
+        for key, by_labels in self._service.totals.items():
+            if numbers := {labels: value for labels, value in by_labels.items() if 0 <= value < MAX_MEAN}:
                 counted = TOTALS.get(key)
-                yield UPTIME.point(at, value) if counted is None else self._counters.point(counted, at, value)
+                yield self._counters.total(counted, at, numbers) if counted else UPTIME.point(at, max(numbers.values()))
         if problems:
             raise PartlyCollected(problems)
 
@@ -207,9 +207,7 @@ class TpuCollector(Collector):
         return f"{self._chips.number} chips TPU {self._chips.name}, {sources}, {devices}"
 
     def close(self) -> None:
-        for source in (self._service, self._sdk):
-            if source:
-                source.close()
+        close_all(self._service, self._sdk)
         self._service, self._sdk, self._chips, self._dims = None, None, None, {}
 
 

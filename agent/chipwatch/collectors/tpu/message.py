@@ -93,11 +93,14 @@ def queued(data: bytes) -> Values:
     return sizes
 
 
-def total(data: bytes) -> float | None:
-    """Return the sum of the numbers in a MetricResponse, over all labels; None without one."""
-    metrics = [metric for _, metric in _labelled(data)]
-    numbers = [value for metric in metrics for kind in (3, 4) if (value := _gauge(metric, kind)) is not None]
-    return sum(numbers) if numbers else None
+def totals(data: bytes) -> dict[str, float]:
+    """Return the numbers in a MetricResponse by their labels, equal ones added up; raise ValueError if malformed."""
+    numbers: dict[str, float] = {}
+    for labels, metric in _labelled(data):
+        for kind in (3, 4):
+            if (value := _gauge(metric, kind)) is not None:
+                numbers[repr(labels)] = numbers.get(repr(labels), 0) + value
+    return numbers
 
 
 def distributions(data: bytes, label: str) -> dict[str, Distribution]:

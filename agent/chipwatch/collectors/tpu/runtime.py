@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from chipwatch.collectors.tpu.message import ORDINAL, Distribution, decode, distributions, encode, queued, total
+from chipwatch.collectors.tpu.message import ORDINAL, Distribution, decode, distributions, encode, queued, totals
 from chipwatch.contract.datapoint import Level
 
 USED, TOTAL, DUTY = "usage", "total", "duty"
@@ -64,8 +64,8 @@ class RuntimeService:
         self._channel: Any = None
         self.distributions: dict[str, Mapping[str, Distribution]] = {}
         """The distributions of the last reading, by key and label."""
-        self.totals: dict[str, float] = {}
-        """Numbers of the workload, by key."""
+        self.totals: dict[str, dict[str, float]] = {}
+        """Numbers of the workload, by key and labels."""
 
     def read(self, problems: list[str]) -> RuntimeValues:
         """Return the values, none without a workload; add errors to `problems`."""
@@ -101,8 +101,7 @@ class RuntimeService:
         if key in NAMES or key in NEWER:
             by_key[key] = (queued if key == QUEUE else decode)(answer)
         elif key in TOTALS:
-            if (number := total(answer)) is not None:
-                self.totals[key] = number
+            self.totals[key] = totals(answer)
         else:
             self.distributions[key] = distributions(answer, ORDINAL if key == PROGRAMS else "buffer-size")
 

@@ -191,9 +191,12 @@ def test_a_card_that_is_divided_later_has_partitions_from_the_next_slow_reading(
 
 
 def test_links_of_xgmi_and_errors_of_pcie_are_counted(machine):
-    values = points(opened(machine, gpu_metrics=attributes(
-        a31=[1, 1, 1, 1, 1, 1, 1, 0], a29=[3] * 7 + [0], a30=[2] * 8, a24=[4], a25=[5], a26=[6], a27=[7], a28=[8]
-    )))  # fmt: skip
+    errors = {"a24": [4], "a25": [5], "a26": [6], "a27": [7], "a28": [8]}
+    collector = opened(machine, gpu_metrics=attributes(a31=[1] * 7 + [0], a29=[0] * 8, a30=[0] * 8, **errors))
+    assert points(collector)["gpu.xgmi.sent",] == 0
+    machine.put(f"{CARD}/gpu_metrics", attributes(a31=[1] * 7 + [0], a29=[3] * 7 + [0], a30=[2] * 8, **errors))
+    machine.now += 10_000_000_000
+    values = points(collector)
     assert values["gpu.links", "up", "xgmi"] == 7
     assert values["gpu.xgmi.received",] == 21 * 1024
     assert values["gpu.xgmi.sent",] == 16 * 1024
@@ -201,6 +204,15 @@ def test_links_of_xgmi_and_errors_of_pcie_are_counted(machine):
     assert {key[1]: value for key, value in values.items() if key[0] == "gpu.link.errors"} == {
         "pcie_recovery": 4, "pcie_replay_rollover": 6, "pcie_nak_sent": 7, "pcie_nak_received": 8,
     }  # fmt: skip
+
+
+def test_the_traffic_of_xgmi_does_not_leap_when_a_link_has_no_count_for_a_moment(machine):
+    collector, sent = opened(machine, gpu_metrics=attributes(a31=[1] * 8, a30=[1000] * 8)), []
+    for links in ([1000] * 8, [1001] * 8, [1002] * 7 + [2**64 - 1], [1003] * 8, [1004] * 8):
+        machine.put(f"{CARD}/gpu_metrics", attributes(a31=[1] * 8, a30=links))
+        machine.now += 10_000_000_000
+        sent += [(p.value / 1024, p.start_time) for p in collector.collect(9) if p.metric.name == "gpu.xgmi.sent"]
+    assert sent == [(0, 9), (8, 9), (15, 9), (22, 9), (30, 9)]
 
 
 def test_a_card_without_xgmi_has_neither_links_nor_traffic(machine):

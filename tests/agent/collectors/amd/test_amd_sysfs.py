@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -395,3 +397,23 @@ def test_without_kfd_no_process_is_known(machine):
     collector = machine.collector()
     collector.open()
     assert collector.processes() is None
+
+
+def lost(card, _):
+    card.problems["lost"] = "gpu 0: the card is lost"
+
+
+def test_a_card_that_comes_back_under_another_number_is_no_longer_lost(machine, read):
+    machine.card(0)
+    collector = machine.collector()
+    collector.open()
+    read(collector)
+    collector._cards["0"].data = partial(lost, collector._cards["0"])
+    assert read(collector) == ({("gpu.state", "0"): 0}, ["gpu 0: the card is lost"])
+    shutil.rmtree(machine.sys / "class/drm/card0")
+    machine.card(1, {"uevent": "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:00:00.0"})
+    machine.now += 301_000_000_000
+    values, problems = read(collector)
+    assert problems == []
+    assert {index for _, index in values} == {"1"}
+    assert [device.dims["gpu"] for device in collector.devices()] == ["1"]

@@ -123,6 +123,23 @@ def test_a_card_of_xe_has_power_from_energy_and_utilization_from_idle_time(machi
     assert values["gpu.utilization", "3"] == 75
 
 
+def test_the_time_in_which_a_card_slept_is_neither_busy_nor_a_draw_of_power(machine):
+    """The counters stand still while the card has no power."""
+    machine.xe(3)
+    collector = machine.collector()
+    read(collector)
+    machine.put("card3/device/power/runtime_status", "suspended")
+    machine.now += 3600 * SECOND
+    assert read(collector)[0] == {}
+    machine.put("card3/device/power/runtime_status", "active")
+    machine.now += 2 * SECOND
+    values, _ = read(collector)
+    assert ("gpu.utilization", "3") not in values
+    machine.put("card3/device/tile0/gt0/gtidle/idle_residency_ms", 3000)
+    machine.now += 2 * SECOND
+    assert read(collector)[0]["gpu.utilization", "3"] == 0
+
+
 def test_a_card_of_i915_has_no_utilization_and_its_counter_may_restart(machine):
     machine.card(0, energy1_input=5_000_000)
     machine.put("card0/gt/gt0/rps_act_freq_mhz", 0)

@@ -219,3 +219,12 @@ def test_the_ultraserver_is_the_one_that_the_driver_has_joined(tree, files, expe
     put(tree, "devices/virtual/neuron_device/neuron0/connected_devices", "\n")
     nodes = [p.value for p in everything(tree).points(AT) if p.metric.name == "neuron.ultraserver.node"]
     assert nodes == ([expected[1]] if expected[0] else [])
+
+
+@pytest.mark.parametrize("node", ["9" * 5000, "\u0663", "-1", ""])
+def test_a_place_in_an_ultraserver_without_a_number_is_absent(tree, node):
+    folder = tree.sys / "class/neuron_device"
+    folder.mkdir(parents=True)
+    (folder / "server_id_4").write_text("0123abcd")
+    (folder / "node_id_4").write_text(node)
+    assert ultraserver(tree.sys) == ("", None)

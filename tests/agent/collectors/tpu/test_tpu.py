@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
-from chipwatch.collectors.tpu.message import decode, distributions, encode, queued, total
+from chipwatch.collectors.tpu.message import decode, distributions, encode, queued, totals
 from chipwatch.collectors.tpu.sdk import KEYS, LIMIT
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
@@ -485,15 +485,38 @@ def test_what_a_workload_does_is_read_over_grpc_by_level(v6e, service):
     times = {"mean": 30e-6, "p50": 16e-6, "p90": 32e-6, "p95": 48e-6, "p99.9": 63.68e-6}
     more = {("tpu.program.time", name, "1"): value for name, value in times.items()}
     more |= {
-        ("tpu.multislice.packets",): 1000, ("tpu.multislice.retransmits",): 7, ("tpu.multislice.errors",): 2,
+        ("tpu.multislice.packets",): 0, ("tpu.multislice.retransmits",): 0, ("tpu.multislice.errors",): 0,
         ("tpu.runtime.uptime",): 61.5,
     }  # fmt: skip
     assert read[Level.ALL] == read[Level.DETAILED] | more
 
 
+@needs_grpc
+def test_the_packets_of_a_connection_that_ends_are_not_counted_again_with_the_next(v6e, service):
+    v6e.level, name = Level.ALL, "megascale.grpc_tcp_packets_sent.cumulative.count"
+    v6e.open()
+    service.start()
+    counted = []
+    for at, connections in (
+        (10, {"a": 900, "b": 100}),
+        (20, {"a": 950, "b": 110}),
+        (30, {"a": 960}),
+        (40, {"a": 970, "b": 5}),
+    ):
+        packets = (labelled(field(4, field(2, number)), target=target) for target, number in connections.items())
+        service.answers = {name: answer(*packets)}
+        counted += [(p.value, p.start_time) for p in collected(v6e, at) if p.metric.name == "tpu.multislice.packets"]
+    assert counted == [(0, 10), (60, 10), (70, 10), (80, 10)]
+
+
 @pytest.mark.parametrize("content", [b"", field(5, field(1, 3)), field(3, field(3, b"text")), field(4, b"")])
 def test_an_answer_without_a_number_has_no_total(content):
-    assert total(answer(labelled(content))) is None
+    assert totals(answer(labelled(content))) == {}
+
+
+def test_a_total_of_zero_is_a_number_and_equal_labels_are_added_up():
+    parts = [labelled(field(4, field(2, count)), target=target) for target, count in (("a", 0), ("b", 3), ("b", 4))]
+    assert [*totals(answer(*parts)).values()] == [0, 7]
 
 
 @needs_grpc
