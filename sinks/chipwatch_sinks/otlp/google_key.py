@@ -147,7 +147,7 @@ class KeyToken:
                 return
         except (Refused, Retryable) as problem:
             raise Retryable(f"Google credentials: {problem}") from None
-        except (msgspec.DecodeError, UnicodeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             pass
         finally:
             client.close()

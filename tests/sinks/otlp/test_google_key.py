@@ -14,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from google.auth import jwt
+from tests.doubles.raw import RawServer, http
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.otlp import google_key
@@ -134,23 +135,19 @@ def test_one_token_is_used_until_shortly_before_its_end(tmp_path):
         google_key.find(file_of(tmp_path, pem_of(key))).headers("")
 
 
-def test_an_answer_without_a_token_is_a_refusal_where_google_auth_is_not_installed(tmp_path, monkeypatch):
-    class NoTokens(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(400)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_):
-            pass
-
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, b"{}"),
+        (200, b"{}"),
+        (200, b'{"a":' + b"[" * 200_000),
+        (200, b'{"access_token": "a b", "expires_in": "x"}'),
+    ],
+)
+def test_an_answer_without_a_token_is_a_refusal_where_google_auth_is_not_installed(tmp_path, monkeypatch, status, body):
     monkeypatch.setitem(sys.modules, "chipwatch_sinks.otlp.google_token", None)
     pem = pem_of(rsa.generate_private_key(65537, 2048))
-    with ThreadingHTTPServer(("127.0.0.1", 0), NoTokens) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        token = google_key.find(file_of(tmp_path, pem, token_uri=f"http://127.0.0.1:{server.server_port}/token"))
-        with pytest.raises(Refused, match=r"gives no token \(answer 400\); check the account and its key"):
+    with RawServer([http(status, body)]) as server:
+        token = google_key.find(file_of(tmp_path, pem, token_uri=f"{server.url}/token"))
+        with pytest.raises(Refused, match=rf"gives no token \(answer {status}\); check the account and its key"):
             token.headers("")
-        server.shutdown()

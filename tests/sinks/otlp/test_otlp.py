@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from contextlib import ExitStack
 from email.utils import formatdate
@@ -229,6 +230,17 @@ def test_a_token_is_read_for_each_request(receiver, tmp_path, opened):
         token.write_text(word)
         sink.write(BATCH)
     assert [request.headers["authorization"] for request in receiver.requests] == ["Bearer one", "Bearer two"]
+
+
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [("/dev/zero", "has characters that HTTP does not allow"), ("/dev/null", "is empty"), ("pipe", "is empty")],
+)
+def test_a_token_of_a_file_without_an_end_is_refused(receiver, tmp_path, opened, file, fault):
+    os.mkfifo(tmp_path / "pipe")
+    sink = opened(receiver.url, bearer_token_file=tmp_path / file)
+    with pytest.raises(Refused, match=f"^bearer_token_file: .*{file} {fault}"):
+        sink.write(BATCH)
 
 
 def test_tls_with_a_certificate_of_the_client(receiver, tmp_path, opened):
