@@ -26,6 +26,8 @@ CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection."""
 CHUNK: Final = 1 << 16
 PROXY_LOGIN: Final = 407
+OF_TIME, OF_NAME = (9, 10), (62, 64)
+"""OpenSSL's codes for a certificate outside of its dates, or of another host: openssl/x509_vfy.h, X509_V_ERR_*."""
 OPEN_HEADERS: Final = frozenset({
     "accept", "accept-encoding", "connection", "content-encoding", "content-type", "metadata-flavor", "user-agent",
     "x-amz-content-sha256", "x-amz-date", "x-amz-target", "x-amzn-query-mode", "x-goog-user-project",
@@ -139,9 +141,11 @@ class HttpClient:
 
     def _fault_of_tls(self, problem: OSError) -> Exception | None:
         if isinstance(problem, ssl.SSLCertVerificationError):
-            return Refused(
-                f"the certificate of {self._host} is not trusted: {problem.verify_message}; set {self._tls.ca_option}"
-            )
+            code, why = problem.verify_code, problem.verify_message.rstrip(".")
+            cure = f"set {self._tls.ca_option}"
+            cure = "renew it, or set this machine's clock" if code in OF_TIME else cure
+            cure = "check the address" if code in OF_NAME else cure
+            return Refused(f"the certificate of {self._host} is not trusted: {why}; {cure}")
         if isinstance(problem, ssl.SSLError):
             plain = "the port does not speak TLS; is it http://?" if problem.reason == "WRONG_VERSION_NUMBER" else ""
             return Retryable(f"TLS: {plain or problem.reason or 'failed'}")
