@@ -75,7 +75,9 @@ def reading_credentials(who: str = "") -> Iterator[None]:
         source = problem.kwargs.get("provider", "a metadata service")
         raise Retryable(f"{says}: {source} fails or returns invalid credentials; run it by hand") from None
     except (failures.ConnectionError, failures.HTTPClientError) as problem:
-        raise Retryable(f"{says}: {problem}") from None
+        is_quoted = type(problem) is failures.HTTPClientError  # what cannot be parsed may be a proxy with its password
+        text = "no request can be made; check HTTPS_PROXY, HTTP_PROXY and addresses of endpoints"
+        raise Retryable(f"{says}: {text if is_quoted else problem}") from None
     except failures.BotoCoreError as problem:
         raise Refused(f"{says}: {problem}") from None
     except OSError as problem:
