@@ -11,16 +11,14 @@ import importlib
 import logging
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.identity.platforms import Ec2, Imds, describe, modify
 from chipwatch.identity.source import Word, fit
+from chipwatch.net.faults import UNEXPECTED
 from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata, NoService
-
-if TYPE_CHECKING:
-    from chipwatch.net.http_client import HttpAnswer
 
 TAGS: Final = "/latest/meta-data/tags/instance"
 DOMAIN: Final = "/latest/meta-data/services/domain"
@@ -32,8 +30,6 @@ TIMEOUT: Final = 10.0
 """Seconds for a request to the API and its answer."""
 MODULES: Final = "botocore.auth", "botocore.awsrequest", "botocore.exceptions", "botocore.session"
 """Imported only for a request to EC2's API: they take 10 MB, and may not be installed."""
-UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
-"""Exceptions of botocore for malformed credentials, and for credentials that have expired."""
 
 
 class AutoScaling(Ec2):
@@ -115,20 +111,20 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
     except (errors.BotoCoreError, errors.ClientError, *UNEXPECTED) as problem:
         raise NoMetadata(f"EC2 cannot be asked: {type(problem).__name__}") from None
     try:
-        return _group(client.post(body, dict(request.headers.items())))
+        return _group(*client.post(body, dict(request.headers.items()))[::2])
     except (Refused, Retryable) as problem:
         raise NoMetadata(f"EC2 cannot be asked: {problem}") from None
     finally:
         client.close()
 
 
-def _group(answer: HttpAnswer) -> str | None:
+def _group(status: int, content: bytes) -> str | None:
     """Return the group in an answer to DescribeTags (EC2's API reference; elements of an item may have any order)."""
     import html  # noqa: PLC0415  # half a MB, needed only here
 
-    body = answer.body.decode(errors="replace")
-    if answer.status != 200:
-        code = found[1] if (found := CODE.search(body)) else answer.status
+    body = content.decode(errors="replace")
+    if status != 200:
+        code = found[1] if (found := CODE.search(body)) else status
         hint = ": the role lacks ec2:DescribeTags" if code == "UnauthorizedOperation" else ""
         raise NoMetadata(f"EC2 refuses DescribeTags ({code}){hint}")
     values = [VALUE.search(item) for item in ITEM.findall(body) if f"<key>{TAG}</key>" in item]

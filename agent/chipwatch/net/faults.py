@@ -14,6 +14,10 @@ from chipwatch.contract.system import NO_WAIT
 HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The name of a header: RFC 9110, section 5.6.2."""
 
+UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)
+"""Exceptions of the clouds' libraries for malformed files and answers, and for credentials that have expired."""
+LONGEST: Final = 600
+"""Seconds that a request may take at most."""
 MAX_SECRET: Final = 65_536
 """Bytes of a file with a secret; a server takes a header of 8 kB or so."""
 
@@ -30,6 +34,12 @@ def url_fault(url: str) -> str | None:
     if parts.username is not None or parts.password is not None:
         return "it has a user name; use a header"
     return None if is_printable(url) and " " not in url else "it has characters that must be percent-encoded"
+
+
+def check_timeout(seconds: float | None) -> None:
+    """Raise ValueError if a request cannot have these seconds; None is the default."""
+    if seconds is not None and not 0 < seconds <= LONGEST:
+        raise ValueError(f"timeout: expected seconds above 0, at most {LONGEST}, got {seconds:g}")
 
 
 def header_fault(name: str, value: str, reserved: Collection[str]) -> str | None:

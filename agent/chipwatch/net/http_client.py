@@ -25,9 +25,9 @@ from chipwatch.net.timed_socket import TimedSocket, TooLarge, left
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection."""
 CHUNK: Final = 1 << 16
-PROXY_LOGIN: Final = 407
-OF_TIME, OF_NAME = (9, 10), (62, 64)
-"""OpenSSL's codes for a certificate outside of its dates, or of another host: openssl/x509_vfy.h, X509_V_ERR_*."""
+TIME, NAME = "renew it, or set this machine's clock", "check the address"
+CURES: Final = {9: TIME, 10: TIME, 62: NAME, 64: NAME}
+"""OpenSSL's code of a fault of a certificate (x509_vfy.h, X509_V_ERR_*) -> what to do."""
 OPEN_HEADERS: Final = frozenset({
     "accept", "accept-encoding", "connection", "content-encoding", "content-type", "metadata-flavor", "user-agent",
     "x-amz-content-sha256", "x-amz-date", "x-amz-target", "x-amzn-query-mode", "x-goog-user-project",
@@ -141,10 +141,8 @@ class HttpClient:
 
     def _fault_of_tls(self, problem: OSError) -> Exception | None:
         if isinstance(problem, ssl.SSLCertVerificationError):
-            code, why = problem.verify_code, problem.verify_message.rstrip(".")
-            cure = f"set {self._tls.ca_option}"
-            cure = "renew it, or set this machine's clock" if code in OF_TIME else cure
-            cure = "check the address" if code in OF_NAME else cure
+            why = problem.verify_message.rstrip(".")
+            cure = CURES.get(problem.verify_code, f"set {self._tls.ca_option}")
             return Refused(f"the certificate of {self._host} is not trusted: {why}; {cure}")
         if isinstance(problem, ssl.SSLError):
             plain = "the port does not speak TLS; is it http://?" if problem.reason == "WRONG_VERSION_NUMBER" else ""
@@ -194,14 +192,13 @@ class HttpClient:
 
     def _connect(self, deadline: float) -> socket.socket:
         proxy = None if self._direct else proxy_of(self._url)
-        via = urlsplit(proxy) if proxy else None
-        host, port = (via.hostname or "", via.port or 80) if via else (self._host, self._port)
+        via = urlsplit(proxy) if proxy else self._parts
+        host, port = via.hostname or "", via.port or (443 if via.scheme == "https" else 80)
         who = f"the proxy {host}:{port}"
-        seconds = min(CONNECT_TIMEOUT, left(deadline))
         try:
-            sock = socket.create_connection((plain(host), port), seconds)  # type: ignore[arg-type]
+            sock = socket.create_connection((plain(host), port), min(CONNECT_TIMEOUT, left(deadline)))  # type: ignore[arg-type]
         except OSError as problem:
-            if via is None or isinstance(problem, TimeoutError):
+            if proxy is None or isinstance(problem, TimeoutError):
                 raise
             raise Retryable(f"{who}: {os_text(problem)}") from None
         try:
@@ -223,7 +220,7 @@ class HttpClient:
             status = self._send(sock, "CONNECT", f"{host}:{self._port}", None, login).status
         except (ConnectionError, HTTPException) as problem:
             raise Retryable(f"{who} gives no valid answer ({type(problem).__name__})") from None
-        if status == PROXY_LOGIN:
+        if status == 407:
             raise Refused(f"{who} answers 407: set user and password, as http://USER:PASSWORD@HOST:PORT")
         if not 200 <= status < 300:
             raise Retryable(f"{who} answers {status}")

@@ -11,8 +11,9 @@ from google.api_core import exceptions as failures
 from google.auth import exceptions as auth
 from google.protobuf.message import DecodeError
 
+from chipwatch.net.faults import UNEXPECTED
 from chipwatch.net.http_client import proxy_of
-from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
+from chipwatch_sinks.common.google_credentials import blame, find_credentials
 from chipwatch_sinks.google import metric_service
 from chipwatch_sinks.google.answers import MonitoringError
 from chipwatch_sinks.google.wire import SentPoint, request

@@ -28,9 +28,6 @@ TIMEOUT: Final = 10.0
 """Seconds for the server of tokens to answer."""
 MAX_BYTES: Final = 1 << 20
 """Size limit of the file, and of an answer with a token."""
-OK: Final = 200
-PASSING: Final = (408, 429)
-"""Statuses of a server of tokens that does not refuse the key."""
 SHA256: Final = bytes.fromhex("3031300d060960864801650304020105000420")
 """DigestInfo of SHA-256, before the hash: RFC 8017, section 9.2."""
 MAX_BITS: Final = 8192
@@ -130,11 +127,11 @@ class KeyToken(CachedToken):
         finally:
             client.close()
         status = answer.status
-        if status == OK and (grant := grant_of(answer.body)):
+        if status == 200 and (grant := grant_of(answer.body)):
             return grant
         words = answer.says(f"{status} {answer.body.decode(errors='replace')}").strip()
         text = f"Google credentials: {self._file.token_uri} gives no token ({words})"
-        if status in PASSING or not 400 <= status < 500:
+        if status in (408, 429) or not 400 <= status < 500:
             raise Retryable(text, after=retry_after(answer.headers))
         raise Refused(f"{text}; check the account, its key and the clock of this machine")
 
