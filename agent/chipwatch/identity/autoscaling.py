@@ -17,7 +17,6 @@ from urllib.parse import urlencode
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.identity.platforms import Ec2, Imds, describe, modify
 from chipwatch.identity.source import Word, fit
-from chipwatch.net.faults import UNEXPECTED
 from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata, NoService
 
 TAGS: Final = "/latest/meta-data/tags/instance"
@@ -87,6 +86,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
         auth, awsrequest, errors, session = map(importlib.import_module, MODULES)
     except ImportError:
         raise NoMetadata("a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'") from None
+    from chipwatch.net.faults import UNEXPECTED  # noqa: PLC0415  # only for a request, as the next
     from chipwatch.net.http_client import ClientTls, HttpClient  # noqa: PLC0415  # 4 MB
 
     logging.getLogger("botocore").setLevel(logging.WARNING)  # at DEBUG it logs session tokens
