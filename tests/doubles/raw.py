@@ -19,8 +19,8 @@ def http(status: int = 200, body: bytes = b"", *headers: str, length: int | None
 class RawServer:
     """A context manager; `url` is where it listens, `answers` what it gives, one a request, the last one for ever."""
 
-    def __init__(self, answers: Iterable[bytes | Callable[[bytes], bytes]]) -> None:
-        """Give `answers` one after the other; a function is given the request's body."""
+    def __init__(self, answers: Iterable[bytes | Callable[[bytes], bytes | Iterable[bytes]]]) -> None:
+        """Give `answers` one after the other; a function is given the request's body, and may return parts."""
         given = [*answers]
         self._answers = itertools.chain(given, itertools.repeat(given[-1]))
         self.requests: list[bytes] = []
@@ -41,10 +41,11 @@ class RawServer:
                     answer = next(outer._answers)
                     sent = answer(body) if callable(answer) else answer
                     try:
-                        self.wfile.write(sent)
+                        for part in [sent] if isinstance(sent, bytes) else sent:
+                            self.wfile.write(part)
                     except OSError:
                         return
-                    if b"HTTP/1.1 200 OK\r\n" not in sent:
+                    if not isinstance(sent, bytes) or b"HTTP/1.1 200 OK\r\n" not in sent:
                         return
 
         class Server(socketserver.ThreadingTCPServer):

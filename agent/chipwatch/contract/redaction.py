@@ -33,7 +33,7 @@ RULES: Final = tuple(
         (r"""(?<![^\s"'=(,])[^\s/:@"'=(,]+:[^\s/@"]+@(?=[^\s/:@"]+:\d)""", "...@"),
         # the query of an address, and secrets of a query that stands alone
         (r"(://[^\s\"'<>?]{1,500}\?)[^\s\"'<>]+", r"\1..."),
-        (rf"""([?&;](?i:[^\s=&"?;]*(?:sig|key|{NAME})[^\s=&"]*)=)[^\s&"']+""", r"\1..."),
+        (rf"""([?&;](?i:[^\s=&"?;]{{0,60}}(?:sig|key|{NAME})[^\s=&"]{{0,60}})=)[^\s&"']+""", r"\1..."),
         # headers: Authorization with a scheme, then names with a hyphen such as X-Api-Key
         (r"""((?i:\bauthorization)["'\\]*\s{0,9}[:=]\s{0,9}["'\\]*)[^\s"',][^\r\n"']*""", r"\1..."),
         (

@@ -11,9 +11,10 @@ import importlib
 import logging
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.identity.platforms import Ec2, Imds, describe, modify
 from chipwatch.identity.source import Word, fit
 from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata, NoService
@@ -24,12 +25,9 @@ TAG: Final = "aws:autoscaling:groupName"
 ITEM: Final = re.compile("<item>(.*?)</item>", re.DOTALL)
 VALUE: Final = re.compile("<value>([^<]+)</value>")
 CODE: Final = re.compile(r"<Code>(\w+(?:\.\w+)*)</Code>")
-TIMEOUT: Final = (3, 10)
-"""Seconds to connect to the API, and for each part of its answer."""
-MODULES: Final = (
-    "botocore.auth", "botocore.awsrequest", "botocore.exceptions", "botocore.httpsession", "botocore.session",
-    "botocore.utils", "urllib3.exceptions",
-)  # fmt: skip
+TIMEOUT: Final = 10.0
+"""Seconds for a request to the API and its answer."""
+MODULES: Final = "botocore.auth", "botocore.awsrequest", "botocore.exceptions", "botocore.session"
 """Imported only for a request to EC2's API: they take 10 MB, and may not be installed."""
 
 
@@ -85,9 +83,12 @@ def _address(facts: Mapping[str, str], env: Mapping[str, str]) -> str:
 def describe_tags(instance: str, address: str, region: str) -> str | None:
     """Return the instance's group, None if it has none; raise NoMetadata. Action: ec2:DescribeTags."""
     try:
-        auth, awsrequest, errors, http, session, utils, wire_errors = map(importlib.import_module, MODULES)
+        auth, awsrequest, errors, session = map(importlib.import_module, MODULES)
     except ImportError:
         raise NoMetadata("a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'") from None
+    from chipwatch.net.faults import UNEXPECTED  # noqa: PLC0415  # only for a request, as the next
+    from chipwatch.net.http_client import ClientTls, HttpClient  # noqa: PLC0415  # 4 MB
+
     logging.getLogger("botocore").setLevel(logging.WARNING)  # at DEBUG it logs session tokens
     query = {
         "Action": "DescribeTags",
@@ -98,29 +99,32 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
         "Filter.2.Value.1": TAG,
     }
     headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
-    request = awsrequest.AWSRequest("POST", address, headers, urlencode(query), stream_output=True)
+    body = urlencode(query).encode()
+    request = awsrequest.AWSRequest("POST", address, headers, body)
     try:
         own = session.get_session()
         if (credentials := own.get_credentials()) is None:
             raise NoMetadata("a request to EC2 needs credentials, and none are found")
         auth.SigV4Auth(credentials.get_frozen_credentials(), "ec2", region).add_auth(request)
-        proxies, bundle = utils.get_environ_proxies(address), own.get_config_variable("ca_bundle")
-        wire = http.URLLib3Session(verify=bundle or True, proxies=proxies, timeout=TIMEOUT, max_pool_connections=1)
-        try:
-            return _group(wire.send(request.prepare()))
-        finally:
-            wire.close()
-    except (errors.BotoCoreError, errors.ClientError, wire_errors.HTTPError, OSError, ValueError) as problem:
+        tls = ClientTls(ca_file=own.get_config_variable("ca_bundle"), ca_option="AWS_CA_BUNDLE")
+        client = HttpClient(address, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
+    except (errors.BotoCoreError, errors.ClientError, *UNEXPECTED) as problem:
         raise NoMetadata(f"EC2 cannot be asked: {type(problem).__name__}") from None
+    try:
+        return _group(*client.post(body, dict(request.headers.items()))[::2])
+    except (Refused, Retryable) as problem:
+        raise NoMetadata(f"EC2 cannot be asked: {problem}") from None
+    finally:
+        client.close()
 
 
-def _group(response: Any) -> str | None:
-    """Return the group in a DescribeTags response (EC2's API reference; elements of an item may have any order)."""
+def _group(status: int, content: bytes) -> str | None:
+    """Return the group in an answer to DescribeTags (EC2's API reference; elements of an item may have any order)."""
     import html  # noqa: PLC0415  # half a MB, needed only here
 
-    body = response.raw.read(MAX_BYTES).decode(errors="replace")
-    if response.status_code != 200:
-        code = found[1] if (found := CODE.search(body)) else response.status_code
+    body = content.decode(errors="replace")
+    if status != 200:
+        code = found[1] if (found := CODE.search(body)) else status
         hint = ": the role lacks ec2:DescribeTags" if code == "UnauthorizedOperation" else ""
         raise NoMetadata(f"EC2 refuses DescribeTags ({code}){hint}")
     values = [VALUE.search(item) for item in ITEM.findall(body) if f"<key>{TAG}</key>" in item]

@@ -25,6 +25,9 @@ from chipwatch.net.timed_socket import TimedSocket, TooLarge, left
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection."""
 CHUNK: Final = 1 << 16
+TIME, NAME = "renew it, or set this machine's clock", "check the address"
+CURES: Final = {9: TIME, 10: TIME, 62: NAME, 64: NAME}
+"""OpenSSL's code of a fault of a certificate (x509_vfy.h, X509_V_ERR_*) -> what to do."""
 OPEN_HEADERS: Final = frozenset({
     "accept", "accept-encoding", "connection", "content-encoding", "content-type", "metadata-flavor", "user-agent",
     "x-amz-content-sha256", "x-amz-date", "x-amz-target", "x-amzn-query-mode", "x-goog-user-project",
@@ -138,9 +141,9 @@ class HttpClient:
 
     def _fault_of_tls(self, problem: OSError) -> Exception | None:
         if isinstance(problem, ssl.SSLCertVerificationError):
-            return Refused(
-                f"the certificate of {self._host} is not trusted: {problem.verify_message}; set {self._tls.ca_option}"
-            )
+            why = problem.verify_message.rstrip(".")
+            cure = CURES.get(problem.verify_code, f"set {self._tls.ca_option}")
+            return Refused(f"the certificate of {self._host} is not trusted: {why}; {cure}")
         if isinstance(problem, ssl.SSLError):
             plain = "the port does not speak TLS; is it http://?" if problem.reason == "WRONG_VERSION_NUMBER" else ""
             return Retryable(f"TLS: {plain or problem.reason or 'failed'}")
@@ -149,18 +152,24 @@ class HttpClient:
     def _exchange(
         self, sock: TimedSocket, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> HttpAnswer:
-        connection = HTTPConnection(self._host, self._port)
-        connection.default_port = 443 if self._secure else 80  # so that Host does not name it
-        connection.sock, connection.response_class = sock, FinalResponse
         target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
         proxy = None if self._secure or self._direct else proxy_of(self._url)
         every = {**headers, **_login(proxy)}
-        connection.request(method, self._url + path if proxy else target, body, every)
-        with connection.getresponse() as response:
+        with self._send(sock, method, self._url + path if proxy else target, body, every) as response:
             answer = self._read(response, _secrets_of(self._parts.query, every))
             if response.will_close:
                 self.close()
         return answer
+
+    def _send(
+        self, sock: TimedSocket, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> HTTPResponse:
+        """Send a request; return the answer, of which the body is not read."""
+        connection = HTTPConnection(self._host, self._port)
+        connection.default_port = 443 if self._secure else 80  # so that Host does not name it
+        connection.sock, connection.response_class = sock, FinalResponse
+        connection.request(method, target, body, headers)
+        return connection.getresponse()
 
     def _read(self, response: HTTPResponse, secrets: tuple[str, ...]) -> HttpAnswer:
         headers = {name.lower(): value for name, value in response.getheaders()}
@@ -183,31 +192,38 @@ class HttpClient:
 
     def _connect(self, deadline: float) -> socket.socket:
         proxy = None if self._direct else proxy_of(self._url)
-        via = urlsplit(proxy) if proxy else None
-        if via and (via.scheme != "http" or not via.hostname):
-            raise Refused("the proxy of the environment: expected http://HOST:PORT")
-        host, port = (via.hostname, via.port or 80) if via else (self._host, self._port)
-        assert host is not None
-        connection = HTTPConnection(host, port, timeout=min(CONNECT_TIMEOUT, left(deadline)))
-        connection.response_class = FinalResponse
-        connection.host = plain(host)  # type: ignore[assignment]
-        if proxy and self._secure:
-            connection.set_tunnel(self._host, self._port, _login(proxy))
+        via = urlsplit(proxy) if proxy else self._parts
+        host, port = via.hostname or "", via.port or (443 if via.scheme == "https" else 80)
+        who = f"the proxy {host}:{port}"
         try:
-            connection.connect()
+            sock = socket.create_connection((plain(host), port), min(CONNECT_TIMEOUT, left(deadline)))  # type: ignore[arg-type]
         except OSError as problem:
-            if via is None or isinstance(problem, TimeoutError):
+            if proxy is None or isinstance(problem, TimeoutError):
                 raise
-            raise Retryable(f"the proxy {host}:{port}: {os_text(problem)}") from None
-        sock: socket.socket = connection.sock
-        if not self._secure:
-            return sock
+            raise Retryable(f"{who}: {os_text(problem)}") from None
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not self._secure:
+                return sock
+            if proxy:
+                self._tunnel(TimedSocket(sock, deadline, max_bytes=self._max_bytes), who, _login(proxy))
             sock.settimeout(left(deadline))
             return self._get_context().wrap_socket(sock, server_hostname=plain(self._host))
         except BaseException:
             sock.close()
             raise
+
+    def _tunnel(self, sock: TimedSocket, who: str, login: Mapping[str, str]) -> None:
+        """Ask the proxy for a connection to the server; http.client's own limits neither time nor bytes."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        try:
+            status = self._send(sock, "CONNECT", f"{host}:{self._port}", None, login).status
+        except (ConnectionError, HTTPException) as problem:
+            raise Retryable(f"{who} gives no valid answer ({type(problem).__name__})") from None
+        if status == 407:
+            raise Refused(f"{who} answers 407: set user and password, as http://USER:PASSWORD@HOST:PORT")
+        if not 200 <= status < 300:
+            raise Retryable(f"{who} answers {status}")
 
     def _get_context(self) -> ssl.SSLContext:
         if self._context is None:
@@ -246,9 +262,14 @@ def date_of(value: str) -> float | None:
 
 
 def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
-    """Return the proxy of the environment for `url`, by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for loopback."""
+    """
+    Return the proxy of the environment for `url`, by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for loopback.
+
+    Raise Refused for one that is not valid.
+    """
     parts = urlsplit(url)
     host, scheme = parts.hostname or "", parts.scheme
+    its_port = str(parts.port or (443 if scheme == "https" else 80))
     if is_loopback(host):
         return None
 
@@ -258,9 +279,17 @@ def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
     proxy = value(f"{scheme}_proxy")
     for word in filter(None, (word.strip().lower() for word in value("no_proxy").split(","))):
         name, _, port = word.rpartition(":") if word.count(":") == 1 else (word, "", "")
-        if word == "*" or (f".{host}".endswith(f".{name.lstrip('.')}") and port in ("", str(parts.port))):
+        if word == "*" or (f".{host}".endswith(f".{name.lstrip('.')}") and port in ("", its_port)):
             return None
-    return (proxy if "://" in proxy else f"http://{proxy}") if proxy else None
+    if not proxy:
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    with suppress(ValueError):
+        its = urlsplit(proxy)
+        if its.scheme == "http" and its.hostname and its.port != 0:
+            return proxy
+    advice = "percent-encode / # ? @ [ ] in a password"
+    raise Refused(f"{scheme.upper()}_PROXY: expected http://HOST:PORT or http://USER:PASSWORD@HOST:PORT; {advice}")
 
 
 def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:

@@ -98,6 +98,8 @@ class MetadataService:
             raise NoMetadata(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
         if len(body) > max_bytes:
             raise NoMetadata(f"{self.url} gives an answer that is too large")
+        if response.length:  # http.client takes a part for the whole
+            raise NoMetadata(f"{self.url} gives an answer that is cut off")
         return response.status, body, response.headers
 
 

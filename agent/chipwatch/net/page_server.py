@@ -242,22 +242,40 @@ class PageServer:
         """Answer the request that has arrived; return False if it is not whole."""
         connection.received = connection.received.lstrip(b"\r\n")
         head, end, rest = connection.received.partition(b"\r\n\r\n")
-        if len(head) > MAX_HEAD:
-            connection.received, connection.closing = b"", True
-            self._put(connection, _text(431, f"A request may have {MAX_HEAD} bytes of headers."), is_head=False)
-        elif not end:
+        if not end and len(head) <= MAX_HEAD:
             return False
+        try:
+            request, version, length = self._parse(head)
+        except BadRequest as problem:
+            connection.received, connection.closing = b"", True
+            self._put(connection, _text(problem.status, str(problem)), is_head=False)
+            return True
+        if len(rest) < length:
+            return False
+        connection.received = rest[length:]
+        is_head, request = request.method == "HEAD", request._replace(body=rest[:length])
+        response = self._respond(connection, request, version)
+        if isinstance(response, Response):
+            self._put(connection, response, is_head=is_head)
         else:
-            length = _body_length(head) if self._max_body else 0
-            if len(rest) < length <= self._max_body:
-                return False
-            connection.received = rest[length:]
-            response, is_head = self._respond(connection, head, rest[:length], length)
-            if isinstance(response, Response):
-                self._put(connection, response, is_head=is_head)
-            else:
-                self._later[connection] = response, is_head
+            self._later[connection] = response, is_head
         return True
+
+    def _parse(self, head: bytes) -> tuple[Request, str, int]:
+        """Return a request, its HTTP version and the bytes of its body that are read; raise BadRequest."""
+        if len(head) > MAX_HEAD:
+            raise BadRequest(431, f"A request may have {MAX_HEAD} bytes of headers.")
+        request, version = parse(head)
+        if not self._reads(request):
+            return request, version, 0
+        length, is_chunked = int(request.headers.get("content-length", "0")), "transfer-encoding" in request.headers
+        if is_chunked or length > self._max_body:
+            text = f"A request may have a body of {self._max_body} bytes, and needs its length."
+            raise BadRequest(411 if is_chunked else 413, text)
+        return request, version, length
+
+    def _reads(self, request: Request) -> bool:
+        return self._max_body > 0 and request.method == "POST"
 
     def _put(self, connection: _Connection, response: Response, *, is_head: bool) -> None:
         connection.deadline = time.monotonic() + self._seconds
@@ -267,29 +285,17 @@ class PageServer:
         sent = "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if is_head else response.body)
         connection.out = memoryview(sent)
 
-    def _respond(
-        self, connection: _Connection, head: bytes, body: bytes, length: int
-    ) -> tuple[Response | Callable[[], Response], bool]:
-        """Return the answer to a request, and whether its body is left out; note whether the connection ends."""
-        try:
-            request, version = parse(head)
-        except BadRequest as problem:
-            connection.closing = True
-            return _text(problem.status, str(problem)), False
-        options = request.headers.get("connection", "").lower()
+    def _respond(self, connection: _Connection, request: Request, version: str) -> Response | Callable[[], Response]:
+        """Return the answer to a request; note whether the connection ends."""
+        options, is_read = request.headers.get("connection", "").lower(), self._reads(request)
         has_body = {"content-length", "transfer-encoding"} & {*request.headers}
         is_old = version == "HTTP/1.0" and "keep-alive" not in options
-        is_read = self._max_body and request.method == "POST"
         connection.closing = bool(has_body and not is_read) or is_old or "close" in options
-        if is_read and (length > self._max_body or "transfer-encoding" in has_body):
-            connection.closing, status = True, 411 if "transfer-encoding" in has_body else 413
-            return _text(status, f"A request may have a body of {self._max_body} bytes, and needs its length."), False
         if request.method not in ("GET", "HEAD") and not is_read:
             refusal = _text(405, f"{request.method} is not allowed here, only GET and HEAD.")
-            return refusal._replace(headers=(*refusal.headers, ("Allow", "GET, HEAD"))), False
+            return refusal._replace(headers=(*refusal.headers, ("Allow", "GET, HEAD")))
         peer, port = connection.peer
-        request = request._replace(peer=peer, port=port, body=body)
-        return self._survive(connection, partial(self._answer, request)), request.method == "HEAD"
+        return self._survive(connection, partial(self._answer, request._replace(peer=peer, port=port)))
 
     def _survive(self, connection: _Connection, answer: Callable[[], T]) -> T | Response:
         """Return an answer; a bug in it ends its own connection, and never the thread."""
@@ -313,14 +319,6 @@ def _waits_for(problem: OSError, connection: _Connection) -> int:
 
 def _text(status: int, text: str) -> Response:
     return Response(status, f"{text}\n".encode())
-
-
-def _body_length(head: bytes) -> int:
-    """Return the length of the body that a head announces, 0 without a valid one."""
-    with contextlib.suppress(BadRequest):
-        request, _ = parse(head)
-        return int(request.headers.get("content-length", "0")) if request.method == "POST" else 0
-    return 0
 
 
 @lru_cache(maxsize=8)

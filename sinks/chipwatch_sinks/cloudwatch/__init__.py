@@ -13,6 +13,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import BadBatch
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK, TrustedClock
+from chipwatch.net.faults import check_timeout
 from chipwatch_sinks.cloudwatch.wire import DatumEncoder, body
 from chipwatch_sinks.common.aws_regions import region_fault
 from chipwatch_sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
@@ -72,11 +73,12 @@ class CloudwatchSink(Sink):
         """Seconds to wait for an answer."""
 
         def __post_init__(self) -> None:
-            """Raise ValueError for a region that does not exist, or a namespace that CloudWatch does not allow."""
+            """Raise ValueError for an invalid value."""
             if fault := namespace_fault(self.namespace):
                 raise ValueError(f"namespace: {fault}, got {self.namespace!r}")
             if self.region and not self.endpoint_url and (fault := region_fault(self.region)):
                 raise ValueError(f"region: {fault}")
+            check_timeout(self.timeout)
 
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: TrustedClock = TRUSTED_CLOCK

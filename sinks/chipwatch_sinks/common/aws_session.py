@@ -21,6 +21,7 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.utils import IMDSRegionProvider, validate_region_name
 
 from chipwatch.contract.errors import Refused, Retryable, os_text
+from chipwatch.net.faults import UNEXPECTED
 from chipwatch_sinks.common.aws_answers import AwsError, Stale
 from chipwatch_sinks.common.aws_regions import region_fault
 
@@ -31,7 +32,6 @@ logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
 # urllib3 logs unreadable headers with a traceback.
 logging.getLogger("urllib3").setLevel(logging.ERROR)
 
-UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)
 PRINTABLE: Final = re.compile("[!-~]+")
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection; botocore's default of 60 would delay the stop of the agent."""
@@ -75,7 +75,9 @@ def reading_credentials(who: str = "") -> Iterator[None]:
         source = problem.kwargs.get("provider", "a metadata service")
         raise Retryable(f"{says}: {source} fails or returns invalid credentials; run it by hand") from None
     except (failures.ConnectionError, failures.HTTPClientError) as problem:
-        raise Retryable(f"{says}: {problem}") from None
+        is_quoted = type(problem) is failures.HTTPClientError  # what cannot be parsed may be a proxy with its password
+        text = "no request can be made; check HTTPS_PROXY, HTTP_PROXY and addresses of endpoints"
+        raise Retryable(f"{says}: {text if is_quoted else problem}") from None
     except failures.BotoCoreError as problem:
         raise Refused(f"{says}: {problem}") from None
     except OSError as problem:
@@ -232,7 +234,7 @@ class Signer:
         return Retryable(f"the AWS credentials are read again ({why})")
 
 
-def options(timeout: float, **more: Any) -> Options:
+def options(timeout: float) -> Options:
     """Return botocore's options for one attempt of `timeout` seconds."""
     return Options(
         connect_timeout=CONNECT_TIMEOUT,
@@ -241,7 +243,6 @@ def options(timeout: float, **more: Any) -> Options:
         user_agent_extra="chipwatch",
         max_pool_connections=1,
         parameter_validation=False,
-        **more,
     )
 
 

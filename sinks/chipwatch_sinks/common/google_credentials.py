@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import google.auth
 from google.auth import exceptions as auth
 
 from chipwatch.contract.errors import Refused, Retryable
-
-UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
-"""Exceptions of the libraries for malformed files and answers."""
+from chipwatch.net.faults import UNEXPECTED
 
 
 def message_of(problem: Exception) -> str:

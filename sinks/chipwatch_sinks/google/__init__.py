@@ -15,6 +15,7 @@ from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
 from chipwatch.net import address
+from chipwatch.net.faults import check_timeout
 from chipwatch_sinks.google.history import SPACING, SentHistory
 from chipwatch_sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
 
@@ -91,8 +92,7 @@ class GoogleSink(Sink):
                 raise ValueError(f"prefix: expected {allowed} and names that each end with /, got {self.prefix!r}")
             if self.insecure and not is_loopback(self.endpoint or ""):
                 raise ValueError("insecure: expected an endpoint on a loopback address, such as 127.0.0.1:8080")
-            if not self.timeout > 0:
-                raise ValueError(f"timeout: expected a number above 0, got {self.timeout:g}")
+            check_timeout(self.timeout)
 
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: Callable[[], int | None] = TRUSTED_CLOCK

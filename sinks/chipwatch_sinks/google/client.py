@@ -11,7 +11,9 @@ from google.api_core import exceptions as failures
 from google.auth import exceptions as auth
 from google.protobuf.message import DecodeError
 
-from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
+from chipwatch.net.faults import UNEXPECTED
+from chipwatch.net.http_client import proxy_of
+from chipwatch_sinks.common.google_credentials import blame, find_credentials
 from chipwatch_sinks.google import metric_service
 from chipwatch_sinks.google.answers import MonitoringError
 from chipwatch_sinks.google.wire import SentPoint, request
@@ -30,13 +32,9 @@ OPTIONS: Final = (
 
 
 def proxy_options(host: str) -> tuple[tuple[str, str | int], ...]:
-    """Return the channel's proxy options for `host`; gRPC itself reads only the lower-case variables."""
-    from urllib.request import getproxies_environment, proxy_bypass  # noqa: PLC0415  # 1 MB; already loaded with TLS
-
-    proxy = getproxies_environment().get("https")
-    if proxy_bypass(host):
-        return (NO_PROXY,)
-    return (("grpc.http_proxy", proxy if "://" in proxy else f"http://{proxy}"),) if proxy else ()
+    """Return the channel's proxy options for `host`; gRPC reads only lower-case variables, and repeats passwords."""
+    proxy = proxy_of(f"https://{host}")
+    return (("grpc.http_proxy", proxy),) if proxy else (NO_PROXY,)
 
 
 class GoogleClient:

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from chipwatch.contract import datapoint
 from chipwatch.contract.datapoint import Datapoint, Dimensions
-from chipwatch.contract.errors import ConfigError, Refused, Retryable, SinkClosed
+from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.system import user_name
+from chipwatch.net.faults import check_timeout
 from chipwatch_sinks.mlflow.api import Api, LoggedMetric, Run
 from chipwatch_sinks.mlflow.keys import FORBIDDEN, PREFIX, fault_of, key_of, prefix_of
 from chipwatch_sinks.mlflow.settings import RUN, URI, Server, how_to_serve, server_of, store_fault, url_of
@@ -76,8 +77,7 @@ class MlflowSink(Sink):
                 raise ValueError(f"tracking_uri: {fault}")
             if self.node and (fault := node_fault(self.node)):
                 raise ValueError(f"node: {fault}")
-            if not self.timeout > 0:
-                raise ValueError(f"timeout: expected a number above 0, got {self.timeout:g}")
+            check_timeout(self.timeout)
 
     def __init__(
         self,
@@ -266,9 +266,14 @@ class MlflowSink(Sink):
             at //= MS
             if (step := steps[at]) > stored.get(key, -1):  # else it was stored, and the answer was lost
                 entries.append(LoggedMetric(key, value, at, step))
-        self._is_sure = not entries
+        was_sure, self._is_sure = self._is_sure, not entries
         if entries:
-            self._api.log_batch(self._run, entries)
+            try:
+                self._api.log_batch(self._run, entries)
+            except BadBatch:
+                if was_sure:  # once: a run that is deleted refuses every point
+                    self._look(self._api.get_run(self._run))
+                raise
             self._is_sure = True
         return rejected
 

@@ -95,9 +95,11 @@ def _link(path: Path) -> Path | None:
 
 def store_in(folder: Path) -> str | None:
     """Return the store that MLflow makes in the working directory without a configured server, or None."""
-    if (file := folder / "mlflow.db").is_file():
-        return f"sqlite:///{file}"
-    return f"file:{file}" if (file := folder / "mlruns").is_dir() else None
+    with contextlib.suppress(OSError):  # a folder that root may not read, on NFS
+        if (file := folder / "mlflow.db").is_file():
+            return f"sqlite:///{file}"
+        return f"file:{file}" if (file := folder / "mlruns").is_dir() else None
+    return None
 
 
 def run_in(store: str, since: int) -> str | None:

@@ -14,7 +14,7 @@ from chipwatch.contract.datapoint import Datapoint, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.version import USER_AGENT
-from chipwatch.net.faults import url_fault
+from chipwatch.net.faults import check_timeout, url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
 from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder
@@ -97,8 +97,7 @@ class OtlpSink(Sink):
                 raise ValueError(f"endpoint_url: {fault}")
             if fault := headers_fault(self.headers):
                 raise ValueError(f"headers: {fault}")
-            if self.timeout is not None and not 0 < self.timeout <= 600:
-                raise ValueError(f"timeout: expected seconds above 0, at most 600, got {self.timeout:g}")
+            check_timeout(self.timeout)
             if self.key_file and not self.cert_file:
                 raise ValueError("key_file: cert_file is not set; set it too")
             if self.bearer_token_file and "authorization" in map(str.lower, self.headers):

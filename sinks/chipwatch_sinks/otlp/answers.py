@@ -19,6 +19,8 @@ from chipwatch.net.protobuf import BadMessage, fields
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_FIELDS: Final = 1000
 """Fields that are read of an answer, which has five at most: megabytes of tiny ones would take seconds."""
+ERRORS: Final = ("error", "errors", "code")
+"""Keys of an error in JSON, which some servers send with status 200."""
 RETRIED: Final = frozenset({429, 502, 503, 504})
 """Statuses that OTLP calls retryable."""
 PAGE: Final = re.compile(
@@ -75,8 +77,14 @@ def _partial(answer: HttpAnswer) -> Partial:
     if not body.strip():
         return Partial()
     if kind == JSON or body[:1] == b"{":
-        return _partial_json(_json(body).get("partialSuccess") or {})
-    inner = b"".join([value for number, value in _few(body) if number == 1 and isinstance(value, bytes)])
+        content = _json(body)
+        if any(map(content.get, ERRORS)):
+            return Partial(words=_status_words(answer) or "an error")
+        return _partial_json(content.get("partialSuccess") or {})
+    parts = [value for number, value in _few(body) if number == 1]
+    if any(isinstance(part, int) for part in parts):  # a google.rpc.Status
+        return Partial(words=_status_words(answer) or "an error")
+    inner = b"".join([part for part in parts if isinstance(part, bytes)])
     known = dict(_few(inner))
     rejected, words = known.get(1), known.get(2)
     return Partial(

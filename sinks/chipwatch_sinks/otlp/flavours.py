@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from chipwatch.contract.datapoint import HIDDEN
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
-from chipwatch.net.faults import is_printable
+from chipwatch.net.faults import read_secret
 from chipwatch_sinks.otlp.answers import ADVICE, RECEIVERS
 from chipwatch_sinks.otlp.environment import full_url
 
@@ -191,9 +191,6 @@ def bearer(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as problem:
-        raise Refused(f"bearer_token_file: cannot read {file} ({type(problem).__name__})") from None
-    if not token or not is_printable(token):
-        raise Refused(f"bearer_token_file: {file} is empty, or has characters that HTTP does not allow")
-    return {"Authorization": f"Bearer {token}"}
+        return {"Authorization": f"Bearer {read_secret(file)}"}
+    except ValueError as fault:
+        raise Refused(f"bearer_token_file: {fault}") from None

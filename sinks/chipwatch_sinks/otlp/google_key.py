@@ -8,18 +8,15 @@ import time
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net.faults import url_fault
-from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch_sinks.otlp.google_machine import MARGIN, TokenGrant, is_plain
-
-if TYPE_CHECKING:
-    from chipwatch_sinks.otlp.google_token import GoogleToken
+from chipwatch.net.http_client import ClientTls, HttpClient, retry_after
+from chipwatch_sinks.otlp.google_machine import CachedToken, TokenGrant, grant_of, is_plain
 
 VARIABLE: Final = "GOOGLE_APPLICATION_CREDENTIALS"
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
@@ -102,7 +99,7 @@ def _parts(der: bytes) -> list[bytes]:
     return parts
 
 
-class KeyToken:
+class KeyToken(CachedToken):
     """The token of a service account, exchanged for a signed assertion each hour."""
 
     def __init__(self, file: _File, env: Mapping[str, str]) -> None:
@@ -111,21 +108,7 @@ class KeyToken:
         self._key.sign(b"")  # proves that it can
         authority = env.get("REQUESTS_CA_BUNDLE")  # which google-auth's own transport obeys
         self._tls = ClientTls(ca_file=Path(authority) if authority else None, ca_option="REQUESTS_CA_BUNDLE")
-        self._token, self._until = "", 0.0
-        self._library: GoogleToken | None = None
         self.project = env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT") or file.project_id
-
-    def headers(self, url: str) -> dict[str, str]:
-        """Return the token; raise Refused or Retryable."""
-        if self._library is None and time.monotonic() >= self._until:
-            self._fetch()
-        return self._library.headers(url) if self._library else {"authorization": f"Bearer {self._token}"}
-
-    def expire(self) -> None:
-        """Fetch another token for the next request."""
-        self._until = 0.0
-        if self._library:
-            self._library.expire()
 
     def assertion(self, now: int) -> str:
         """Return the signed request for a token at `now` (s since the epoch): RFC 7523."""
@@ -134,29 +117,23 @@ class KeyToken:
         text = b".".join(map(_encoded, map(msgspec.json.encode, (head, claims))))
         return (text + b"." + _encoded(self._key.sign(text))).decode()
 
-    def _fetch(self) -> None:
-        """Fetch a token; leave an answer without one to google-auth, which knows what it means."""
-        asked = time.monotonic()
+    def _fetch(self) -> TokenGrant:
         client = HttpClient(self._file.token_uri, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=self._tls)
         form = urlencode({"assertion": self.assertion(int(time.time())), "grant_type": GRANT}).encode()
         try:
             answer = client.post(form, {"content-type": "application/x-www-form-urlencoded"})
-            token = msgspec.json.decode(answer.body, type=TokenGrant)
-            if answer.status == 200 and token.access_token.isascii() and token.access_token.isprintable():
-                self._token, self._until = token.access_token, asked + token.expires_in - MARGIN
-                return
         except (Refused, Retryable) as problem:
-            raise Retryable(f"Google credentials: {problem}") from None
-        except (msgspec.DecodeError, UnicodeError):
-            pass
+            raise type(problem)(f"Google credentials: {problem}") from None
         finally:
             client.close()
-        try:
-            from chipwatch_sinks.otlp.google_token import GoogleToken  # noqa: PLC0415  # takes 10 MB, only if it is used
-        except ImportError:
-            text = f"Google credentials: {self._file.token_uri} gives no token (answer {answer.status})"
-            raise Refused(f"{text}; check the account and its key") from None
-        self._library = GoogleToken()
+        status = answer.status
+        if status == 200 and (grant := grant_of(answer.body)):
+            return grant
+        words = answer.says(f"{status} {answer.body.decode(errors='replace')}").strip()
+        text = f"Google credentials: {self._file.token_uri} gives no token ({words})"
+        if status in (408, 429) or not 400 <= status < 500:
+            raise Retryable(text, after=retry_after(answer.headers))
+        raise Refused(f"{text}; check the account, its key and the clock of this machine")
 
 
 def find(env: Mapping[str, str] = os.environ) -> KeyToken | None:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ import msgspec
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net import metadata_service
+from chipwatch.net.faults import is_printable
 
 PROJECT: Final = f"{metadata_service.ROOT}/project/project-id"
 TOKEN: Final = f"{metadata_service.ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
@@ -37,38 +39,54 @@ class TokenGrant(msgspec.Struct):
     expires_in: float
 
 
-class MachineToken:
-    """The token of the service account that is attached to this machine, or to this pod."""
+def grant_of(body: bytes) -> TokenGrant | None:
+    """Return the token of an answer, None if it has none that HTTP allows."""
+    try:
+        grant = msgspec.json.decode(body, type=TokenGrant, strict=False)  # seconds may be a text
+    except (ValueError, RecursionError):
+        return None
+    return grant if grant.access_token and is_printable(grant.access_token) else None
 
-    def __init__(self, service: metadata_service.MetadataService, project: str) -> None:
-        """Take the server, and the project."""
-        self._service, self._token, self._until = service, "", 0.0
-        self.project = project
+
+class CachedToken(ABC):
+    """A token that is fetched again shortly before its end."""
+
+    project = ""
+    _token, _until = "", 0.0
 
     def headers(self, url: str) -> dict[str, str]:
         """Return the token; raise Refused or Retryable."""
-        if time.monotonic() >= self._until:
-            self._fetch()
+        if (asked := time.monotonic()) >= self._until:
+            grant = self._fetch()
+            self._token, self._until = grant.access_token, asked + grant.expires_in - MARGIN
         return {"authorization": f"Bearer {self._token}"}
 
     def expire(self) -> None:
         """Fetch another token for the next request."""
         self._until = 0.0
 
-    def _fetch(self) -> None:
-        asked = time.monotonic()
+    @abstractmethod
+    def _fetch(self) -> TokenGrant:
+        """Return a new token; raise Refused or Retryable."""
+
+
+class MachineToken(CachedToken):
+    """The token of the service account that is attached to this machine, or to this pod."""
+
+    def __init__(self, service: metadata_service.MetadataService, project: str) -> None:
+        """Take the server, and the project."""
+        self._service, self.project = service, project
+
+    def _fetch(self) -> TokenGrant:
         try:
-            answer = metadata_service.decode(
-                _get(self._service, TOKEN), TokenGrant, f"{self._service.url} gives no token"
-            )
-            token = answer.access_token
-            if not (token and token.isascii() and token.isprintable()):
-                raise metadata_service.NoMetadata(f"{self._service.url} gives no token")  # noqa: TRY301  # one message for what is wrong
+            grant = grant_of(_get(self._service, TOKEN))
         except _NoAccount as problem:
             raise Refused(f"Google credentials: {problem}; attach a service account to this machine") from None
         except metadata_service.NoMetadata as problem:
             raise Retryable(f"Google credentials: {problem}") from None
-        self._token, self._until = token, asked + answer.expires_in - MARGIN
+        if grant is None:
+            raise Retryable(f"Google credentials: {self._service.url} gives no token")
+        return grant
 
 
 class _NoAccount(metadata_service.NoMetadata):

@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from chipwatch.contract.errors import Refused, Retryable
+from chipwatch.net.faults import UNEXPECTED
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
+from chipwatch_sinks.common.google_credentials import blame, find_credentials
 
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 TIMEOUT: Final = 10.0

@@ -105,10 +105,10 @@ def test_each_text_in_an_object_is_redacted():
 
 
 @pytest.mark.parametrize(
-    "part", ["a", "a-key-", "key ", "bearer ", "authorization", "'key'", "//", "x:y@", "http://a?", "="]
+    "part", ["a", "a-key-", "key ", "bearer ", "authorization", "'key'", "//", "x:y@", "http://a?", "=", ";", "?key"]
 )
 def test_a_long_text_is_searched_in_linear_time(part):
-    text, began = part * (40_000 // len(part)), time.process_time()
+    text, began = part * (100_000 // len(part)), time.process_time()
     without_secrets(text)
     assert time.process_time() - began < 2.0
 

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl
 
 import pytest
+from tests.doubles.raw import RawServer, http
 
 from chipwatch.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
 from chipwatch.identity.dmi import DmiTables
@@ -174,8 +175,27 @@ def test_an_instance_without_a_group_has_a_message(ask, api):
 
 def test_an_unreachable_api_is_retried(ask, api):
     answer = ask(AWS_ENDPOINT_URL_EC2="http://127.0.0.1:1")
-    assert answer.trouble.startswith("EC2 cannot be asked: EndpointConnectionError")
+    assert answer.trouble.startswith("EC2 cannot be asked: 127.0.0.1:1: nothing listens there")
     assert answer.retry
+
+
+@pytest.mark.parametrize("answer", [http(200, b"{}"), http(200, b'{"Expiration": "2000-01-01T00:00:00Z"}'), http(500)])
+def test_credentials_that_are_malformed_or_expired_are_retried(ask, api, monkeypatch, answer):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    with RawServer([answer]) as container:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", container.url)
+        monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
+        found = ask(AWS_ENDPOINT_URL_EC2=api.url)
+    assert found.retry
+    assert re.match(r"EC2 cannot be asked: \w+;", found.trouble)
+
+
+def test_an_answer_of_the_api_that_is_too_large_is_retried(ask, api):
+    api.answer = (200, "<item>" * 20_000)
+    found = ask(AWS_ENDPOINT_URL_EC2=api.url)
+    assert found.retry
+    assert found.trouble.startswith("EC2 cannot be asked: the answer has more than 65536 bytes")
 
 
 def test_missing_credentials_have_a_message(ask, api, monkeypatch):

@@ -9,7 +9,7 @@ import time
 import pytest
 from tests.doubles.raw import RawServer, http
 
-from chipwatch.contract.errors import Retryable
+from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.net.http_client import HttpClient, proxy_of
 
 
@@ -93,6 +93,7 @@ def test_interim_answers_are_skipped_and_bounded_in_number_and_bytes(answer):
         ("http://aexample/x", {"http_proxy": "http://p", "NO_PROXY": ".example"}, "http://p"),
         ("http://a.example:4318/x", {"http_proxy": "http://p", "NO_PROXY": "a.example:4318"}, None),
         ("http://a.example:4319/x", {"http_proxy": "http://p", "NO_PROXY": "a.example:4318"}, "http://p"),
+        ("https://a.example/x", {"https_proxy": "http://p", "NO_PROXY": "a.example:443"}, None),
         ("http://[2001:db8::1]:4318/x", {"http_proxy": "http://p", "NO_PROXY": "2001:db8::1"}, None),
         ("http://a.example/x", {"http_proxy": "http://p", "NO_PROXY": "*"}, None),
         ("http://a.example/x", {}, None),
@@ -110,12 +111,64 @@ def test_the_password_of_a_header_is_a_secret_in_the_words_of_an_answer():
     assert "sesame" not in answer.says(answer.body.decode(), 100)
 
 
-def test_tls_goes_through_a_tunnel_of_the_proxy(monkeypatch):
-    monkeypatch.setenv("https_proxy", "")
-    with RawServer([http(407, b"", "Proxy-Authenticate: Basic")]) as proxy:
-        monkeypatch.setenv("https_proxy", f"http://user:secret@127.0.0.1:{proxy.port}")
-        with pytest.raises(Retryable, match="407") as caught:
-            HttpClient("https://collector.example/v1/metrics", timeout=5, max_bytes=1000).post(b"x", {})
+SECURE = "https://collector.example/v1/metrics"
+
+
+def asked_through(proxy, monkeypatch, problem):
+    """Return the message and the seconds of a request by TLS through a proxy."""
+    monkeypatch.setenv("https_proxy", f"http://user:secret@127.0.0.1:{proxy.port}")
+    begun = time.monotonic()
+    with pytest.raises(problem) as caught:
+        HttpClient(SECURE, timeout=0.5, max_bytes=10_000).post(b"x", {})
+    return str(caught.value), time.monotonic() - begun
+
+
+@pytest.mark.parametrize(("status", "problem"), [(407, Refused), (502, Retryable), (302, Retryable)])
+def test_tls_goes_through_a_tunnel_of_the_proxy_whose_words_are_not_repeated(status, problem, monkeypatch):
+    with RawServer([http(status, b"", "Location: http://other.example").replace(b"Words", b"user:secret")]) as proxy:
+        text, _ = asked_through(proxy, monkeypatch, problem)
     assert proxy.requests[0].startswith(b"CONNECT collector.example:443 ")
+    assert b"Host: collector.example\r\n" in proxy.requests[0]
     assert b"Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=" in proxy.requests[0]
-    assert "secret" not in str(caught.value)
+    assert len(proxy.requests) == 1
+    assert text.startswith(f"the proxy 127.0.0.1:{proxy.port} answers {status}")
+    assert "secret" not in text
+
+
+def drip(_):
+    """Send a part of a head twenty times a second."""
+    for number in range(100):
+        yield b"HTTP/1.1 200 OK\r\n" if not number else b"A"
+        time.sleep(0.05)
+
+
+def flood(_):
+    """Send a head without an end."""
+    yield b"HTTP/1.1 200 OK\r\n"
+    for _ in range(20_000):
+        yield b"A: b\r\n" * 1000
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x16\x03secret\r\n\r\n"])
+def test_a_proxy_that_does_not_speak_http_is_named(answer, monkeypatch):
+    with RawServer([answer]) as proxy:
+        text, _ = asked_through(proxy, monkeypatch, Retryable)
+    assert text.startswith(f"the proxy 127.0.0.1:{proxy.port} gives no valid answer")
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize("answer", [drip, flood])
+def test_a_proxy_that_drips_or_floods_is_left_in_time(answer, monkeypatch):
+    with RawServer([answer]) as proxy:
+        _, seconds = asked_through(proxy, monkeypatch, Retryable)
+    assert seconds < 4
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    ["http://user:se#cret@h:1", "http://h:1a", "http://user:se[cret@h:1", "http://h:99999", "socks5://h:1", "h:0"],
+)
+def test_a_proxy_that_is_not_an_address_is_refused_by_the_name_of_its_variable(proxy):
+    with pytest.raises(Refused, match=r"^HTTPS_PROXY: expected http://HOST:PORT") as caught:
+        proxy_of(SECURE, {"HTTPS_PROXY": proxy})
+    assert "cret" not in str(caught.value)

@@ -137,6 +137,12 @@ def test_a_body_of_the_maximum_size_is_read_and_one_byte_more_is_refused(answeri
         answering(body(b"x" * (MAX_BYTES + 1))).request("GET", "", {})
 
 
+def test_a_part_of_a_value_is_refused(answering):
+    service = answering(body(b"i-0abc", Content_Length="19"))
+    with pytest.raises(NoMetadata, match="gives an answer that is cut off"):
+        service.request("GET", "/id", {})
+
+
 def test_a_closed_port_has_a_message():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -264,6 +264,12 @@ def test_building_touches_nothing_and_closing_is_always_safe(make_sink):
     sink.close()
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), 601.0])
+def test_a_timeout_that_no_request_can_have_is_refused(seconds):
+    with pytest.raises(ValueError, match=r"^timeout: expected seconds above 0, at most 600, got "):
+        CloudwatchSink.Config(timeout=seconds)
+
+
 @pytest.mark.parametrize("namespace", ["", "AWS/EC2", "größe"])
 def test_a_namespace_that_cloudwatch_does_not_take_is_refused_at_the_start(make_sink, namespace):
     with pytest.raises(ValueError, match=r"^namespace: .*, got "):
@@ -321,12 +327,14 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
         "chipwatch.contract.errors",
         "chipwatch.contract.redaction",
         "chipwatch.contract.sink",
+        "chipwatch.contract.system",
         "chipwatch.contract.trusted_clock",
         "chipwatch.contract.version",
     ]
     net = [
         "chipwatch.net",
         "chipwatch.net.address",
+        "chipwatch.net.faults",
         "chipwatch.net.final_response",
         "chipwatch.net.http_client",
         "chipwatch.net.timed_socket",

@@ -168,3 +168,12 @@ def test_an_odd_answer_of_sts_costs_no_data(make_sink, points, monkeypatch, capl
         with pytest.raises((Retryable, Refused)):
             make_sink(role_arn="arn:aws:iam::123456789012:role/x").write(points())
     assert caplog.records == []
+
+
+def test_what_is_wrong_with_a_proxy_does_not_repeat_its_password(make_sink, points, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("https_proxy", "http://user:sec#ret@127.0.0.1:3128")
+    with pytest.raises(Retryable, match="check HTTPS_PROXY") as caught:
+        make_sink(role_arn="arn:aws:iam::123456789012:role/x").write(points())
+    assert "sec" not in str(caught.value)

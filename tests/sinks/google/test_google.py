@@ -645,7 +645,7 @@ def test_what_grpc_calls_away_and_does_not_come_back_is_a_set_up_at_fault(double
 @pytest.mark.parametrize(
     ("variables", "host", "options"),
     [
-        ({}, "monitoring.googleapis.com", ()),
+        ({}, "monitoring.googleapis.com", (("grpc.enable_http_proxy", 0),)),
         ({"HTTPS_PROXY": "http://p:3128"}, "monitoring.googleapis.com", (("grpc.http_proxy", "http://p:3128"),)),
         ({"https_proxy": "p:3128"}, "monitoring.googleapis.com:443", (("grpc.http_proxy", "http://p:3128"),)),
         (
@@ -663,6 +663,15 @@ def test_the_proxies_of_the_environment_hold_in_either_case(monkeypatch, variabl
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert proxy_options(host) == options
+
+
+def test_a_proxy_that_is_not_an_address_is_refused_without_its_password(monkeypatch):
+    from chipwatch_sinks.google.client import proxy_options
+
+    monkeypatch.setenv("https_proxy", "http://user:sec#ret@127.0.0.1:3128")
+    with pytest.raises(Refused, match=r"^HTTPS_PROXY: expected http://HOST:PORT") as caught:
+        proxy_options("monitoring.googleapis.com")
+    assert "sec" not in str(caught.value)
 
 
 def test_a_loopback_address_is_reached_without_a_proxy(double, make_sink, monkeypatch):

@@ -15,6 +15,8 @@ from tests.sinks.mlflow.conftest import GPU, LOAD
 from chipwatch.contract.datapoint import Dimensions, Summary, counter, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
 from chipwatch.contract.version import __version__
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.spool.queue import Spool
 from chipwatch_sinks.mlflow import MlflowSink
 from chipwatch_sinks.mlflow.keys import key_of
 
@@ -251,16 +253,19 @@ def test_a_run_that_is_resumed_goes_on(double, make_sink, points, clock):
     assert len(rows(double)) == 1
 
 
-def test_a_deleted_run_ends_the_sink(double, make_sink, points, clock):
+def test_a_deleted_run_ends_the_sink_with_its_first_refusal(double, make_sink, points, clock):
     sink = make_sink()
     send(sink, points(1))
     double.runs["r1"].info["lifecycle_stage"] = "deleted"
-    batch = points(1)
-    with pytest.raises(BadBatch, match="must be in the 'active' state"):  # it has not looked yet
-        send(sink, batch)
-    clock.ns += 11 * 10**9
-    with pytest.raises(SinkClosed, match="the run r1 is deleted"):
-        sink.prepare(batch)
+    spool, asked = Spool("mlflow"), len(double.requests)
+    worker = Worker("mlflow", sink, spool)
+    spool.append([GPU.point(clock.ns, 1.0, Dimensions(gpu=str(n))) for n in range(500)])
+    worker.start()
+    worker.stop()
+    assert worker.join(60)
+    assert worker.is_closed
+    assert spool.ledger.dropped == {"reader gone": 500}
+    assert len(double.requests) - asked <= 4
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------

@@ -101,6 +101,10 @@ def test_an_invalid_store_names_no_run(tmp_path, content):
     assert run_in(store_in(tmp_path), 0) is None
 
 
+def test_a_folder_that_cannot_be_read_has_no_store():
+    assert store_in(Path("/", "x" * 300)) is None
+
+
 def test_the_run_that_the_command_has_started_is_taken(make_sink, tree, double, points):
     """As a script with `with mlflow.start_run():` starts one."""
     pid = tree()

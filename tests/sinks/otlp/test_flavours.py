@@ -222,7 +222,7 @@ def test_refused_credentials_are_reported(receiver, opened, tokens):
     tokens.gives = False
     with pytest.raises(
         Refused,
-        match=r"expired or not valid; run `gcloud auth .* login`, or set a new key .*invalid_grant",
+        match=r"gives no token \(400 .*invalid_grant.*\); check the account, its key and the clock of this machine",
     ):
         opened(receiver.url, PLACE, flavour="google").write(BATCH)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from base64 import b64encode, urlsafe_b64decode
@@ -14,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from google.auth import jwt
+from tests.doubles.raw import RawServer, http
 
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.otlp import google_key
@@ -134,23 +134,31 @@ def test_one_token_is_used_until_shortly_before_its_end(tmp_path):
         google_key.find(file_of(tmp_path, pem_of(key))).headers("")
 
 
-def test_an_answer_without_a_token_is_a_refusal_where_google_auth_is_not_installed(tmp_path, monkeypatch):
-    class NoTokens(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(400)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_):
-            pass
-
-    monkeypatch.setitem(sys.modules, "chipwatch_sinks.otlp.google_token", None)
+@pytest.mark.parametrize(
+    ("status", "body", "problem", "says"),
+    [
+        (
+            400,
+            b'{"error": "invalid_grant",\n "error_description": "Invalid JWT Signature."}',
+            Refused,
+            r"400 .*invalid_grant",
+        ),
+        (404, b"<html>", Refused, r"404 <html>"),
+        (200, b"{}", Retryable, "200"),
+        (200, b'{"a":' + b"[" * 200_000, Retryable, "200"),
+        (200, b'{"access_token": "a\\nb", "expires_in": 9}', Retryable, "200"),
+        (200, b'{"access_token": "a", "expires_in": "soon"}', Retryable, "200"),
+        (302, b"", Retryable, "302"),
+        (429, b"", Retryable, "429"),
+        (503, b"later", Retryable, "503 later"),
+    ],
+)
+def test_an_answer_without_a_token_is_judged_by_its_status(tmp_path, status, body, problem, says):
     pem = pem_of(rsa.generate_private_key(65537, 2048))
-    with ThreadingHTTPServer(("127.0.0.1", 0), NoTokens) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        token = google_key.find(file_of(tmp_path, pem, token_uri=f"http://127.0.0.1:{server.server_port}/token"))
-        with pytest.raises(Refused, match=r"gives no token \(answer 400\); check the account and its key"):
+    good = http(200, b'{"access_token": "ya29", "expires_in": "3600"}')
+    with RawServer([http(status, body, "Retry-After: 7"), good]) as server:
+        token = google_key.find(file_of(tmp_path, pem, token_uri=f"{server.url}/token"))
+        with pytest.raises(problem, match=rf"gives no token \({says}") as caught:
             token.headers("")
-        server.shutdown()
+        assert getattr(caught.value, "after", 7) == 7
+        assert token.headers("") == {"authorization": "Bearer ya29"}

@@ -14,7 +14,7 @@ from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.http_client import HttpAnswer
 from chipwatch.net.protobuf import BadMessage, fields
 from chipwatch_sinks.otlp import OtlpSink
-from chipwatch_sinks.otlp.answers import judge
+from chipwatch_sinks.otlp.answers import Partial, judge
 
 BATCH = [gauge("test.level", "%", "A level.").point(1_790_000_000 * 10**9, 1.5, Dimensions(host="n1"))]
 KINDS = ("application/x-protobuf", "application/json", "text/html", "text/plain", "")
@@ -86,6 +86,20 @@ def test_random_bytes_never_reject_more_than_there_is():
                     assert len(sink.write(BATCH)) <= 1
                 except Retryable:
                     continue
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("application/json", b'{"code": 3, "message": "no such tenant"}', "no such tenant"),
+        ("application/json", b'{"error": {"message": "no such tenant"}}', "no such tenant"),
+        ("application/json", b'{"errors": [1]}', "an error"),
+        ("application/x-protobuf", b"\x08\x03\x12\x0eno such tenant", "no such tenant"),
+        ("application/json", b'{"code": 0, "message": "stored"}', ""),
+    ],
+)
+def test_an_error_in_the_body_of_a_success_is_passed_on_and_loses_nothing(kind, body, words):
+    assert judge(HttpAnswer(200, {"content-type": kind}, body)) == Partial(words=words)
 
 
 def test_an_answer_in_chunks_is_read():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from contextlib import ExitStack
 from email.utils import formatdate
 
 import pytest
-from tests.certificates import Authority
+from tests.certificates import DAY, Authority
 from tests.doubles import otlp as double
 from tests.doubles.otlp import OtlpDouble, Reply
 
@@ -231,6 +232,17 @@ def test_a_token_is_read_for_each_request(receiver, tmp_path, opened):
     assert [request.headers["authorization"] for request in receiver.requests] == ["Bearer one", "Bearer two"]
 
 
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [("/dev/zero", "has characters that HTTP does not allow"), ("/dev/null", "is empty"), ("pipe", "is empty")],
+)
+def test_a_token_of_a_file_without_an_end_is_refused(receiver, tmp_path, opened, file, fault):
+    os.mkfifo(tmp_path / "pipe")
+    sink = opened(receiver.url, bearer_token_file=tmp_path / file)
+    with pytest.raises(Refused, match=f"^bearer_token_file: .*{file} {fault}"):
+        sink.write(BATCH)
+
+
 def test_tls_with_a_certificate_of_the_client(receiver, tmp_path, opened):
     authority = Authority(tmp_path)
     server, key = authority.sign("server")
@@ -246,6 +258,17 @@ def test_tls_with_a_certificate_of_the_client(receiver, tmp_path, opened):
         opened(url, ca_file=authority.file).write(BATCH)
     with pytest.raises(Refused, match=r"gone\.pem"):
         opened(url, ca_file=tmp_path / "gone.pem").write(BATCH)
+
+
+def test_a_certificate_of_another_time_or_host_is_refused_with_its_own_advice(receiver, tmp_path, opened):
+    authority = Authority(tmp_path)
+    for lasts, host, cure in (
+        (-DAY, "127.0.0.1", "has expired; renew it, or set this machine's clock"),
+        (DAY, "localhost", "not valid for 'localhost'; check the address"),
+    ):
+        url = receiver.encrypt(*authority.sign("server", lasts)).replace("127.0.0.1", host)
+        with pytest.raises(Refused, match=f"^the certificate of {host} is not trusted: .*{cure}$"):
+            opened(url, ca_file=authority.file).write(BATCH)
 
 
 def test_points_and_bytes_of_a_request_stay_below_the_limits():

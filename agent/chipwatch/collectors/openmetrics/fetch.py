@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.host.exposition import ScrapeResponse
-from chipwatch.net.faults import is_printable
+from chipwatch.net.faults import checked, read_secret
 from chipwatch.net.http_client import ClientTls, HttpClient
 
 ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"
@@ -83,10 +83,6 @@ def _unpacked(body: bytes, most: int) -> bytes:
 def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:
     """Return the value of a header from a variable or a file; raise Failed without repeating it."""
     try:
-        value = Path(file).read_text().strip() if file else os.environ.get(env, "")
-    except (OSError, ValueError) as problem:
-        raise Failed(f"{header}: cannot read {file} ({type(problem).__name__})") from problem
-    if not value or not is_printable(value):
-        fault = "has characters that HTTP does not allow" if value else "is empty"
-        raise Failed(f"{header}: {file or f'the variable {env}'} {fault}")
-    return value
+        return read_secret(Path(file)) if file else checked(os.environ.get(env, ""), f"the variable {env}")
+    except ValueError as problem:
+        raise Failed(f"{header}: {problem}") from problem
