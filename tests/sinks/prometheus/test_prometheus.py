@@ -13,6 +13,7 @@ import threading
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from tests.doubles.kmsg.log import Pipe, record
+from tests.ports import free_port
 
 from chipwatch.config.load import ConfigError, convert, load
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
@@ -211,13 +212,8 @@ def test_scrapes_while_ticks_are_written_are_whole_pages_of_one_tick(sink):
         writer.join()
 
 
-def port_free():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def test_the_real_command_serves_what_standard_output_prints(agent, until, tmp_path):
-    port = port_free()
+    port = free_port()
     running = agent.start(
         "--sink", "prometheus", "--sink", "stdout", "--collector", "memory", "--level", "detailed", "--interval", "0.2", "--format", "json", "--dim", "site=a",
         env={"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"},

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from tests.doubles.exporter import Exporter
+from tests.ports import free_port
 
 from chipwatch.collectors.programs import ProgramsCollector
 from chipwatch.collectors.programs.otlp import decoded, page_of
@@ -68,11 +69,6 @@ def opened():
     yield make
     for one in collectors:
         one.close()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def tick(collector, at=7):
