@@ -39,7 +39,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process that a test
 sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parents[1]
-LONG = 30.0
+LONG = 60.0
 PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess gives a child back their defaults
 OURS = re.compile("CHIPWATCH_|SLURM_|STATE_DIRECTORY$|XDG_STATE_HOME$|PYTHONUNBUFFERED$")
 

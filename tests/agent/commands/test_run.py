@@ -23,7 +23,7 @@ from chipwatch.config.load import load
 from chipwatch.contract.datapoint import Dimensions
 from chipwatch.pipeline.build import assemble
 
-LONG = 30.0
+LONG = 60.0
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
 FEW = ("--collector", "memory", "--format", "json")

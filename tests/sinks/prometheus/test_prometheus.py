@@ -23,7 +23,7 @@ from chipwatch_sinks.prometheus import PrometheusSink
 from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, accepts_gzip, chosen
 from chipwatch_sinks.prometheus.page import Format
 
-LONG = 20.0
+LONG = 60.0
 AT = 1_800_000_000_000_000_000
 POWER = gauge("gpu.power", "W", "Power.", dims=("gpu",))
 SENT = counter("network.sent", "By", "Sent.")
