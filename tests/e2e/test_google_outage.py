@@ -221,7 +221,7 @@ def test_a_machine_of_googles_writes_into_its_own_project_under_its_own_resource
             "CHIPWATCH_SINKS__GOOGLE__INSECURE": "true",
         }
         words = ("--sink", "google", "--sink", "stdout", "--format", "json", "--common-dims", "instance_type")
-        done = agent.run(*words, "--collector", "memory", "--once", "--spool", tmp_path, env=env)
+        done = agent.run(*words, "--collector", "memory", "--once", "--interval", "1", "--spool", tmp_path, env=env)
 
     assert done.returncode == 0, done.stderr
     facts = VM["instance"]
