@@ -328,9 +328,7 @@ def test_a_collector_that_wrongly_shares_the_thread_costs_the_others_no_tick(age
     assert (memory, network) == (sorted(memory), sorted(network))
     one, other = Counter(memory), Counter(network)  # a late tick and the next one may come in a millisecond
     lost = {*(one - other), *(other - one)} - {memory[-1]}  # where the stop came between the two
-    assert not lost or (
-        re.search("collector (memory|network): the last reading", running.errors()) and slowness() > 1.2
-    )
+    assert not lost or (len(lost) == 1 and slowness() > 1.2), "a busy machine may be late for one"
     said = "collector aaa: the last reading has not returned; skipped until it does"
     assert running.errors().count(said) == 1 or kind not in {"Hanging", "HangingInOpen"}
 
