@@ -6,7 +6,6 @@ import gc
 import gzip
 import http.client
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from itertools import count
 from tests.bench.command import agent_command
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
 from tests.bench.nvidia import fake_driver
+from tests.ports import free_port
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch_sinks.prometheus.page import Format, Page
@@ -103,8 +103,7 @@ sink.write([of.point(0, 1000.5 * n, Dimensions(gpu=str(n % 8), part=f"part-{n}")
 for line in sys.stdin:
     print(time.process_time_ns(), flush=True)
 """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -156,8 +155,7 @@ def scrape(port: int) -> bytes:
 def endpoint_memory(effort: Effort) -> list[Figure]:
     """Compare the agent with this sink, scraped twice a second, and the agent with stdout."""
     resident: dict[str, list[float]] = {"stdout": [], "prometheus": []}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     for _ in range(min(3, effort.rounds)):
         for sink, values in resident.items():
             child = subprocess.Popen(
@@ -198,8 +196,7 @@ def endpoint_memory(effort: Effort) -> list[Figure]:
 def with_gpus(effort: Effort) -> list[Figure]:
     """Run the agent with this sink, DCGM's names and a fake driver of eight GPUs; dcgm-exporter's published size beside it."""
     resident = []
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     for _ in range(min(3, effort.rounds)):
         with fake_driver() as (folder, env):
             child = subprocess.Popen(

@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import pytest
 from tests.deploy import tools
 from tests.doubles.cloudwatch import BROKEN, KEY, SECRET, CloudwatchDouble
 from tests.load import idle_seconds
+from tests.ports import free_port
 
 from chipwatch.contract.version import __version__
 
@@ -278,12 +278,6 @@ def settings(url, **more):
         "CHIPWATCH_DIMS__CLUSTER": "test", "CHIPWATCH_INTERVAL": "1", "CHIPWATCH_WINDOW": "1", "CHIPWATCH_FLUSH": "1", **more,
     }  # fmt: skip
     return [word for name, value in said.items() for word in ("--env", f"{name}={value}")]
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def is_ready(port):

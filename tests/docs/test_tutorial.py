@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +14,12 @@ import pytest
 from tests.conftest import no_nvidia
 from tests.docs.test_commands import CONSOLE
 from tests.doubles.cloudwatch import environment
+from tests.ports import free_port
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "tutorial-dashboard.md").read_text()
 INSTALLED_HERE = ("python3 -m venv ", "source tutorial/", "pip install ")
 """The environment of the tests takes their place; tests/deploy/test_packaging.py installs the wheel."""
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
 
 
 def script(text):
@@ -41,7 +35,7 @@ def script(text):
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not on PATH")
 def test_the_tutorial_runs_as_it_stands(agent, tmp_path):
-    ports = {"5000": free_port(), "9465": free_port()}
+    ports = {"5000": str(free_port()), "9465": str(free_port())}
     page = re.sub("|".join(ports), lambda found: ports[found[0]], PAGE)
     (source,) = re.findall(r"(?ms)^```python\n(.*?)^```$", page)
     (tmp_path / "put.py").write_text(source)

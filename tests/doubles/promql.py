@@ -43,7 +43,7 @@ class PromqlDouble:
         return json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}).encode()
 
     def __enter__(self):
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         return self
 

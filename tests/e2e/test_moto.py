@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.doubles.cloudwatch import isolate
 
-LONG = 30.0
+LONG = 60.0
 
 
 @pytest.fixture(autouse=True)

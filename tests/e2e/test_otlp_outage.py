@@ -15,7 +15,7 @@ from tests.doubles.otlp import OtlpDouble
 from chipwatch.contract.datapoint import Kind
 from chipwatch.spool.chunk import decode
 
-LONG = 20.0
+LONG = 60.0
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
 

@@ -14,7 +14,7 @@ from tests.doubles.monitoring import MonitoringDouble
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "neuron"
 TRN2 = (FIXTURES / "synthetic_trn2_v3d.jsonl").read_bytes()
 FOUR = (FIXTURES / "synthetic_inf1_four_containers_same_tag.jsonl").read_bytes()
-LONG = 30.0
+LONG = 60.0
 
 
 @pytest.fixture(autouse=True)

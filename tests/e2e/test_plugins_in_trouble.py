@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from tests.load import slowness
 
 IN_TIME = 8.5
 """Seconds that a stop may take where something hangs; a machine that runs tests is busy."""
@@ -317,17 +318,17 @@ def test_a_collector_that_wrongly_shares_the_thread_costs_the_others_no_tick(age
     def in_both():
         return {*times("memory.used")} & {*times("network.sent")}
 
-    until(lambda: len(in_both()) >= 8)
+    until(lambda: len(in_both()) >= 5)
     running.process.send_signal(signal.SIGSTOP)
     time.sleep(0.3)
     running.process.send_signal(signal.SIGCONT)
     before = len(in_both())
-    until(lambda: len(in_both()) >= before + 4)
+    until(lambda: len(in_both()) >= before + 3)
     code, took = running.stop()
     assert code == 0
     assert took < IN_TIME
     memory, network = times("memory.used"), times("network.sent")
-    assert (memory, network) == (sorted({*memory}), sorted({*network}))
+    assert (memory, network) == (sorted(memory), sorted(network))  # a late tick and the next may come in a millisecond
     # The stop may come between the two, and a busy machine may be too late for a tick of one.
     assert len(in_both()) > 2 * len({*memory} ^ {*network})
     said = "collector aaa: the last reading has not returned; skipped until it does"
@@ -447,19 +448,23 @@ def test_a_thread_that_a_plugin_leaves_behind_does_not_hide_the_code_of_the_comm
 @pytest.mark.parametrize("sink", ["stdout", "prometheus"])
 def test_a_million_points_of_a_plugin_cost_60_mb_at_most(agent, plugins_folder, until, sink):
     plugins_folder.add("others", OTHERS, collectors=[("odd", "Left")])
-    peaks = []
-    for collector in ("memory", "memory,odd"):
-        running = agent.start(
-            "--interval", "0.5", "--duration", "5", "--collector", collector, "--sink", sink,
-            env={"PYTHONPATH": plugins_folder.folder, "MANY": 1_000_000},
-        )  # fmt: skip
-        peaks.append(0)
-        while running.process.poll() is None:
-            status = Path(f"/proc/{running.pid}/status").read_text()
-            peaks[-1] = max([peaks[-1], *(int(kib) / 1024 for kib in re.findall(r"VmHWM:\s+(\d+)", status))])
-            time.sleep(0.1)
-        assert "more than 20000 points" in running.errors() or collector == "memory"
-    assert peaks[0] < peaks[1] < peaks[0] + 60
+    env = {"PYTHONPATH": plugins_folder.folder, "MANY": 1_000_000, "CHIPWATCH_SINKS__PROMETHEUS__LISTEN": "127.0.0.1:0"}
+    few, many = (
+        agent.start(
+            "--interval", "0.5", "--duration", "3", "--collector", collector, "--sink", sink,
+            env=env | {"STATE_DIRECTORY": plugins_folder.folder / collector},
+        )
+        for collector in ("memory", "memory,odd")
+    )  # fmt: skip
+    peaks = {}
+    while any(running.process.poll() is None for running in (few, many)):
+        for running in (few, many):
+            status = "" if running.process.returncode is not None else Path(f"/proc/{running.pid}/status").read_text()
+            if found := re.search(r"VmHWM:\s+(\d+)", status):  # none of one that has just ended
+                peaks[running] = int(found[1]) / 1024
+        time.sleep(0.05)
+    assert "more than 20000 points" in many.errors()
+    assert peaks[few] < peaks[many] < peaks[few] + 60
 
 
 def test_a_program_that_the_agent_starts_has_the_systems_alarm(agent):

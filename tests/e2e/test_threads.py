@@ -46,6 +46,8 @@ def test_an_agent_without_accelerators_has_five_threads_and_wakes_twelve_times_a
     counted = []
     until(lambda: ticks() >= 3)
     until(lambda: is_light() or len(counted) == 10)
-    assert counted[-1][0] <= MOST_THREADS
+    assert counted[-1][0] <= MOST_THREADS, [
+        path.read_text() for path in Path(f"/proc/{running.pid}/task").glob("*/comm")
+    ]
     assert counted[-1][1] <= MOST_SWITCHES * counted[-1][2], counted
     assert running.stop()[0] == 0

@@ -197,4 +197,4 @@ def test_gpus_are_in_the_summary_and_what_is_sent_stays_at_its_level(agent, tmp_
     assert '"gpu.utilization"' in sent
     assert '"gpu.energy"' not in sent
     written = sent.count("\n")
-    assert lines[-1] == f"  sent      stdout {written:,} of {written:,} points"
+    assert f"  sent      stdout {written:,} of {written:,} points" in lines  # a busy machine has a warning after it

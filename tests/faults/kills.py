@@ -52,7 +52,7 @@ def books(path: Path) -> tuple[dict[str, int], int]:
 
 
 class Trial:
-    """Lives over one spool, the last of which ends in good order."""
+    """Lives over one spool, the last of which end in good order."""
 
     def __init__(self, run: Callable[..., None], address: str, folder: Path) -> None:
         self.folder, self.life = folder, -1
@@ -74,7 +74,13 @@ class Trial:
         process.join(LONG)
 
     def end(self, enough: Callable[[], bool], calm: Callable[[], None]) -> None:
-        """Let the last agent see `enough` of the storm, deliver everything after it, and stop."""
+        """Let an agent see `enough` of the storm, deliver what was there before it, and stop; others send what it left."""
+        self._live(enough, calm)
+        deadline = time.monotonic() + LONG
+        while books(self.spool)[1] and time.monotonic() < deadline:  # at a stop a time-out of a busy machine is final
+            self._live(lambda: True, calm)
+
+    def _live(self, enough: Callable[[], bool], calm: Callable[[], None]) -> None:
         process = self._start()
         try:
             if not self._wait(enough):

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from tests.bench.child import ROOT, environment
 from tests.bench.figure import CannotMeasure
 from tests.peers.measure import Usage, counters, tree, usage
 from tests.peers.programs import Place, Program, fake_gpus
+from tests.ports import free_port
 
 START = 0.3
 """Seconds between the starts of two programs, so that they do not wake up together."""
@@ -116,12 +116,6 @@ def receiving(programs: Sequence[Program]) -> Iterator[tuple[dict[str, str], Cal
         run.communicate()
 
 
-def free_address() -> str:
-    """Return an address of loopback on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-
 def one_round(programs: Sequence[Program], seconds: float, warm: float, absent: dict[str, str]) -> dict[str, Usage]:
     """Run all programs side by side; return what each has used. Those that cannot run are noted in `absent`."""
     with ExitStack() as stack:
@@ -139,7 +133,7 @@ def one_round(programs: Sequence[Program], seconds: float, warm: float, absent: 
         for program in programs:
             if program.name in absent:
                 continue
-            place = Place(folder / f"of-{program.name}", addresses.get(program.name) or free_address())
+            place = Place(folder / f"of-{program.name}", addresses.get(program.name) or f"127.0.0.1:{free_port()}")
             place.folder.mkdir()
             place.env |= {"HOME": str(place.folder)} | (gpus if program.gpus else {})
             try:

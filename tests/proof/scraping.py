@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import subprocess
 import urllib.parse
 
 import yaml
+from tests.ports import free_port
 
 LONG = 60.0
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 class Prometheus:

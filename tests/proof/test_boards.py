@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.doubles.nvml.driver import CannotBuild, build
+from tests.ports import free_port
 from tests.proof import parts
-from tests.proof.scraping import LONG, Prometheus, free_port
+from tests.proof.scraping import LONG, Prometheus
 from tests.proof.test_grafana import lost
 from tools.nodes import Node, stop
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from tests.proof.scraping import LONG, free_port
+from tests.ports import free_port
+from tests.proof.scraping import LONG
 
 pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]

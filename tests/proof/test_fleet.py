@@ -9,7 +9,8 @@ import time
 
 import pytest
 from tests.doubles.fleet import FINE, PAGE, FleetDouble, answer
-from tests.proof.scraping import LONG, Prometheus, free_port, start
+from tests.ports import free_port
+from tests.proof.scraping import LONG, Prometheus, start
 
 pytestmark = [
     pytest.mark.proof,

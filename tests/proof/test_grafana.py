@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.proof import parts
-from tests.proof.scraping import LONG, Prometheus, free_port, start
+from tests.proof.scraping import LONG, Prometheus, start
 
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -16,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.conftest import Agent
+from tests.ports import free_port
 from tests.proof import parts
 from tests.proof.chromium import Page
 
@@ -41,8 +41,7 @@ class Server:
     """MLflow's tracking server with a store in SQLite."""
 
     def __init__(self, folder):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.uri, self.python = f"http://127.0.0.1:{self.port}", parts.python("mlflow")
         self._log = (folder / "server.log").open("wb")
         self.process = subprocess.Popen(

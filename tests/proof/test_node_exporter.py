@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.collectors.test_storage import MOUNTSTATS
 from tests.doubles import sysfs
+from tests.ports import free_port
 from tests.proof import parts
 
 pytestmark = pytest.mark.proof
@@ -36,8 +36,7 @@ def theirs(exporter):
     started = []
 
     def start(*collectors, **paths):
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
+        port = free_port()
         words = [f"--collector.{name}" for name in collectors] + [f"--path.{key}={path}" for key, path in paths.items()]
         listen = f"--web.listen-address=127.0.0.1:{port}"
         command = [exporter, "--collector.disable-defaults", listen, *words]

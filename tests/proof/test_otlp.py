@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.doubles.otlp import OtlpDouble, parse
+from tests.ports import free_port
 from tests.proof.parts import python
 
 from chipwatch.contract.datapoint import Dimensions, Kind, counter, gauge
@@ -92,11 +93,6 @@ def test_opentelemetrys_exporter_sends_the_same_fields(gauges, delta):
         theirs = ordered(parse(receiver.requests[0].body))
     ours = ordered(parse(OtlpEncoder({}, gauges=gauges, delta=delta).encode(points)))
     assert ours == theirs
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import bcrypt
 import pytest
 import yaml
 from tests.certificates import Authority
-from tests.proof.scraping import LONG, Prometheus, free_port, start
+from tests.ports import free_port
+from tests.proof.scraping import LONG, Prometheus, start
 
 from chipwatch_sinks.prometheus.answer import TEXT
 

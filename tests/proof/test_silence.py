@@ -6,7 +6,8 @@ import json
 import subprocess
 
 import pytest
-from tests.proof.scraping import LONG, Prometheus, free_port, start
+from tests.ports import free_port
+from tests.proof.scraping import LONG, Prometheus, start
 
 from chipwatch.advisor.dashboard.make import make
 from chipwatch.advisor.dashboard.options import BoardOptions as Options

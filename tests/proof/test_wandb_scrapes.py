@@ -9,8 +9,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.proof import parts
-from tests.proof.scraping import LONG, free_port, start
+from tests.proof.scraping import LONG, start
 
 pytestmark = pytest.mark.proof
 TRIES = ("4", "10", "30")

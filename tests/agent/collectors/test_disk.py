@@ -34,7 +34,7 @@ PROC = HOST / "node_exporter/proc"
 BOOT = 1418183276 * 10**9
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 SPACE = SimpleNamespace(f_blocks=1000, f_bfree=400, f_bavail=200, f_frsize=4096, f_files=200, f_ffree=150)
-LONG = 30.0
+LONG = 60.0
 
 
 def statvfs(path: str) -> SimpleNamespace:

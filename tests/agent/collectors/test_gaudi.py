@@ -239,7 +239,7 @@ def test_once_prints_values_that_arrive_after_a_while(bench, agent, tmp_path):
     bench.made(f"sleep 0.5; cat <<'END'\n{said}\nEND\nexec sleep 60")
     config = tmp_path / "agent.toml"
     config.write_text(f'collector = ["gaudi"]\nsys = "{bench.sys}"\n[collectors.gaudi]\npath = "{bench.path}"\n')
-    done = agent.run("--once", "--level", "all", "--format", "json", "--config", config)
+    done = agent.run("--once", "--interval", "5", "--level", "all", "--format", "json", "--config", config)
     assert done.returncode == 0
     names = {(point["name"], point["dims"].get("gpu")) for point in map(json.loads, done.stdout.splitlines())}
     assert {(name, index) for index, said in EXPECTED.items() for name, _ in said} <= names

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -89,12 +90,12 @@ def test_the_screen_of_a_store_says_what_is_wrong_with_it(sit):  # noqa: F811
     with PromqlDouble(status=503, body=b"starting") as double:
         seat = sit("--prometheus", double.url, "--interval", "0.5")
         seat.shows("! 127.0.0.1: status 503: starting")
+        sample = ({"__name__": "gpu_utilization_ratio", "gpu": "0", "instance": "n1:9465"}, 0.5)
+        double.answers = {key: [sample] for key in ("gpu_utilization_ratio", "instance=~")}
         double.status, double.body = 200, None
-        double.answers = {"gpu_utilization_ratio": [
-            ({"__name__": "gpu_utilization_ratio", "gpu": "0", "instance": "n1:9465"}, 0.5)]}  # fmt: skip
         seat.shows("n1", "1/1")
         seat.press("\x1b[B\r")
-        seat.shows("q: back to the fleet", "50")
+        seat.until(lambda text: "q: back to the fleet" in text and re.search(r"^ *0 .*\b50\b", text, re.MULTILINE))
         assert any('instance=~"n1(:[0-9]+)?"' in query for query in double.queries)
         seat.kill()
         assert seat.end() == 128 + 15

@@ -125,7 +125,7 @@ def test_without_a_running_agent_it_says_so(agent, tmp_path):
 
 
 def test_what_a_job_was_charged_over_a_stop_and_a_kill_is_the_time_that_passed(agent, machine, until, tmp_path):
-    words = ("--collector", "nvidia,jobs", "--interval", "0.2", "--spool", tmp_path / "state")
+    words = ("--collector", "nvidia,jobs", "--interval", "0.5", "--spool", tmp_path / "state")
     file = {"CHIPWATCH_SINKS__STDOUT__PATH": str(tmp_path / "points.jsonl")}
 
     def told():
@@ -147,6 +147,6 @@ def test_what_a_job_was_charged_over_a_stop_and_a_kill_is_the_time_that_passed(a
     points = map(json.loads, (tmp_path / "points.jsonl").read_text().splitlines())
     first = min(datetime.fromisoformat(one["start_time"]) for one in points if one["name"] == "job.gpu.time")
     passed = answer["at"] - first.timestamp()
-    assert sum(row["seconds"].values()) == pytest.approx(passed, abs=0.4 + 0.005 * passed), "two intervals"
+    assert sum(row["seconds"].values()) == pytest.approx(passed, abs=1.0 + 0.005 * passed), "two intervals"
     assert row["seconds"]["unseen"] > 2, "what the kill lost, and the time without an agent"
     assert {state for state, spent in row["seconds"].items() if spent} <= {"busy", "unseen", "stalled"}

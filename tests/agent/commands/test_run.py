@@ -16,13 +16,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.ports import free_port
 
 from chipwatch.commands import run
 from chipwatch.config.load import load
 from chipwatch.contract.datapoint import Dimensions
 from chipwatch.pipeline.build import assemble
 
-LONG = 30.0
+LONG = 60.0
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
 FEW = ("--collector", "memory", "--format", "json")
@@ -41,8 +42,7 @@ def points_of(done):
 
 @pytest.fixture
 def port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return free_port()
 
 
 # -- once, and for a while ------------------------------------------------------------------------------------------
@@ -172,12 +172,9 @@ def test_a_signal_ends_it_in_time_with_0_and_with_the_last_sample(agent, until, 
     assert asked - 0.001 <= seconds(running.points()[-1]) <= asked + LONG
 
 
-def test_a_window_cut_short_by_a_signal_is_sent_and_has_every_sample(agent, until, tmp_path):
-    health = socket.create_server(("127.0.0.1", 0))
-    free = health.getsockname()[1]
-    health.close()
-    running = agent.start("--interval", "0.1", "--window", "3600", *FEW, "--health", free)
-    until(lambda: answer(free, "/healthz")[0] == 200)
+def test_a_window_cut_short_by_a_signal_is_sent_and_has_every_sample(agent, until, port):
+    running = agent.start("--interval", "0.1", "--window", "3600", *FEW, "--health", port)
+    until(lambda: answer(port, "/healthz")[0] == 200)
     time.sleep(0.5)  # some ticks; how many does not matter
     assert running.points() == []
     assert running.stop()[0] == 0

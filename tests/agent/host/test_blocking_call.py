@@ -11,7 +11,7 @@ import pytest
 
 from chipwatch.host.blocking_call import BlockingCall
 
-LONG = 30.0
+LONG = 60.0
 
 
 class Blocking:

@@ -1,7 +1,6 @@
 """The real command beside doubles of the platforms."""
 
 import json
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -12,6 +11,7 @@ import pytest
 from tests.doubles.ecs import Ecs
 from tests.doubles.gce import POD, SECRET, Gce
 from tests.load import seconds_since
+from tests.ports import free_port
 
 from chipwatch.commands.run import identify
 from chipwatch.config.options import Config
@@ -153,8 +153,7 @@ def test_samples_from_before_the_identity_was_known_are_sent_after_a_restart(age
 
 
 def test_the_agent_is_ready_once_the_identity_is_known(agent, imds, nitro, until):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     imds.hops = "reset"
     words = (*QUICK, "--sys", nitro, "--common-dims", "region", "--health", port)
     agent.start(*words, env={ENDPOINT: imds.url})

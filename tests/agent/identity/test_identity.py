@@ -447,23 +447,25 @@ def test_the_error_about_a_missing_dimension_does_not_name_hints(identify, elsew
     )
 
 
-def test_on_ec2_hints_of_google_cause_no_request(identify, gce, beside, nitro):
+def test_on_ec2_hints_of_google_cause_no_request(identify, gce, beside, nitro, monkeypatch):
+    monkeypatch.setattr(resolver, "START_TIMEOUT", 60.0)
     gce.trouble = "hang"
     found = identify(["hostname"], {}, sources(beside(gce), nitro), hints=["gcp_zone", "gcp_project", "k8s_location"])
     begun = time.monotonic()
     found.start()
     assert set(found.known()) == {"hostname"}
-    assert seconds_since(begun) < 0.3
+    assert seconds_since(begun) < 30
     assert gce.requests == []
 
 
-def test_on_google_hints_of_aws_cause_no_request(identify, imds, beside, google):
+def test_on_google_hints_of_aws_cause_no_request(identify, imds, beside, google, monkeypatch):
+    monkeypatch.setattr(resolver, "START_TIMEOUT", 60.0)
     imds.silent_until = time.monotonic() + 3600
     found = identify(["hostname"], {}, sources(beside(imds), google), hints=["account_id", "availability_zone"])
     begun = time.monotonic()
     found.start()
     assert set(found.known()) == {"hostname"}
-    assert seconds_since(begun) < 0.3
+    assert seconds_since(begun) < 30
     assert imds.requests == []
 
 

@@ -31,7 +31,7 @@ WANDB_DOCS, WANDB_COPIES, WANDB_DOCS_COPIES = (
     profile("wandb-docs").names, profile("wandb").copies, profile("wandb-docs").copies
 )  # fmt: skip
 S = 10**9
-LONG = 30.0
+LONG = 60.0
 MAIN = "from chipwatch.commands.cli import main; raise SystemExit(main())"
 MEMORY = gauge("memory.utilization", "%", "Memory in use.")
 DUTY = gauge("tpu.duty_cycle", "%", "Duty.", dims=("tpu",))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socketserver
 import threading
-import time
 
 import pytest
 from tests.doubles.raw import RawServer, http
@@ -14,16 +13,17 @@ from chipwatch.net.http_client import HttpClient, proxy_of
 
 
 def test_an_answer_that_drips_ends_with_the_timeout():
+    ended = threading.Event()
+
     def drip(_):
-        time.sleep(1.5)
+        ended.wait(60)
         return http(200)
 
     with RawServer([drip]) as server:
         client = HttpClient(server.url, timeout=0.5, max_bytes=1000)
-        begun = time.monotonic()
         with pytest.raises(Retryable, match=r"no complete answer in 0\.5 s"):
             client.post(b"x", {})
-        assert time.monotonic() - begun < 1.4
+        ended.set()
 
 
 def test_headers_without_end_are_bounded():
@@ -76,10 +76,10 @@ def test_interim_answers_are_read_past_and_the_connection_is_kept(before):
 )
 def test_interim_answers_are_skipped_and_bounded_in_number_and_bytes(answer):
     with RawServer([lambda _: answer]) as server:
-        client, begun = HttpClient(server.url, timeout=5, max_bytes=10_000), time.monotonic()
-        with pytest.raises(Retryable):
+        client = HttpClient(server.url, timeout=30, max_bytes=10_000)
+        with pytest.raises(Retryable) as problem:
             client.post(b"x", {})
-        assert time.monotonic() - begun < 4
+        assert "no complete answer" not in str(problem.value)
 
 
 @pytest.mark.parametrize(

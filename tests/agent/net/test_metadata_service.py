@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.load import seconds_since
+from tests.ports import free_port
 
 from chipwatch.net.metadata_service import MAX_BYTES, MetadataService, NoMetadata, NoService
 
@@ -144,8 +145,7 @@ def test_a_part_of_a_value_is_refused(answering):
 
 
 def test_a_closed_port_has_a_message():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     with pytest.raises(NoMetadata, match=f"http://127.0.0.1:{port} cannot be reached: Connection refused"):
         MetadataService(f"http://127.0.0.1:{port}", "X").request("GET", "", {})
 

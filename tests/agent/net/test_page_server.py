@@ -13,7 +13,7 @@ import pytest
 
 from chipwatch.net.page_server import MAX_HEAD, PageServer, Response
 
-LONG = 20.0
+LONG = 60.0
 
 
 def hello(request):

@@ -34,7 +34,7 @@ from chipwatch.pipeline.build import (
 )
 from chipwatch.pipeline.self_metrics import INCIDENT, SPOOL_BYTES
 
-LONG = 30.0
+LONG = 60.0
 EVENTS = counter("x.events", "{event}", "Events.", dims=("kind",))
 
 SINKS = """

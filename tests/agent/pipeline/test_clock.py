@@ -21,7 +21,7 @@ from chipwatch.spool.queue import Spool
 
 LOAD = gauge("x.load", "1", "The load.")
 COUNT = counter("x.count", "1", "Readings.")
-LONG = 30.0
+LONG = 60.0
 S = 10**9
 
 

@@ -24,7 +24,7 @@ from chipwatch.pipeline.delivery import Worker
 from chipwatch.spool.chunk import decode
 from chipwatch.spool.queue import Spool
 
-LONG = 30.0
+LONG = 60.0
 LOAD = gauge("cpu.load", "1", "The load.")
 HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
 QUICK = {"base": 0.0, "cap": 0.0, "refused_base": 0.0, "refused_cap": LONG}

@@ -14,7 +14,7 @@ from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.spool.queue import Spool
 
-LONG = 30.0
+LONG = 60.0
 LOAD = gauge("cpu.load", "1", "The load.")
 
 

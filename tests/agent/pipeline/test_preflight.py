@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.error
 import urllib.request
 
 import pytest
+from tests.ports import free_port
 
 from chipwatch.contract.datapoint import Level, gauge
 from chipwatch.contract.sink import Limits, Sink
@@ -44,8 +44,7 @@ FAULT = "dims.site = 'Zürich': picky rejects every point that has it: dimension
 
 @pytest.fixture
 def port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture

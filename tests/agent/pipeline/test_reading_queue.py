@@ -11,7 +11,7 @@ import pytest
 
 from chipwatch.pipeline.reading_thread import ReadingQueue
 
-LONG = 20.0
+LONG = 60.0
 
 
 @pytest.fixture

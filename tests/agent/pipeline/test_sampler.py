@@ -16,7 +16,7 @@ from chipwatch.pipeline.validation import MOST_POINTS
 LOAD = gauge("x.load", "1", "The load.")
 DETAIL = gauge("x.detail", "1", "A detail.", Level.DETAILED)
 EVERY = gauge("x.every", "1", "Everything.", Level.ALL)
-LONG = 30.0
+LONG = 60.0
 
 
 class Scripted(Collector):

@@ -22,7 +22,7 @@ from chipwatch.spool.queue import Spool
 LOAD = gauge("x.load", "1", "The load.")
 BORN = 1_800_000_000_000_000_000
 S = 10**9
-LONG = 30.0
+LONG = 60.0
 
 
 class Plain(Collector):

@@ -26,7 +26,7 @@ from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import PROBATION, Derivation, Sampler
 
 NUMBER = gauge("x.number", "1", "The number of the reading.")
-LONG = 30.0
+LONG = 60.0
 GRACE = 0.25
 SHORT = 0.02
 SHARED = "collect"
@@ -72,11 +72,11 @@ def hang(gate, *numbers):
 
 @pytest.fixture
 def build(monkeypatch):
-    """Put a pipeline together whose ticks wait GRACE seconds; close it at the end."""
+    """Put a pipeline together whose ticks wait GRACE seconds, or LONG where nothing hangs; close it at the end."""
     monkeypatch.setattr(module, "GRACE", GRACE)
     pipelines = []
 
-    def make(*collectors, interval=1.0, derivations=(), retry=0.0, clock=None):
+    def make(*collectors, interval=1.0, derivations=(), retry=0.0, clock=None, grace=None):
         readings = ReadingQueue()
         samplers = [Sampler(one.name, one, Level.ALL, readings, retry=retry) for one in collectors]
         pipelines.append(
@@ -84,6 +84,7 @@ def build(monkeypatch):
                 samplers, (), readings, interval=interval, derivations=derivations, clock=clock or Clock(),
             )
         )  # fmt: skip
+        pipelines[-1]._grace = grace or pipelines[-1]._grace
         return pipelines[-1]
 
     yield make
@@ -107,7 +108,7 @@ def names_of_threads(*collectors):
 def test_all_are_read_on_one_thread_in_their_order_and_handed_over_once(build):
     order = []
     several = [Files(name, lambda _, name=name: order.append(name)) for name in "abc"]
-    pipeline = build(*several)
+    pipeline = build(*several, grace=LONG)
     handed = []
     pipeline._wait = lambda batches, *rest: (handed.append(len(batches)), Pipeline._wait(pipeline, batches, *rest))
     for at in (1, 2, 3):
@@ -120,7 +121,7 @@ def test_all_are_read_on_one_thread_in_their_order_and_handed_over_once(build):
 
 def test_without_the_marker_a_collector_has_its_thread(build):
     driver, files = Files("driver", marked=False), Files("files")
-    assert read(build(driver, files), 1)[0] == {"driver": 1, "files": 1}
+    assert read(build(driver, files, grace=LONG), 1)[0] == {"driver": 1, "files": 1}
     assert (names_of_threads(driver), names_of_threads(files)) == ({"collect-driver"}, {SHARED})
 
 
@@ -199,7 +200,7 @@ def test_an_exception_costs_only_the_reading_that_raised_it(build, bug):
             raise bug
 
     several = Files("a"), Files("b", fail), Files("c")
-    pipeline = build(*several)
+    pipeline = build(*several, grace=LONG)
     assert [read(pipeline, at)[0].keys() for at in (1, 2, 3)] == [{*"abc"}, {*"ac"}, {*"abc"}]
     assert pipeline.samplers[1].failed == 1
     assert len({thread for one in several for thread in one.threads}) == 1
@@ -219,7 +220,7 @@ def test_a_copy_of_the_agent_that_is_forked_on_the_shared_thread_ends(build, unt
         except ChildProcessError:
             return True
 
-    pipeline = build(Files("a", fork), Files("b"))
+    pipeline = build(Files("a", fork), Files("b"), grace=LONG)
     assert read(pipeline, 1)[0].keys() == {"a", "b"}
     until(has_ended)
     assert read(pipeline, 2)[0].keys() == {"a", "b"}

@@ -8,7 +8,7 @@ import time
 
 from chipwatch.pipeline.reading_thread import Wakeup
 
-LONG = 20.0
+LONG = 60.0
 
 
 def test_a_wait_ends_with_its_time_or_once_it_is_set():

@@ -87,7 +87,7 @@ def test_a_recording_is_played_up_to_where_its_file_is_damaged(tmp_path):
 
 
 def test_a_recording_is_shown_and_wound(sit, tmp_path):
-    seat = sit("--replay", recorded(tmp_path / "run.jsonl.gz"), size=(120, 30))
+    seat = sit("--replay", recorded(tmp_path / "run.jsonl.gz", ticks=100), size=(120, 30))
     text = seat.shows("run.jsonl.gz", "recording", "x1", "utilization", "NET in - out 3.0M")
     assert "GPU" in text
     seat.press(">>>>>>>>")

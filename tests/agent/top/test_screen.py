@@ -292,7 +292,9 @@ def test_a_signal_is_sent_after_it_was_chosen_and_confirmed_only(sit, gpus, chil
 
 def test_a_click_chooses_a_row_and_sorts_by_a_title(sit, gpus):
     seat = sit(env=gpus.env)
-    seat.shows("H100", "lost", "PID")
+    seat.shows("H100", "lost", f" {os.getpid()} ")
+    seat.press(" ")  # else rows may move between a look and a click
+    seat.shows("paused", f" {os.getpid()} ")
 
     def click(word):
         y, line = next((y, line) for y, line in enumerate(seat.lines, 1) if word in line)

@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +25,23 @@ class CannotBuild(Exception):
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into `folder`; return its path."""
+    """Write the library, which is compiled once in a process, into `folder`; return its path."""
+    (folder / LIBRARY).write_bytes(_compiled())
+    return folder / LIBRARY
+
+
+@cache
+def _compiled() -> bytes:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if sys.platform != "linux" or not compiler:
         raise CannotBuild("the fake driver needs Linux and a C compiler (cc)")
-    library = folder / LIBRARY
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}"]
-    done = subprocess.run(
-        [compiler, *flags, "-o", library, HERE / "nvml.c"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"the fake driver does not compile: {done.stderr}")
-    return library
+    with tempfile.TemporaryDirectory() as folder:
+        words = [compiler, *flags, "-o", library := Path(folder) / LIBRARY, HERE / "nvml.c"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the fake driver does not compile: {done.stderr}")
+        return library.read_bytes()
 
 
 def sizes() -> str:

@@ -146,7 +146,7 @@ def test_a_redirection_takes_no_credentials_elsewhere(make_sink, points):
 def test_a_success_of_another_length_than_it_says_is_none(make_sink, points, length):
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}".encode()
     with RawServer([answer]) as server, pytest.raises(Retryable):
-        make_sink(endpoint_url=server.url).write(points())
+        make_sink(endpoint_url=server.url, timeout=0.5).write(points())
 
 
 @pytest.mark.parametrize("status", [100, 102, 103])

@@ -13,6 +13,7 @@ import threading
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from tests.doubles.kmsg.log import Pipe, record
+from tests.ports import free_port
 
 from chipwatch.config.load import ConfigError, convert, load
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
@@ -22,7 +23,7 @@ from chipwatch_sinks.prometheus import PrometheusSink
 from chipwatch_sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, PageAnswers, accepts_gzip, chosen
 from chipwatch_sinks.prometheus.page import Format
 
-LONG = 20.0
+LONG = 60.0
 AT = 1_800_000_000_000_000_000
 POWER = gauge("gpu.power", "W", "Power.", dims=("gpu",))
 SENT = counter("network.sent", "By", "Sent.")
@@ -211,13 +212,8 @@ def test_scrapes_while_ticks_are_written_are_whole_pages_of_one_tick(sink):
         writer.join()
 
 
-def port_free():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def test_the_real_command_serves_what_standard_output_prints(agent, until, tmp_path):
-    port = port_free()
+    port = free_port()
     running = agent.start(
         "--sink", "prometheus", "--sink", "stdout", "--collector", "memory", "--level", "detailed", "--interval", "0.2", "--format", "json", "--dim", "site=a",
         env={"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"},

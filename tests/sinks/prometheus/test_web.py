@@ -21,7 +21,7 @@ from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import Refused
 from chipwatch_sinks.prometheus import PrometheusSink
 
-LONG = 20.0
+LONG = 60.0
 POINT = gauge("cpu.utilization", "%", "Share.").point(1_800_000_000_000_000_000, 50)
 USERS = {"prom": bcrypt.hashpw("öpen:sesame".encode(), bcrypt.gensalt(4)).decode()}
 

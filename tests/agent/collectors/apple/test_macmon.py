@@ -306,7 +306,7 @@ def test_once_waits_for_the_first_record_and_prints_it(agent, fake, tmp_path, un
     words = fake(f"""sleep 0.5
 case "$*" in *--samples*) echo '{LINE.decode()}'; exit 0;; esac
 exec sleep 60""")
-    done = agent.run("--once", "--level", "all", "--format", "json", *words)
+    done = agent.run("--once", "--interval", "5", "--level", "all", "--format", "json", *words)
     assert done.returncode == 0
     names = {json.loads(text)["name"] for text in done.stdout.splitlines()}
     assert {metric.name for metric in EXPECTED} <= names

@@ -17,7 +17,7 @@ from chipwatch.config.load import ConfigError, convert
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 
-LONG = 20.0
+LONG = 60.0
 T4 = Path(__file__).parents[3] / "fixtures/openmetrics/dcgm_exporter_t4_gke.prom"
 SECRET = "s3cr3t-value"
 

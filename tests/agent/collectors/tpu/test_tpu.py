@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ports import free_port
 
 from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
 from chipwatch.collectors.tpu.message import decode, distributions, encode, queued, totals
@@ -206,9 +207,7 @@ class Runtime:
 
     def __init__(self):
         self.answers, self.server, self.asked = {}, None, []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
 
     def start(self):
         import grpc
