@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.config.layers import PREFIX
+from chipwatch.config.convert import PREFIX
 from chipwatch.config.options import TABLES, Config
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import without_secrets
