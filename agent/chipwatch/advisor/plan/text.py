@@ -56,7 +56,7 @@ def _machine(plan: Plan) -> Iterator[str]:
     for name, why in plan.failed.items():
         yield from _wrap(f"FAILED, so its series are missing below: {name}: {why}.")
     if plan.absent:
-        yield from _wrap("Not on this machine, so not in these numbers; run the plan on a machine that has it:")
+        yield from _wrap("Not on this machine, so not in these numbers; --for NAME plans for a machine that has it:")
         for name, why in plan.absent.items():
             yield from _wrap(f"{name}: {why}", 2)
 

@@ -440,7 +440,7 @@ def test_collectors_without_anything_to_read_are_named_and_add_nothing():
     assert plan.absent == {"absent": "no such chip: looked for /dev/chip*"}
     assert plan.sinks[0].metrics == {"fake.basic": 3}
     text = plan_text.as_text(plan)
-    assert "Not on this machine, so not in these numbers; run the plan on a machine that has it:" in text
+    assert "Not on this machine, so not in these numbers; --for NAME plans for a machine that has it:" in text
     assert "  absent: no such chip: looked for /dev/chip*" in text.splitlines()
 
 
