@@ -296,6 +296,8 @@ def test_where_the_driver_counts_no_gpu_those_that_are_expected_are_missing():
     assert judged(collectors=fine, expected=expect.parse("gpus=0")).word == FIT
     out_of_reach = {"nvidia": {**none["nvidia"], "is_counted": False}}
     assert judged(collectors=out_of_reach, expected=expect.parse("gpus=8")).word == UNKNOWN
+    out_of_reach |= {"rdma": fine["rdma"]}
+    assert judged(collectors=out_of_reach, expected=expect.parse("gpus=0, nvme = 0")).word == FIT, "none is missing"
 
 
 @pytest.mark.parametrize("text", expect.known_instances().values())
