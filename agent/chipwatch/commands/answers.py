@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
-from chipwatch.contract.text import count, duration, is_lacking, similar
+from chipwatch.contract.text import count, duration, is_lacking, line_width, similar
 from chipwatch.report import amounts
 from chipwatch.report.devices import DeviceState, device_states, label
 from chipwatch.report.table import TableColumn, table
@@ -50,8 +50,8 @@ def _lines(job: Mapping[str, Any], price: float | None) -> Iterator[str]:
 
 def _wrapped(head: str, text: str) -> list[str]:
     return textwrap.wrap(
-        one_line(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False,
-        break_on_hyphens=False,
+        one_line(text), line_width(WIDTH), initial_indent=head, subsequent_indent=" " * len(head),
+        break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
 

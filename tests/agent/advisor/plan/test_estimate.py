@@ -444,6 +444,11 @@ def test_collectors_without_anything_to_read_are_named_and_add_nothing():
     assert "  absent: no such chip: looked for /dev/chip*" in text.splitlines()
 
 
+def test_no_line_of_a_plan_is_wider_than_the_terminal(monkeypatch):
+    monkeypatch.setattr(plan_text, "line_width", lambda most: min(most, 60))
+    assert 55 < max(map(len, plan_text.as_text(whole(collector=["fake", "absent"])).splitlines())) <= 60
+
+
 def test_a_collector_that_fails_is_said_to_be_missing():
     plan = whole(collector=["fake", "broken"])
     assert plan.failed == {"broken": "RuntimeError: a bug"}
