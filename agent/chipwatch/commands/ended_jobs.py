@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from chipwatch.commands import answers, health
+from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.redaction import one_line
 from chipwatch.report import amounts
 from chipwatch.report.table import csv_line
@@ -34,7 +35,8 @@ def listing(given: SimpleNamespace) -> str:
         from chipwatch.fleet.store import PromClient, jobs  # noqa: PLC0415
 
         files = {field: getattr(given, field) for field in ("token_file", "ca_file") if hasattr(given, field)}
-        with closing(PromClient(given.prometheus, Access(**files))) as client:
+        waiting = say_if_slow("waiting for the store")
+        with closing(PromClient(given.prometheus, Access(**files))) as client, waiting:
             records = jobs(client, getattr(given, "since", STORE_WINDOW))
     else:
         records = _here(given, time.time_ns() / 1e9 - given.since if hasattr(given, "since") else 0.0)

@@ -11,7 +11,7 @@ SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
 
 
 def line_width(most: int) -> int:
-    """Return the columns of a line on standard output: those of its terminal, at most `most`."""
+    """Return the columns of a line on standard output: at most `most`, and no more than its terminal has."""
     try:
         return min(most, os.get_terminal_size(sys.stdout.fileno()).columns or most)
     except (AttributeError, OSError, ValueError):  # there is no terminal, or no standard output
