@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tools.readme import BENCHMARKS, with_figures
 
+from chipwatch.advisor.catalogue import catalogue
+
 README = (Path(__file__).parents[2] / "README.md").read_text()
 TABLE = """
 | **chipwatch: JSON lines, basic** | 1.8 (1.7 to 2.0) | 1.2 | 24 | 17 |
@@ -16,6 +18,10 @@ TABLE = """
 
 def test_readme_has_the_costs_of_the_page_of_benchmarks():
     assert with_figures(README, BENCHMARKS.read_text()) == README, "renew it with `make picture`"
+
+
+def test_readme_has_the_number_of_metrics():
+    assert f" {len({metric.name for metrics in catalogue().values() for metric in metrics})} metrics (" in README
 
 
 def test_the_costs_follow_the_table():

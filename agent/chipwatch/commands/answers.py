@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
-from chipwatch.contract.text import count, duration, is_lacking, similar
+from chipwatch.contract.text import count, duration, is_lacking, line_width, similar
 from chipwatch.report import amounts
 from chipwatch.report.devices import DeviceState, device_states, label
 from chipwatch.report.table import TableColumn, table
@@ -50,8 +50,8 @@ def _lines(job: Mapping[str, Any], price: float | None) -> Iterator[str]:
 
 def _wrapped(head: str, text: str) -> list[str]:
     return textwrap.wrap(
-        one_line(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False,
-        break_on_hyphens=False,
+        one_line(text), line_width(WIDTH), initial_indent=head, subsequent_indent=" " * len(head),
+        break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
 
@@ -128,11 +128,10 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     free = [device for device in devices if not device.jobs]
     if free:
         rows.append({"JOB": "-", "USER": "-", "GPUS": _number(free), "NOW": _now(free, at)})
-    rows = rows or [{"NOW": "no accelerator is known"}]
     slow = [job for job in answer["jobs"] if job["why"]["causes"]]
     causes = [f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in slow]
     lines = [
-        *aligned(rows, TITLES, RIGHT),
+        *(aligned(rows, TITLES, RIGHT) if rows else ["no accelerator is known"]),
         *map(one_line, causes),
         *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items()),
     ]

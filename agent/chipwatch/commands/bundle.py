@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.config.layers import PREFIX
+from chipwatch.config.convert import PREFIX
 from chipwatch.config.options import TABLES, Config
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import without_secrets
@@ -46,10 +46,6 @@ PATTERNS: Final = tuple(
 )
 
 
-class NotPacked(CommandError):
-    """The file cannot be written; the message says why."""
-
-
 def check_new(file: Path, option: str) -> None:
     """Raise ConfigError where `option` could not make `file`, so that a person sees it before the check begins."""
     if file.exists() or file.is_symlink():
@@ -62,7 +58,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
     """
     Write a new .tar.gz of mode 0600: versions, configuration, state of the running agent, `lines` of a check, logs.
 
-    `values` of the machine's dimensions are replaced by their names. Raise NotPacked.
+    `values` of the machine's dimensions are replaced by their names. Raise CommandError.
     """
     folder = state_folder(config.spool, os.environ)
     parts: dict[str, Any] = {
@@ -90,7 +86,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
                 entry.size = len(body)
                 archive.addfile(entry, io.BytesIO(body))
     except OSError as problem:
-        raise NotPacked(f"--bundle: {file}: {os_text(problem)}") from problem
+        raise CommandError(f"--bundle: {file}: {os_text(problem)}") from problem
 
 
 def _text(clean: Any, *, by_line: bool) -> str:

@@ -15,9 +15,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Final
 
-from chipwatch.commands.bundle import NotPacked, names_of_people_and_hosts
+from chipwatch.commands.bundle import names_of_people_and_hosts
 from chipwatch.config.options import Config
-from chipwatch.contract.errors import os_text
+from chipwatch.contract.errors import CommandError, os_text
 from chipwatch.contract.redaction import without_secrets
 from chipwatch.contract.version import __version__
 
@@ -184,7 +184,7 @@ class Capture:
                 paths[os.fspath(args[0])] = None
 
     def write(self, file: Path) -> None:
-        """Write a new file of mode 0600; raise NotPacked."""
+        """Write a new file of mode 0600; raise CommandError."""
         self._is_on = False
         self._know()
         for folder in map(Path, self._listed):
@@ -203,7 +203,7 @@ class Capture:
             with os.fdopen(descriptor, "w", encoding="utf-8") as out:
                 out.write(f'{{\n"about": {json.dumps(about)},\n{lists}\n}}\n')
         except OSError as problem:
-            raise NotPacked(f"--capture: {file}: {os_text(problem)}") from problem
+            raise CommandError(f"--capture: {file}: {os_text(problem)}") from problem
 
     def _know(self) -> None:
         """Take note of identifiers in files beside those that were read, and of the board."""

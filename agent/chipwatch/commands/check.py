@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from chipwatch.advisor.advisors import advisor_of
+from chipwatch.commands.waiting import say_if_slow
 from chipwatch.config import plugins
 from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_processors, build_sinks, hints
 from chipwatch.config.load import asked_collectors, chosen
@@ -180,7 +181,8 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
             destination = destination_of(sink)
             text = f"{sink.describe()}" or ", ".join(f"{key} {value}" for key, value in destination.items() if value)
             contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
-            rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)]) if common is not None else []
+            with say_if_slow(f"waiting for {name}"):
+                rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)]) if common is not None else []
             if common is not None:
                 contact = f"; {CHECK.name}: {f'rejected: {rejected[0].reason}' if rejected else 'accepted'}"
         yield _line("sink", name, "FAILED" if rejected else "ok", f"{text}{contact}")

@@ -20,6 +20,7 @@ from chipwatch.commands.command_line import flags, parse
 from chipwatch.commands.deferred import defer
 from chipwatch.contract.errors import CommandError, os_text, text_of
 from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import line_width
 from chipwatch.contract.version import build
 from chipwatch.verdict.callers import code_of_failure
 
@@ -162,15 +163,12 @@ def _verdict(given: SimpleNamespace) -> int:
 
 
 def _list(given: SimpleNamespace) -> int:
-    from shutil import get_terminal_size  # noqa: PLC0415
-
     from chipwatch.advisor import catalogue  # noqa: PLC0415
     from chipwatch.logs import formats  # noqa: PLC0415
 
     formats.to_stderr("warning")
-    width = get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
     asked = {key: value for key, value in vars(given).items() if key != "command"}
-    return _print(catalogue.listing(**asked, width=width))
+    return _print(catalogue.listing(**asked, width=line_width(sys.maxsize)))
 
 
 def _module(name: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from chipwatch.commands import answers, health
+from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.redaction import one_line
 from chipwatch.report import amounts
 from chipwatch.report.table import csv_line
@@ -28,20 +29,24 @@ TITLES: Final = ("JOB", "USER", "STARTED", *RIGHT[:3], "IDLE BY", *RIGHT[3:])
 
 def listing(given: SimpleNamespace) -> str:
     """Return the jobs that held an accelerator within the time asked for, in the form asked for; raise ConfigError."""
-    name, now = getattr(given, "job", None), time.time_ns() / 1e9
+    name = getattr(given, "job", None)
     if hasattr(given, "prometheus"):
         from chipwatch.fleet.poll import Access  # noqa: PLC0415  # only for a store
         from chipwatch.fleet.store import PromClient, jobs  # noqa: PLC0415
 
         files = {field: getattr(given, field) for field in ("token_file", "ca_file") if hasattr(given, field)}
-        with closing(PromClient(given.prometheus, Access(**files))) as client:
+        waiting = say_if_slow("waiting for the store")
+        with closing(PromClient(given.prometheus, Access(**files))) as client, waiting:
             records = jobs(client, getattr(given, "since", STORE_WINDOW))
     else:
-        records = _here(given, now - getattr(given, "since", 0.0))
+        records = _here(given, time.time_ns() / 1e9 - given.since if hasattr(given, "since") else 0.0)
     chosen = sorted((item for item in records if name in (None, item.job)), key=lambda item: (item.since, item.job))
     form = "json" if hasattr(given, "json") else getattr(given, "format", "text")
     if form == "json":
         return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
+    if form == "text" and not chosen:
+        asked = "job" if name is None else f"job {one_line(name)}"
+        return f"no {asked} held an accelerator{' in this time' if hasattr(given, 'since') else ''}"
     return "\n".join((_csv if form == "csv" else _lines)(chosen))
 
 
@@ -68,8 +73,7 @@ def _csv(records: Iterable[JobRecord]) -> Iterator[str]:
 
 
 def _lines(records: Iterable[JobRecord]) -> Iterator[str]:
-    rows = [_row(record) for record in records]
-    return answers.aligned(rows, TITLES, RIGHT) if rows else iter(["no job held an accelerator in this time"])
+    return answers.aligned([_row(record) for record in records], TITLES, RIGHT)
 
 
 def _row(record: JobRecord) -> dict[str, str]:

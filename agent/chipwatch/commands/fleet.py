@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from chipwatch.commands import health
+from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import CommandError, ConfigError
 from chipwatch.fleet.hosts import addresses
 from chipwatch.fleet.node import FleetNode, of_agent
@@ -47,7 +48,9 @@ def printed(given: SimpleNamespace) -> Iterator[str]:
         asked = source(given, every)
         asked.start()
         try:
-            nodes = complete(asked, getattr(given, "timeout", TIMEOUT))
+            timeout = getattr(given, "timeout", TIMEOUT)
+            with say_if_slow(f"waiting for answers, for at most {timeout:g} s"):
+                nodes = complete(asked, timeout)
             if asked.trouble and not nodes:
                 raise CommandError(asked.trouble)
         finally:

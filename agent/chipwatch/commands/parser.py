@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
@@ -186,41 +186,12 @@ def completion(shell: str) -> str:
     for command in (top, *top.commands.values()):
         for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
             _complete(action, choices)
-    if shell == "fish":
-        return "\n".join(_fish(top))
     text = str(shtab.complete(top, shell))
+    if shell == "fish":
+        return f"{text}\ncomplete -c agent -w chipwatch"
     for place in ("#compdef chipwatch", "compdef _shtab_chipwatch -N chipwatch", "-F _shtab_chipwatch chipwatch"):
         text = text.replace(place, f"{place} agent")
     return text
-
-
-def _fish(top: Parser) -> Iterator[str]:
-    """Yield the lines of a script for fish, which shtab does not make; the options of `run` need no command."""
-    yield from (
-        "function __chipwatch_command",
-        "    set -l words (commandline -opc)",
-        f'    contains -- "$words[2]" {" ".join(top.commands)}; and echo $words[2]; or echo run',
-        "end",
-        "complete -c agent -w chipwatch",
-        "complete -c chipwatch -f",
-    )
-    for name in top.commands:
-        yield f"complete -c chipwatch -n 'test (count (commandline -opc)) = 1' -a {name} -d {_quoted(COMMANDS[name])}"
-    for name, command in top.commands.items():
-        for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
-            flags = "".join(f" -{'l' if flag[1] == '-' else 's'} {flag.lstrip('-')}" for flag in action.option_strings)
-            value = "" if action.nargs == 0 or not flags else " -r -F" if action.metavar == "FILE" else " -x"
-            choices = " ".join(map(str, action.choices or ()))
-            if action.metavar == "DIR":
-                choices = "(__fish_complete_directories)"
-            offered = f" -a {_quoted(choices)}" if choices else ""
-            text = _quoted(str(action.help or "").replace("%%", "%"))
-            yield f"complete -c chipwatch -n 'test (__chipwatch_command) = {name}'{flags}{value}{offered} -d {text}"
-
-
-def _quoted(text: str) -> str:
-    """Return a text as fish reads it in single quotes."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _complete(action: Any, choices: dict[str, Any]) -> None:

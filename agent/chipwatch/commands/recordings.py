@@ -36,10 +36,6 @@ CHUNK: Final = 10_000
 """Samples that are printed at once."""
 
 
-class CannotExport(CommandError):
-    """The recording cannot be written in this form; the message says why."""
-
-
 def to_record(config: Config, file: str | None) -> tuple[Config, Path]:
     """Return the configuration of a recording, and its file; raise ConfigError."""
     if file is None:
@@ -87,7 +83,7 @@ class _WithEvent(msgspec.Struct):
 
 
 def export(given: SimpleNamespace) -> Iterator[str]:
-    """Yield the texts to print; with `output` write them there instead. Raise NotARecording or CannotExport."""
+    """Yield the texts to print; with `output` write them there instead. Raise NotARecording or CommandError."""
     recorded, form, output = load_run(*given.files), given.to, getattr(given, "output", None)
     if form == "parquet":
         if output is None:
@@ -102,7 +98,7 @@ def export(given: SimpleNamespace) -> Iterator[str]:
         with output.open("x", encoding="utf-8") as file:
             file.writelines(f"{text}\n" for text in texts)
     except OSError as problem:
-        raise CannotExport(f"export: {output}: {os_text(problem)}") from problem
+        raise CommandError(f"export: {output}: {os_text(problem)}") from problem
 
 
 def _samples(recorded: Recorded) -> Iterator[tuple[int, RecordedSeries, float, int | None]]:
@@ -158,7 +154,7 @@ def _word(name: str) -> str:
 
 
 def _write_parquet(recorded: Recorded, output: Path) -> None:
-    """Write a row for each sample, by pyarrow or polars; raise CannotExport."""
+    """Write a row for each sample, by pyarrow or polars; raise CommandError."""
     table: dict[str, list[Any]] = {key: [] for key in ("time", "name", "kind", "unit", "dims", "value")}
     for column in recorded.columns:
         many, metric = len(column.times), column.metric
@@ -178,6 +174,6 @@ def _write_parquet(recorded: Recorded, output: Path) -> None:
 
             pl.DataFrame(table).write_parquet(output)
     except ImportError:
-        raise CannotExport("export: --to parquet needs pyarrow or polars: pip install pyarrow") from None
+        raise CommandError("export: --to parquet needs pyarrow or polars: pip install pyarrow") from None
     except OSError as problem:
-        raise CannotExport(f"export: {output}: {os_text(problem)}") from problem
+        raise CommandError(f"export: {output}: {os_text(problem)}") from problem

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from chipwatch.commands.waiting import say_if_slow
 from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen, level_of, recorder_options
 from chipwatch.config.options import Config
@@ -343,7 +344,9 @@ def _collect(
     if watched and watched.has_ended:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
     this.seal_last(watched)
-    pipeline.close()
+    text = f"sending the last points, for at most {DEADLINE:g} s; Ctrl-C ends this"
+    with say_if_slow(text, watched.standard_error if watched else 2):
+        pipeline.close()
     this.close()
     alive.close()
     for route in pipeline.routes if brief else ():

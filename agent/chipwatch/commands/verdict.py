@@ -14,6 +14,7 @@ from chipwatch.commands.command_line import flags
 from chipwatch.config.load import load
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import line_width
 from chipwatch.runtime.wanted import check_places
 from chipwatch.verdict import expect
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of
@@ -23,6 +24,8 @@ from chipwatch.verdict.rules import Reason
 
 TIMEOUT: Final = 2.0
 """Seconds from the start of this program to its end."""
+WIDTH: Final = 100
+"""Columns of the text, unless the terminal has fewer."""
 MAX_EVIDENCE: Final = 200
 """Characters of a message of the kernel."""
 MAX_LINE: Final = 600
@@ -49,8 +52,9 @@ def run(given: SimpleNamespace) -> tuple[str, int]:
     return (as_text(verdict) if caller == "person" else as_line(verdict)), code
 
 
-def as_text(verdict: Verdict, width: int = 100) -> str:
+def as_text(verdict: Verdict) -> str:
     """Return a block for each severity, then what is fine and what is unknown."""
+    width = line_width(WIDTH)
     margin = max([10, *(len(reason.about) for reason in verdict.reasons)])
     lines = [] if verdict.word in (NOT_FIT, DEGRADED) else [verdict.word.upper()]
     for severity in (NOT_FIT, DEGRADED):

@@ -19,6 +19,9 @@ from chipwatch.contract.text import in_case_of, similar
 
 T = TypeVar("T")
 
+PREFIX: Final = "CHIPWATCH_"
+"""Prefix of environment variables."""
+
 TABLE_TYPES: Final = (dict, Mapping)
 TIME: Final = {"unit": "s"}
 """`extra` of a msgspec.Meta: the number is seconds, and may be a text such as 500ms."""
@@ -146,7 +149,7 @@ def _words(hint: Any) -> str:
     words = []
     for part in _parts(hint):
         low, high = _meta(part).ge, _meta(part).le
-        bounds = f" from {low:g} to {high:g}" if None not in (low, high) else f" of at least {low:g}" if low else ""
+        bounds = "" if low is None else f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
         plain = typing.get_args(part)[0] if typing.get_origin(part) is Annotated else part
         word = WORDS_FOR.get(typing.get_origin(plain) or plain, getattr(plain, "__name__", str(plain)))
         words.append(f"a time{bounds} s, such as 5, 500ms or 1m" if _is_time(part) else word + bounds)
@@ -154,7 +157,7 @@ def _words(hint: Any) -> str:
 
 
 def _special(kind: type, value: Any) -> Any:
-    if kind is Path and isinstance(value, (str, Path)) and "\0" not in str(value):
+    if kind is Path and isinstance(value, (str, Path)) and value != "" and "\0" not in str(value):
         return Path(value)
     raise ValueError(f"expected {kind.__name__}")
 
@@ -175,7 +178,9 @@ def _short(value: Any, label: str, *, plain: bool = False) -> str:
 
 
 def path_of(where: str, key: str) -> str:
-    """Return the path of a key, as people write it: `sinks.ops`, `chipwatch.toml: level`."""
+    """Return the path of a key, as people write it: `sinks.ops`, `chipwatch.toml: level`, `CHIPWATCH_DIMS__TEAM`."""
+    if where.startswith(PREFIX):
+        return f"{where}__{key.upper()}"
     return f"{where}{'' if where.endswith(': ') or not where else '.'}{key}"
 
 

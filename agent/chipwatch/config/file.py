@@ -26,11 +26,11 @@ def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
             raise ConfigError(f"{path}: not a configuration: it has more than {MAX_BYTES:,} bytes")
         from tomllib import loads  # noqa: PLC0415  # 0.2 MB, only if there is a file
 
-        return loads(text.decode())
+        return loads(text.decode("utf-8-sig"))
     except OSError as problem:
-        raise ConfigError(f"{path}: {os_text(problem)}") from problem
+        raise ConfigError(f"configuration file {path}: {os_text(problem)}") from problem
     except UnicodeDecodeError as problem:
-        raise ConfigError(f"{path}: not UTF-8, from byte {problem.start + 1} on") from problem
+        raise ConfigError(f"{path}: not UTF-8, from byte {problem.start + 1} on; save it as UTF-8") from problem
     except ValueError as problem:  # also a number of more digits than Python reads
         words = f"{problem}"
         for theirs, ours in PLAINER.items():

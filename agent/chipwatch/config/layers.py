@@ -8,11 +8,10 @@ import typing
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from chipwatch.config.convert import is_list, nearest, options_of, value_of
+from chipwatch.config.convert import TABLE_TYPES, is_list, nearest, options_of, refusal, value_of
 
 log = logging.getLogger(__name__)
 
-PREFIX: Final = "CHIPWATCH_"
 SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
 """
 Variables that Kubernetes sets for a service, which may be called chipwatch:
@@ -38,6 +37,8 @@ def from_environment(shape: type, env: Mapping[str, str], prefix: str, tables: C
                 log.warning("%s is ignored: no such option%s", name, nearest(key, {*options} - {*tables}))
         elif rest:
             values.setdefault(key, {})[rest] = text
+        elif typing.get_origin(hints[key]) in TABLE_TYPES:
+            raise refusal(name, text, "expected a table", f"; set {name}__KEY=VALUE")
         elif is_list(hints[key]):
             values[key] = value_of(hints[key], [part.strip() for part in text.split(",") if part.strip()], name)
         else:

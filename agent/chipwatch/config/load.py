@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from chipwatch.config import plugins
-from chipwatch.config.convert import convert, nearest, needed_of, options_of, path_of, refusal, values_of
+from chipwatch.config.convert import PREFIX, convert, nearest, needed_of, options_of, path_of, refusal, values_of
 from chipwatch.config.file import read_file
-from chipwatch.config.layers import PREFIX, from_environment, merge
+from chipwatch.config.layers import from_environment, merge
 from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, RecorderOptions, SinkOptions
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import ConfigError
@@ -64,6 +64,11 @@ def load(
     )
     labels = ({key: f"{file}: {key}" for key in tables}, {key: PREFIX + key.upper() for key in layers[1]}, names)
     config = Config(**merge(*layers), sources=merge(*labels))
+    for key, text in config.dims.items():
+        if not (key and text):
+            raise ConfigError(
+                f"{path_of(config.sources['dims'], key)}: expected a name and a text, got {key!r} = {text!r}"
+            )
     installed = {group: plugins.installed(f"chipwatch.{group}") for group in TABLES}
     config = _with_case(config, installed)
     _check_names(config, installed)

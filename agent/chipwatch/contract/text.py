@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from typing import Final
 
 SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
+
+
+def line_width(most: int) -> int:
+    """Return the columns of a line on standard output: at most `most`, and no more than its terminal has."""
+    try:
+        return min(most, os.get_terminal_size(sys.stdout.fileno()).columns or most)
+    except (AttributeError, OSError, ValueError):  # there is no terminal, or no standard output
+        return most
 
 
 def similar(word: str, words: Iterable[str], most: int) -> list[str]:

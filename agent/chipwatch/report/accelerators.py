@@ -66,6 +66,8 @@ class DeviceUsage:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.slices = 1.0
+        """Share (0 to 1) of the device's compute that this part has; times by cause are weighted by it."""
         self.is_used = False
         """True once a process of the command was seen on it."""
         self._points, self._spans = Utilization(), Utilization()
@@ -124,8 +126,8 @@ def _throttled(device: DeviceUsage) -> str | None:
 
 def _idle(device: DeviceUsage) -> str | None:
     """Return the time by cause, the longest first; causes of less than a second are left out."""
-    causes = [f"{cause} {amounts.clock(ms / 1000)}" for cause, ms in device.idle.most_common() if ms >= 1000]
-    return ", ".join(causes) or None
+    times = [(cause, ms / 1000 / device.slices) for cause, ms in device.idle.most_common()]
+    return ", ".join(f"{cause} {amounts.clock(seconds)}" for cause, seconds in times if seconds >= 1) or None
 
 
 def _unless_none(text: Callable[[float], str], value: float | None) -> str | None:
@@ -158,6 +160,11 @@ class Accelerators:
         for (device, at), by_role in readings.items():
             device.take(at, by_role)
 
+    def set_slices(self, slices: Mapping[Key, float]) -> None:
+        """Set the share that each part has of its device, 1 unless it is known."""
+        for key, device in self._devices.items():
+            device.slices = slices.get(key, 1.0)
+
     def lines(self) -> Iterator[str]:
         """Yield a table for each family: the devices that the command used or, where none is known, all."""
         for family, title in FAMILIES.items():
@@ -168,18 +175,13 @@ class Accelerators:
             if used and (others := len(devices) - len(used)):
                 yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
 
-    def cost(self, seconds: float, dollars_per_hour: float, slices: Mapping[Key, float]) -> Iterator[str]:
-        """
-        Yield the cost of the devices that the command used, else of all, and the idle part of it.
-
-        `slices`: the share that a part has of its device, 1 unless it is known.
-        """
+    def cost(self, seconds: float, dollars_per_hour: float) -> Iterator[str]:
+        """Yield the cost of the devices that the command used, else of all, and the idle part of it."""
         used = [key for key, device in self._devices.items() if device.is_used] or [*self._devices]
         cut = {key[:1] for key in used if key[1:]}
-        counted = [key for key in used if key not in cut]
-        if counted:
-            number = sum(slices.get(key, 1.0) for key in counted)
-            total, idle = number * seconds, sum(self._devices[key].idle.total() for key in counted) / 1000
+        if counted := [self._devices[key] for key in used if key not in cut]:
+            number = sum(device.slices for device in counted)
+            total, idle = number * seconds, sum(device.idle.total() for device in counted) / 1000
             yield (
                 f"cost      {number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
                 f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
@@ -201,7 +203,7 @@ class Accelerators:
         """Yield what to do about the longest idle time of one device and cause, in a run of so many seconds."""
         titled = [(f"{FAMILIES[key[0][0]]} {label(key)}", device) for key, device in self._devices.items()]
         used = [item for item in titled if item[1].is_used] or titled
-        times = ((device.idle[cause] / 1000, cause, name) for name, device in used for cause in ADVICE)
+        times = ((device.idle[cause] / 1000 / device.slices, cause, name) for name, device in used for cause in ADVICE)
         idle, cause, name = max(times, default=(0.0, "", ""))
         if seconds and idle >= WORTH * seconds:
             yield f"advice    {name} was idle {100 * idle / seconds:.0f} % of the time; {ADVICE[cause]}"

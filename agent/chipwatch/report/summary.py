@@ -84,6 +84,8 @@ class RunSummary:
 
     def details(self, usage: SystemUsage) -> Iterator[str]:
         """Yield the lines below the first one."""
+        states = (state for processor in self._answering for state in device_states(processor.answer()))
+        self._accelerators.set_slices({state.key: state.slices for state in states if state.key[1:]})
         for part in (
             self._time(usage),
             self._cpu(usage),
@@ -93,9 +95,7 @@ class RunSummary:
         ):
             yield from (f"  {line}" for line in part)
         if self._price is not None:
-            states = (state for processor in self._answering for state in device_states(processor.answer()))
-            slices = {state.key: state.slices for state in states if state.key[1:]}
-            yield from (f"  {line}" for line in self._accelerators.cost(usage.seconds, self._price, slices))
+            yield from (f"  {line}" for line in self._accelerators.cost(usage.seconds, self._price))
         yield from (f"  {line}" for line in self._accelerators.advice(usage.seconds))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"

@@ -119,6 +119,8 @@ class Wanted:
                 yield f"{route.name}: nothing was delivered: collectors failed: {failures}"
             elif left_out := self._left_out():
                 yield f"{route.name}: nothing was delivered: {left_out}"
+            elif not self._pipeline.ticks:
+                yield f"{route.name}: nothing was delivered: it was stopped before its reading ended"
             else:
                 yield f"{route.name}: nothing was delivered: level, include and exclude leave out every reading"
 

@@ -91,7 +91,7 @@ class WrappedCommand(SystemUsage):
 
     def __enter__(self) -> Self:
         """Leave standard error to the command: libraries in C write to it past Python's logging."""
-        self._stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        self.standard_error, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)
         os.close(null)
         return self
@@ -105,8 +105,8 @@ class WrappedCommand(SystemUsage):
         if bug is not None:
             log.error("the command goes on without metrics: %s: %s", type(bug).__name__, text_of(bug), exc_info=bug)
         self.code()
-        os.dup2(self._stderr, 2)
-        os.close(self._stderr)
+        os.dup2(self.standard_error, 2)
+        os.close(self.standard_error)
         return bug is not None
 
     @property
@@ -166,7 +166,7 @@ class WrappedCommand(SystemUsage):
     def tell(self, line: str) -> None:
         """Print a line on the command's standard error while that is not ours."""
         with contextlib.suppress(OSError):
-            os.write(self._stderr, f"{line}\n".encode())
+            os.write(self.standard_error, f"{line}\n".encode())
 
     def cpu_seconds(self) -> float:
         return self._usage.ru_utime + self._usage.ru_stime if self._usage else 0.0

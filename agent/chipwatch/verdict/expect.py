@@ -45,19 +45,21 @@ class Expected(NamedTuple):
 
 def parse(text: str) -> list[Expected]:
     """Return the content of `--expect`; raise ConfigError."""
-    expected = []
+    expected: dict[str, Expected] = {}
     for word in filter(None, map(str.strip, text.split(","))):
-        thing, _, amount = word.partition("=")
+        thing, _, amount = map(str.strip, word.partition("="))
         if thing not in COUNTS:
             raise ConfigError(f"--expect {word}: no such thing to expect{nearest(thing, COUNTS)}")
         match = re.fullmatch(r"(\d{1,4})(?:x(\d{1,5}))?", amount, re.ASCII)
         if not match or (match[2] and thing != "rdma"):
             form = "NUMBER, or NUMBERxGBIT such as 8x400" if thing == "rdma" else "NUMBER"
             raise ConfigError(f"--expect {word}: expected {thing}={form}")
-        expected.append(Expected(thing, int(match[1]), float(match[2] or 0)))
+        if thing in expected:
+            raise ConfigError(f"--expect {word}: {thing} was given before; give it once")
+        expected[thing] = Expected(thing, int(match[1]), float(match[2] or 0))
     if not expected:
         raise ConfigError(f"--expect: expected THING=NUMBER, ..., of: {', '.join(COUNTS)}")
-    return expected
+    return [*expected.values()]
 
 
 def gpus_on_bus(sys: Path) -> tuple[int, int] | None:
@@ -83,7 +85,7 @@ def compare(
     """
     reasons: list[Reason] = []
     unknown: list[tuple[str, str]] = []
-    for thing, number, rate in expected:
+    for thing, number, rate in (each for each in expected if each.number):
         metrics, keys = COUNTS[thing]
         sources = {name: source for name, source in collectors.items() if {*metrics} & {*source["metrics"]}}
         seen: dict[tuple[str | None, ...], dict[str, float]] = {}
@@ -96,11 +98,11 @@ def compare(
         )
         bus = gpus_on_bus(sys) if thing == "gpus" and not seen else None
         none = next((source["error"] for source in sources.values() if not seen and source.get("is_counted")), None)
-        if (bus and bus[1] < number) or (none and number):
+        if (bus and bus[1] < number) or none:
             shown = f"{bus[0]} on the PCI bus, {bus[1]} with a driver" if bus else None
             says = f"{number} expected, {', '.join(filter(None, (shown, none)))}"
             reasons.append(Reason(thing, NOT_FIT, says, "Drain this node; see dmesg for the driver's reason."))
-        elif (troubles or not seen) and none is None:
+        elif troubles or not seen:
             why = "; ".join(troubles or absent) or "nothing that is running reads them"
             unknown.append((thing, f"{number} expected: {why}"))
         else:

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from chipwatch.commands.bundle import NotPacked, pack, scrub
+from chipwatch.commands.bundle import pack, scrub
 from chipwatch.config.load import load
 from chipwatch.config.options import Config
+from chipwatch.contract.errors import CommandError
 from chipwatch.status.socket import serve
 
 PLANTED = {
@@ -157,7 +158,7 @@ def test_a_bundle_holds_what_a_ticket_needs(packed):
 def test_a_file_that_is_there_is_not_overwritten(tmp_path):
     file = tmp_path / "bundle.tar.gz"
     file.write_text("mine")
-    with pytest.raises(NotPacked, match=r"--bundle: .*File exists"):
+    with pytest.raises(CommandError, match=r"--bundle: .*File exists"):
         pack(file, Config(spool=tmp_path), [], {})
     assert file.read_text() == "mine"
 

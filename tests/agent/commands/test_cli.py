@@ -119,7 +119,7 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["--window", "2s"], "--window: a window of 2 s is below the interval of 5 s; set window to 5 s or more, or interval to 2 s or less"),
         (["--names", "x"], f"--names x: no such naming profile; choose from: {', '.join(sorted(PROFILES))}"),
         (["--format", "xml"], "--format xml: no such choice; choose from: auto, json, table, emf"),
-        (["--config", "/no/such.toml"], "/no/such.toml: No such file or directory"),
+        (["--config", "/no/such.toml"], "configuration file /no/such.toml: No such file or directory"),
         (["--health", "x"], "--health x: expected [HOST:]PORT"),
         (["--no-collector", "all"], "--no-collector all: no collector is left to run; name fewer"),
         (["--sink", "cloudwatch", "--namespace", "AWS/EC2"], "--namespace: AWS/ is reserved for AWS's own namespaces, got 'AWS/EC2'"),

@@ -71,6 +71,10 @@ def test_the_real_command_prints_a_script_that_the_shell_can_read(agent, shell):
         ("chipwatch plan --format ", {"text", "json", "emf"}),
         ("chipwatch completion ", {"bash", "zsh", "fish"}),
         ("chipwatch top --colors lig", {"light"}),
+        ("chipwatch dash", {"dashboard"}),
+        ("chipwatch check --sen", {"--send"}),
+        ("chipwatch --config /pro", {"/proc/"}),
+        ("chipwatch top --replay /pro", {"/proc/"}),
     ],
 )
 def test_fish_completes_commands_options_and_values(tmp_path, line, offered):
@@ -82,10 +86,3 @@ def test_fish_completes_commands_options_and_values(tmp_path, line, offered):
     )  # fmt: skip
     assert done.stderr == ""
     assert {row.partition("\t")[0] for row in done.stdout.splitlines()} == offered
-
-
-def test_the_script_for_fish_has_each_command_and_option_with_its_text():
-    text = script("fish")
-    assert "-a dashboard -d 'print a cloud\\'s dashboard, or alarms, for what would be sent, as JSON'" in text
-    assert "(__chipwatch_command) = check' -l send -d 'send one test point, agent.check, through each sink'" in text
-    assert "= top' -l replay -r -F -d 'show this recording" in text

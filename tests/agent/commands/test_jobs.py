@@ -86,8 +86,10 @@ def test_jobs_that_have_ended_are_listed_without_a_running_agent(agent, tmp_path
     cells = ["1:06:40", "1:08:20", "75 %", "data 22 %", "8.0 GiB", "75 %", "4.0 GiB", "2.00 kWh", "$2.50"]
     assert re.split(r"\s{2,}", rows[0])[3:] == cells
     assert agent.run("jobs", "--since", "1m", "--spool", tmp_path).stdout == "no job held an accelerator in this time\n"
-    chosen = json.loads(agent.run("jobs", "--since", "7d", "--job", "41340", "--json", "--spool", tmp_path).stdout)
-    assert [job["cost"] for job in chosen["jobs"]] == [2.5]
+    for time_of_it in ([], ["--since", "7d"]):
+        chosen = agent.run("jobs", *time_of_it, "--job", "41340", "--json", "--spool", tmp_path).stdout
+        assert [job["cost"] for job in json.loads(chosen)["jobs"]] == [2.5]
+    assert agent.run("jobs", "--job", "9", "--spool", tmp_path).stdout == "no job 9 held an accelerator\n"
 
 
 def test_jobs_are_exported_as_csv(agent, tmp_path):

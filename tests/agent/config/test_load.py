@@ -204,6 +204,10 @@ def test_levels_have_names():
         ("pid = true", "pid: expected a whole number of at least 1, got true"),
         ("high_resolution_metrics = 1", "high_resolution_metrics: expected true or false, got 1"),
         ("proc = 1", "proc: expected a path, got 1"),
+        ('root = ""', "root: expected a path, got ''"),
+        ("sinks.stdout.max_series = -1", "sinks.stdout.max_series: expected a whole number of at least 0, got -1"),
+        ('dims = {team = ""}', "dims.team: expected a name and a text, got 'team' = ''"),
+        ('dims = {"" = "ml"}', "dims.: expected a name and a text, got '' = 'ml'"),
         ("health = 8080", "health: expected a text, got 8080"),
         ("stdin = 'neuro'", "stdin: no such collector 'neuro'; did you mean neuron?"),
         ("names = [1]", "names: expected a text, got a list"),
@@ -223,7 +227,8 @@ def test_a_wrong_file_is_refused_by_its_name_and_path(toml, text, line):
         ("LEVEL", "many", "CHIPWATCH_LEVEL: no such choice 'many'; choose from: basic, detailed, all"),
         ("PID", "1.5", "CHIPWATCH_PID: expected a whole number of at least 1, got '1.5'"),
         ("HIGH_RESOLUTION_METRICS", "maybe", "CHIPWATCH_HIGH_RESOLUTION_METRICS: expected true or false, got 'maybe'"),
-        ("DIMS", "a=b", "CHIPWATCH_DIMS: expected a table, got 'a=b'"),
+        ("DIMS", "a=b", "CHIPWATCH_DIMS: expected a table, got 'a=b'; set CHIPWATCH_DIMS__KEY=VALUE"),
+        ("RECORDER__KEP", "60", "CHIPWATCH_RECORDER__KEP: no such option; did you mean keep?"),
     ],
 )
 def test_a_wrong_type_in_the_environment_is_refused_by_the_name_of_the_variable(name, value, line):
@@ -322,8 +327,11 @@ def test_a_sink_that_only_the_environment_defines_need_not_run(mine):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    assert refusal(read_file, tmp_path / "no.toml") == f"{tmp_path / 'no.toml'}: No such file or directory"
-    assert refusal(read_file, tmp_path).startswith(f"{tmp_path}: ")
+    assert (
+        refusal(read_file, tmp_path / "no.toml")
+        == f"configuration file {tmp_path / 'no.toml'}: No such file or directory"
+    )
+    assert refusal(read_file, tmp_path).startswith(f"configuration file {tmp_path}: ")
 
 
 def test_a_file_that_is_not_toml_is_named_with_the_line(toml):
@@ -331,6 +339,12 @@ def test_a_file_that_is_not_toml_is_named_with_the_line(toml):
     line = refusal(read_file, path)
     assert line.startswith(f"{path}: not TOML: ")
     assert "line 2" in line
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "agent.toml"
+    path.write_bytes(b"\xef\xbb\xbfinterval = 3\r\n")
+    assert read_file(path) == {"interval": 3}
 
 
 def test_a_file_that_is_not_text_is_named(tmp_path):
@@ -762,7 +776,7 @@ def test_the_names_add_the_dimensions_of_gpus_that_their_attributes_need(names, 
     [
         (b"interval = 5\ninterval = 6\n", "not TOML: a key is set twice (at line 2, column 13)"),
         (b'level = "all\n', "not TOML: a text has no closing quote (at line 1, column 13)"),
-        (b'level = "\xff"\n', "not UTF-8, from byte 10 on"),
+        (b'level = "\xff"\n', "not UTF-8, from byte 10 on; save it as UTF-8"),
     ],
 )
 def test_a_file_that_is_not_toml_is_refused_in_plain_words(tmp_path, body, says):

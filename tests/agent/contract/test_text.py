@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
-from chipwatch.contract.text import duration, is_address
+from chipwatch.contract.text import duration, is_address, line_width
+
+termios = pytest.importorskip("termios", reason="POSIX only")
 
 
 @pytest.mark.parametrize(
@@ -28,3 +33,17 @@ def test_an_address_of_http_is_one(text):
 )  # fmt: skip
 def test_a_duration_has_its_largest_units(seconds, units, text):
     assert duration(seconds, units) == text
+
+
+def test_a_line_is_as_wide_as_the_terminal_at_most(monkeypatch):
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 60))
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert (line_width(100), line_width(40)) == (60, 40)
+        termios.tcsetwinsize(theirs, (0, 0))
+        assert line_width(100) == 100, "an emulator may not say"
+    assert line_width(100) == 100, "standard output is closed"
+    monkeypatch.setattr(sys, "stdout", None)
+    assert line_width(100) == 100
+    os.close(ours)

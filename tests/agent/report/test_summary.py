@@ -216,6 +216,27 @@ def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_besid
     assert "  cost      1.57 x 1 h at $7.00 an hour = $11.00, of which idle $0.00" in [*summary.lines(ended)]
 
 
+def test_idle_time_of_an_instance_is_its_own_time_and_not_that_of_its_slices(pipeline, ended):
+    class Sliced(Priced):
+        def answer(self):
+            return {"dollars_per_hour": 7.0, "devices": [{"place": {"gpu": "0", "mig": "1"}, "slices": 1 / 7}]}
+
+    pipeline.derivations = [Sliced()]
+    summary = RunSummary()
+    summary.listen(pipeline)
+    dims = {"gpu": "0", "mig": "1"}
+    for second in (0, 3600):  # it waits half of the time; the processor weighs time by slices
+        pipeline.tick(
+            second, IDLE.point(0, second / 14, Dimensions(dims, cause="data"), start_time=START),
+            WORK.point(0, second / 14, Dimensions(dims, kind="compute"), start_time=START),
+        )  # fmt: skip
+    ended.seconds = 3600.0
+    lines = [*summary.lines(ended)]
+    assert any(line.endswith("data 0:30:00") for line in lines)
+    assert "  cost      0.143 x 1 h at $7.00 an hour = $1.00, of which idle $0.50" in lines
+    assert any("GPU 0.1 was idle 50 % of the time" in line for line in lines)
+
+
 def test_only_gpus_that_the_command_used_are_shown_where_they_are_known(pipeline, summary, ended):
     for n in range(10):
         pipeline.tick(n, GPU.utilization.point(0, 10 * n, Dimensions(gpu=str(n))))

@@ -1,11 +1,12 @@
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from chipwatch.config.options import Config
-from chipwatch.runtime.wanted import IDLE, owner_of_watched, spared
+from chipwatch.runtime.wanted import IDLE, Wanted, owner_of_watched, spared
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are found on Linux only")
 
@@ -47,3 +48,12 @@ def test_without_a_watched_process_or_after_its_end_there_is_no_owner(proc):
 )
 def test_a_run_spares_collectors_without_options_unless_they_or_their_metrics_are_named(options, left):
     assert spared(Config(sink=("stdout",), **options)) == left
+
+
+def test_a_reading_that_was_stopped_is_not_blamed_on_the_configuration():
+    ledger = SimpleNamespace(sent=0, collected=0)
+    route = SimpleNamespace(name="out", spool=SimpleNamespace(ledger=ledger), worker=SimpleNamespace(last_error=None))
+    pipeline = SimpleNamespace(routes=[route], samplers=[], ticks=0)
+    assert [*Wanted(Config(), pipeline, brief=True).undelivered()] == [
+        "out: nothing was delivered: it was stopped before its reading ended"
+    ]

@@ -579,6 +579,7 @@ def test_a_second_agent_on_the_same_spool_uses_memory_and_harms_nothing(spooled,
     second = spooled()
     second.append(points(range(100, 103)))
     assert set(second.faults) == {"busy"}
+    assert not second.is_on_disk, "the start of a run says so"
     assert "in use by another agent" in caplog.text
     assert drain(second) == [100, 101, 102]
     second.close()

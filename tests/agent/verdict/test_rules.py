@@ -221,6 +221,13 @@ OK = {"nvidia": {"state": "ok", "error": None, "metrics": ["gpu.state"]}}
 HANGS = {"nvidia": {"state": "failing", "error": "no answer", "metrics": ["gpu.state"]}}
 
 
+def test_no_line_of_a_verdict_is_wider_than_the_terminal(monkeypatch):
+    collectors = {"nvidia": {**OK["nvidia"], "is_counted": True, "state": "absent", "error": "NVML lists no GPU " * 5}}
+    verdict = judged(collectors=collectors, expected=expect.parse("gpus=8"))
+    monkeypatch.setattr(report, "line_width", lambda most: min(most, 60))
+    assert 55 < max(map(len, report.as_text(verdict).splitlines())) <= 60
+
+
 def test_not_fit_goes_before_what_is_not_known_and_that_before_degraded():
     lost = Seen("gpu.state", {"gpu": "0"}, 0)
     narrow = Seen("pcie.links.degraded", {}, 2)
@@ -296,6 +303,8 @@ def test_where_the_driver_counts_no_gpu_those_that_are_expected_are_missing():
     assert judged(collectors=fine, expected=expect.parse("gpus=0")).word == FIT
     out_of_reach = {"nvidia": {**none["nvidia"], "is_counted": False}}
     assert judged(collectors=out_of_reach, expected=expect.parse("gpus=8")).word == UNKNOWN
+    out_of_reach |= {"rdma": fine["rdma"]}
+    assert judged(collectors=out_of_reach, expected=expect.parse("gpus=0, nvme = 0")).word == FIT, "none is missing"
 
 
 @pytest.mark.parametrize("text", expect.known_instances().values())

@@ -60,6 +60,7 @@ def test_the_exit_code_is_the_callers_own(machine, caller, verdict):
         (["--expekt", "gpus=8"], "--expekt: no such option; did you mean --expect?"),
         (["--expect", "gpu=8"], "--expect gpu=8: no such thing to expect; did you mean gpus?"),
         (["--expect", "gpus=eight"], "--expect gpus=eight: expected gpus=NUMBER"),
+        (["--expect", "gpus=8,gpus=4"], "--expect gpus=4: gpus was given before; give it once"),
         (["--expect", "gpus=8x400"], "--expect gpus=8x400: expected gpus=NUMBER"),
         (["--expect", "rdma=8x"], "--expect rdma=8x: expected rdma=NUMBER, or NUMBERxGBIT such as 8x400"),
         (["--expect", ""], "--expect: expected THING=NUMBER, ..., of: gpus, neuron, tpus, rdma, nvme"),

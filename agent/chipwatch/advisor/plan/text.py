@@ -11,6 +11,7 @@ from typing import Any, Final
 from chipwatch.advisor.plan.result import Plan, SinkPlan
 from chipwatch.contract.advice import MONTH, Cost
 from chipwatch.contract.redaction import one_line, without_secrets
+from chipwatch.contract.text import line_width
 from chipwatch.identity.names import PASSING
 from chipwatch.report.table import TableColumn, table
 
@@ -33,7 +34,7 @@ def _rounded(value: Any) -> Any:
 
 
 def as_text(plan: Plan) -> str:
-    """Return the plan as lines of at most 100 columns."""
+    """Return the plan as lines of at most 100 columns, on a terminal of at most its own."""
     lines = [*_machine(plan)]
     for sink in plan.sinks:
         lines += ["", *_sink(sink, plan.hosts)]
@@ -56,7 +57,7 @@ def _machine(plan: Plan) -> Iterator[str]:
     for name, why in plan.failed.items():
         yield from _wrap(f"FAILED, so its series are missing below: {name}: {why}.")
     if plan.absent:
-        yield from _wrap("Not on this machine, so not in these numbers; run the plan on a machine that has it:")
+        yield from _wrap("Not on this machine, so not in these numbers; --for NAME plans for a machine that has it:")
         for name, why in plan.absent.items():
             yield from _wrap(f"{name}: {why}", 2)
 
@@ -219,14 +220,16 @@ def _times(n: int, thing: str) -> str:
 
 def _wrap(text: str, indent: int = 0) -> list[str]:
     first, others = " " * indent, " " * (indent + 2)
-    return textwrap.wrap(one_line(text), WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)
+    return textwrap.wrap(
+        one_line(text), line_width(WIDTH), initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+    )
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[str] = ()) -> Iterator[str]:
     """Yield aligned lines, numbers to the right; a first column that is too wide is cut in its middle."""
     every = [heads, *rows, *([total] if total else [])]
     names, *others = zip(*every, strict=True)
-    room = WIDTH - sum(max(map(len, cells)) + 2 for cells in others)
+    room = line_width(WIDTH) - sum(max(map(len, cells)) + 2 for cells in others)
     columns = [TableColumn([_cut(name, room) for name in names]), *(TableColumn(cells, right=True) for cells in others)]
     lines = [*table(columns)]
     rule = "-" * max(map(len, lines))

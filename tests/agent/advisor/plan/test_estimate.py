@@ -440,8 +440,13 @@ def test_collectors_without_anything_to_read_are_named_and_add_nothing():
     assert plan.absent == {"absent": "no such chip: looked for /dev/chip*"}
     assert plan.sinks[0].metrics == {"fake.basic": 3}
     text = plan_text.as_text(plan)
-    assert "Not on this machine, so not in these numbers; run the plan on a machine that has it:" in text
+    assert "Not on this machine, so not in these numbers; --for NAME plans for a machine that has it:" in text
     assert "  absent: no such chip: looked for /dev/chip*" in text.splitlines()
+
+
+def test_no_line_of_a_plan_is_wider_than_the_terminal(monkeypatch):
+    monkeypatch.setattr(plan_text, "line_width", lambda most: min(most, 60))
+    assert 55 < max(map(len, plan_text.as_text(whole(collector=["fake", "absent"])).splitlines())) <= 60
 
 
 def test_a_collector_that_fails_is_said_to_be_missing():

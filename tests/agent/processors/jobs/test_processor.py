@@ -35,7 +35,7 @@ def test_a_host_without_accelerators_has_no_series_and_says_so():
     machine.processor.facts = []
     assert [*machine.processor.derive([], START)] == []
     assert machine.processor.describe() == "no accelerator"
-    assert as_text(machine.processor.answer()) == "NOW\nno accelerator is known"
+    assert as_text(machine.processor.answer()) == "no accelerator is known"
 
 
 def test_devices_without_processes_and_activity_are_left_out():
