@@ -176,7 +176,7 @@ validate() {
   fi
   case $watch in *[!0-9]* | ?????* | '') refuse "--watch: expected seconds, at most 9999, got '$watch'" ;; esac
   must_be namespace '|[A-Za-z0-9._/#:-]{1,255}' 'up to 255 of A-Z a-z 0-9 . _ / # : -'
-  must_be region '|[a-z]{2}(-[a-z]+)+-[0-9]+' 'a region, such as us-east-1'
+  must_be region '|[a-z]{2,}(-[a-z]+)+-[0-9]+' 'a region, such as us-east-1'
   must_be common_dims "|$word(,$word)*" 'words such as instance_id,instance_type, without spaces'
   must_be level '|basic|detailed|all' 'basic, detailed or all'
   must_be wheelhouse "|$path|$bucket|https://[A-Za-z0-9._/@:%+=~-]+" 'https://, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///PATH or /PATH, of letters, digits, spaces and . _ / @ + -'
