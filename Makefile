@@ -10,7 +10,7 @@ PIP_RELEASE = $(RELEASE)/bin/python -m pip install --quiet --disable-pip-version
 
 RELEASE := .release
 SITE := .site
-.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo clean
+.PHONY: run check test proof lint tools unit test-pythons test-deploy-files test-deploy test-rollout faults bench peers golden size picture picture-report constraints dist wheelhouse packages sums chart sbom site release-check release-tag publish-index publish-image try image images dashboards demo clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -180,6 +180,10 @@ packages: $(RELEASE)/stamp
 	$(RELEASE)/bin/python deploy/packages/build.py $(FORMS)
 	@$(SUMS)
 
+# What `make dist` made as one file, for the page of a release, which has no folders.
+wheelhouse: dist
+	@$(PYTHON) -m tools.release wheelhouse
+
 # The SHA-256 of every file in dist/.
 sums:
 	@$(SUMS)
@@ -208,7 +212,7 @@ site: $(SITE)/stamp
 	$(SITE)/bin/python -m tools.site $(ARGS)
 
 # All that a release needs but publishing. docs/releasing.md says what a person does then.
-release-check: test test-deploy-files proof dist sbom chart packages site
+release-check: test test-deploy-files proof wheelhouse sbom chart packages site
 	$(BIN)/python -m tools.release
 
 # The first step of a release: its tag, the program, the chart and the changelog name one version.

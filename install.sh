@@ -128,10 +128,11 @@ root=${CHIPWATCH_ROOT:-}
 
 main() {
   [ -n "$root" ] || [ "$(id -u)" = 0 ] || { echo 'chipwatch: only root can uninstall it' >&2; exit 1; }
+  exec 9> "$root/run/chipwatch-install.lock"
+  flock -n 9 || { echo 'chipwatch: an installation of it runs' >&2; exit 1; }
   systemctl disable --now --quiet chipwatch.service 2> /dev/null || true
   systemctl clean --what=all chipwatch.service 2> /dev/null || true
-  rm -rf "$root"/etc/systemd/system/chipwatch.service "$root"/etc/systemd/system/chipwatch.service.d \
-    "$root"/etc/systemd/system/*.wants/chipwatch.service "$root"/run/chipwatch-install.lock
+  rm -rf "$root"/etc/systemd/system/chipwatch.service* "$root"/etc/systemd/system/*.wants/chipwatch.service "$root"/run/chipwatch-install.lock
   systemctl daemon-reload
   systemctl reset-failed chipwatch.service 2> /dev/null || true
   command=$root/usr/local/bin/chipwatch
@@ -182,26 +183,26 @@ newline='
 '
 action=install dry='' show='' cli='' config_file='' environment_file='' wrong=0 work='' release='' switching=''
 
-say() { printf 'chipwatch: %s\n' "$*"; }
+mask() { sed -E 's#://[^[:space:]]*@#://***@#g; s#(://[^?[:space:]]*)\?[^[:space:]]*#\1?***#g'; }  # no secret gets into the log
+say() { printf 'chipwatch: %s\n' "$*" | mask; }
 die() { say "$@" >&2; exit 1; }
 value() { eval "printf '%s' \"\${given_$1-}\""; }
 has() { case ,$(value "$1"), in *,"$2",*) ;; *) return 1 ;; esac; }
 
-retry() {  # COMMAND: up to five times
-  for n in 1 2 4 8; do
-    if "$@"; then return; fi
-    say "${1##*/} failed; again in $((n * pause)) s" >&2
-    sleep $((n * pause))
-  done
-  "$@"
-}
-
-mask() { sed -E 's#://[^/@[:space:]]*@#://***@#g; s#(://[^?[:space:]]*)\?[^[:space:]]*#\1?***#g'; }  # no secret gets into the log
 masked() {  # COMMAND
   code=0
   "$@" > "$work/output" 2>&1 || code=$?
   mask < "$work/output"
   return "$code"
+}
+
+retry() {  # COMMAND: up to five times
+  for n in 1 2 4 8; do
+    if masked "$@"; then return; fi
+    say "${1##*/} failed; again in $((n * pause)) s" >&2
+    sleep $((n * pause))
+  done
+  masked "$@"
 }
 
 # -- the variables, all checked first
@@ -270,7 +271,7 @@ read_options() {
 
 validate() {
   word='[a-z][a-z0-9_]*' extra='(cloudwatch|google|kubernetes|prometheus|tpu|all)' sha='[0-9a-f]{64}'
-  path='(file://)?/[A-Za-z0-9._/@+-]+' bucket='(s3|gs)://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[A-Za-z0-9._/@+=-]*)?'
+  path='(file://)?/[A-Za-z0-9._/@+ -]+' bucket='(s3|gs)://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[A-Za-z0-9._/@+=-]*)?'
   case $cli$given_wheelhouse in yes | yes/* | yes*://*) ;; yes*) given_wheelhouse=$PWD/${given_wheelhouse#./} ;; esac
   must_be version '[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?' 'one version, such as 0.1.0'
   must_be extras "|$extra(,$extra)*" 'cloudwatch, google, kubernetes, prometheus, tpu or all, several with commas'
@@ -283,10 +284,10 @@ validate() {
   fi
   case $watch in *[!0-9]* | ?????* | '') refuse "--watch: expected seconds, at most 9999, got '$watch'" ;; esac
   must_be namespace '|[A-Za-z0-9._/#:-]{1,255}' 'up to 255 of A-Z a-z 0-9 . _ / # : -'
-  must_be region '|[a-z]{2}(-[a-z]+)+-[0-9]+' 'a region, such as us-east-1'
+  must_be region '|[a-z]{2,}(-[a-z]+)+-[0-9]+' 'a region, such as us-east-1'
   must_be common_dims "|$word(,$word)*" 'words such as instance_id,instance_type, without spaces'
   must_be level '|basic|detailed|all' 'basic, detailed or all'
-  must_be wheelhouse "|$path|$bucket|https://[A-Za-z0-9._/@:%+=~-]+" 's3://BUCKET/PREFIX, gs://BUCKET/PREFIX, https://, file:///PATH or /PATH'
+  must_be wheelhouse "|$path|$bucket|https://[A-Za-z0-9._/@:%+=~-]+" 'https://, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///PATH or /PATH, of letters, digits, spaces and . _ / @ + -'
   must_be sums_sha256 "|$sha" '64 hexadecimal digits'
   must_be index_url '|https://[^[:space:]]+' 'an address that begins with https://'
   must_be constraints "|$path|$bucket|https://[^[:space:]]+" 's3://, gs://, https:// or /PATH'
@@ -315,7 +316,7 @@ cli_of() {  # SCHEME NAME: makes sure that the cloud's command is there
     s3) command=aws called='AWS CLI' snap=aws-cli ;;
     *) command=gcloud called='gcloud CLI' snap=google-cloud-cli; export CLOUDSDK_CONFIG="$work/gcloud" CLOUDSDK_CORE_DISABLE_PROMPTS=1 ;;
   esac
-  command -v "$command" > /dev/null || { command -v snap > /dev/null && snap install "$snap" --classic > /dev/null; } \
+  command -v "$command" > /dev/null || { command -v snap > /dev/null && masked snap install "$snap" --classic >&2; } \
     || die "$2: $1:// takes the $called, and $command is not on PATH"
 }
 
@@ -323,7 +324,9 @@ get_file() {  # NAME FROM TO
   case $2 in
     s3://*) cli_of s3 "$1"; retry aws s3 cp --only-show-errors "$2" "$3" >&2 || die "$1: $2 cannot be copied" ;;
     gs://*) cli_of gs "$1"; retry gcloud storage cp --no-user-output-enabled "$2" "$3" >&2 || die "$1: $2 cannot be copied" ;;
-    https://*) retry curl -fsSL --proto '=https' -o "$3" "$2" || die "$1: the file cannot be fetched: $(echo "$2" | mask)" ;;
+    https://*)
+      command -v curl > /dev/null || die "$1: https:// takes curl, and it is not on PATH"
+      retry curl -fsSL --proto '=https' -o "$3" "$2" >&2 || die "$1: the file cannot be fetched: $2" ;;
     *) cp "$2" "$3" || die "$1: $2 cannot be read" ;;
   esac
 }
@@ -338,7 +341,8 @@ get_wheelhouse() {  # PYTHON: prints a folder whose files are what SHA256SUMS sa
   esac
   cd "$folder"
   if [ -n "$given_sums_sha256" ]; then
-    echo "$given_sums_sha256  SHA256SUMS" | sha256sum --check --status || die "$(label sums_sha256): not that of SHA256SUMS in $from"
+    echo "$given_sums_sha256  SHA256SUMS" | sha256sum --check --status \
+      || die "$(label sums_sha256): not that of SHA256SUMS in $from, which begins with '$(head -c 40 SHA256SUMS | tr -cd '[:print:]')'"
   fi
   case $from in https://*)
     minor=cp3$("$1" -c 'import sys; print(sys.version_info[1])' 2> /dev/null || true) machine=$(uname -m)
@@ -381,7 +385,7 @@ apt() {  # COMMAND: waits for a held lock, ten minutes at most
   while [ "$n" -lt 60 ]; do
     if LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -q "$@" > /dev/null 2> "$work/apt"; then return; fi
     lock=$(sed -n '/get lock/{s/^E: //p;q;}' "$work/apt")
-    [ -n "$lock" ] || { cat "$work/apt" >&2; return 1; }
+    [ -n "$lock" ] || { mask < "$work/apt" >&2; return 1; }
     [ "$n" != 0 ] || say "waiting for apt: $lock"
     sleep "$pause"
     n=$((n + 1))
@@ -393,7 +397,7 @@ add_python() {
   for minor in 14 13 12 11; do
     say "installing Python 3.$minor from the distribution"
     if command -v dnf > /dev/null; then
-      if dnf install -y -q "python3.$minor"; then return; fi
+      if masked dnf install -y -q "python3.$minor"; then return; fi
     elif command -v apt-get > /dev/null; then
       [ "$minor" != 14 ] || apt update || true
       if apt install -y --no-install-recommends "python3.$minor-venv"; then return; fi
@@ -440,11 +444,12 @@ make_release() {  # FOLDER
     "$python" -m venv "$new"
     pip() { "$new/bin/python" -m pip "$@"; }
   fi
-  if [ -n "$given_index_url" ]; then export PIP_INDEX_URL="$given_index_url" PIP_CONFIG_FILE=/dev/null; fi
+  [ -z "$given_index_url" ] || export PIP_INDEX_URL="$given_index_url"
+  [ -z "$given_index_url$given_wheelhouse" ] || export PIP_CONFIG_FILE=/dev/null
   if [ -n "$given_constraints" ]; then
     get_constraints
     # shellcheck disable=SC2086
-    retry masked pip download $quiet --require-hashes --no-deps -r "$work/constraints.txt" --dest "$work/held" || die 'the packages cannot be fetched'
+    retry pip download $quiet --require-hashes --no-deps -r "$work/constraints.txt" --dest "$work/held" || die 'the packages cannot be fetched'
     wheels=$work/held
   fi
   install_from "$wheels" pip install
@@ -457,15 +462,15 @@ install_from() {  # FOLDER PIP_INSTALL
   # shellcheck disable=SC2086  # several words
   set -- "$@" $quiet --no-index --find-links "$links"
   [ -z "$given_wheelhouse" ] || set -- "$@" --find-links "$links/wheelhouse"
-  [ -n "$given_extras" ] || given_extras=$(extras_of "$python")
+  [ -n "$given_extras" ] || given_extras=$(extras_of "$python") || exit 1
   masked "$@" "chipwatch${given_extras:+[$given_extras]}==$given_version" || die 'the packages cannot be installed'
 }
 
 extras_of() {  # PYTHON: what the sinks of the configuration need
   "$1" -c 'import sys, tomllib
-sinks = tomllib.load(open(sys.argv[1], "rb")).get("sink", [])
-print(*sorted({"cloudwatch", "google"} & set([sinks] if isinstance(sinks, str) else sinks)), sep=",")' "$work/chipwatch.toml" \
-    || die 'config: it is not TOML, and nothing was changed'
+try: sinks = tomllib.load(open(sys.argv[1], "rb")).get("sink")
+except ValueError as error: sys.exit(f"chipwatch: config: it is not TOML, and nothing was changed: {error}")
+print(*(name for name in ("cloudwatch", "google") if name == sinks or isinstance(sinks, list) and name in sinks), sep=",")' "$work/chipwatch.toml"
 }
 
 write_config() {
@@ -482,14 +487,17 @@ write_config() {
 }
 
 use_environment() {  # as systemd gives it to the service
-  file=$root/etc/chipwatch/environment
-  [ -z "$environment_file" ] || file=$environment_file
-  [ -r "$file" ] || return 0
+  [ -r "$root/etc/chipwatch/environment" ] || [ -n "$environment_file" ] || return 0
+  install -m 0600 "${environment_file:-$root/etc/chipwatch/environment}" "$work/environment"
   while IFS= read -r line || [ -n "$line" ]; do
     name=${line%%=*} line=${line#*=}
     case $line in \"*\" | "'"*"'") line=${line#?} line=${line%?} ;; esac
-    case $name in PATH | [!A-Za-z_]* | *[!A-Za-z0-9_]* | '') ;; *) export "$name=$line" ;; esac
-  done < "$file"
+    case $name in
+      http_proxy | https_proxy | no_proxy) export "$name=$line" ;;
+      PATH | CDPATH | IFS | OPTIND | PPID | *UID | BASH* | SHELLOPTS | [!A-Z]* | *[!A-Z0-9_]* | '') ;;  # they would change this script
+      *) export "$name=$line" ;;
+    esac
+  done < "$work/environment"
 }
 
 # -- the switch: all of it, or nothing
@@ -514,9 +522,14 @@ keep() {  # copies what an update changes, and the link; whole or not at all
   mv "$base/kept.part" "$base/kept.new"
 }
 
+put() {  # FROM TO: whole or not at all
+  cp -p "$1" "$2.new" || { rm -f "$2.new"; return 1; }
+  mv -f "$2.new" "$2"
+}
+
 bring() {  # FOLDER: what `keep` copied
   for file in $kept; do
-    if [ -e "$1/$file" ]; then cp -p "$1/$file" "$root/$file"; else rm -f "$root/$file"; fi
+    if [ -e "$1/$file" ]; then put "$1/$file" "$root/$file"; else rm -f "$root/$file"; fi
   done
   link "$(readlink "$1/current")"
 }
@@ -529,7 +542,7 @@ link() {  # RELEASE
 sweep() {  # removes every release but the present and the previous one
   for one in "$base"/*/; do
     case ${one%/} in
-      "$base/kept" | "$base/current" | "$(readlink "$base/current")" | "$(readlink "$base/kept/current" 2> /dev/null || true)") ;;
+      "$base/kept"* | "$base/current" | "$(readlink "$base/current")" | "$(readlink "$base/kept/current" 2> /dev/null || true)") ;;
       *) rm -rf "${one%/}" ;;
     esac
   done
@@ -539,9 +552,10 @@ came_back() {  # WHY: after a change that failed
   trap '' INT HUP TERM
   switching=''
   journalctl --unit chipwatch.service --lines 20 --no-pager >&2 || true
+  link "$(readlink "$base/kept.new/current")"
+  sweep  # makes room
   bring "$base/kept.new"
   rm -rf "$base/kept.new"
-  sweep
   if restart && holds 5 first; then
     say "$1; its last lines are above. $(basename "$(readlink "$base/current")") is back with its configuration" >&2
     exit 3
@@ -584,7 +598,7 @@ roll_back() {
 }
 
 plan() {
-  say "would install $given_version into $release, from $(echo "$given_wheelhouse$given_constraints" | mask)"
+  say "would install $given_version into $release, from $given_wheelhouse$given_constraints"
   python=$(find_python venv) || python=''
   case $given_wheelhouse in
     /*.tar.gz | file://*.tar.gz) [ -r "${given_wheelhouse#file://}" ] || die "$(label wheelhouse): $given_wheelhouse cannot be read" ;;
@@ -642,6 +656,7 @@ main() {
       say 'a change was cut off; what ran before it comes back first' >&2
       bring "$base/kept.new"
       rm -rf "$base/kept.new"
+      restart || true
     fi
   fi
   if [ "$action" = rollback ]; then roll_back; return; fi
@@ -656,31 +671,32 @@ main() {
   if [ -n "$dry" ]; then plan; release=''; return; fi
   if [ ! -e "$release/complete" ] || ! "$release/bin/agent" version > /dev/null 2>&1; then make_release "$release"; fi
   code=0
-  "$release/bin/agent" check --config "$work/chipwatch.toml" > "$work/said" 2>&1 || code=$?
-  [ "$code" != 2 ] || die "config: the agent refuses it, and nothing was changed: $(mask < "$work/said")"
-  [ "$code" -le 2 ] || die "$given_version does not run here, and nothing was changed: $(mask < "$work/said")"
+  (cd "$work" && "$release/bin/agent" check --config chipwatch.toml) > "$work/said" 2>&1 || code=$?  # its words name the file
+  [ "$code" != 2 ] || die "config: the agent refuses it, and nothing was changed: $(cat "$work/said")"
+  [ "$code" -le 2 ] || die "$given_version does not run here, and nothing was changed: $(cat "$work/said")"
   printf '%s\n' "$(unit)" > "$work/unit"
+  printf '%s\n' "$(uninstall)" > "$work/uninstall.sh"
+  chmod 0755 "$work/uninstall.sh"
   old=''
   if [ -e "$base/current" ]; then
     old=$(readlink "$base/current")
     if [ "$old" = "$release" ] && same "$work/chipwatch.toml" "$toml" && same "$work/unit" "$root/etc/systemd/system/chipwatch.service" \
-      && { [ -z "$environment_file" ] || same "$environment_file" "$root/etc/chipwatch/environment"; } && active; then
+      && { [ -z "$environment_file" ] || same "$work/environment" "$root/etc/chipwatch/environment"; } && active; then
       say "$given_version runs already"
       return
     fi
     if [ "$code" = 1 ] && "$agent" check --config "$toml" > /dev/null 2>&1; then
-      die "check: it fails with this release and configuration, and passes with the present ones; nothing was changed: $(mask < "$work/said")"
+      die "check: it fails with this release and configuration, and passes with the present ones; nothing was changed: $(cat "$work/said")"
     fi
     was=no
     if healthy; then was=yes; fi
     keep
     switching=yes
   fi
-  install -m 0644 "$work/chipwatch.toml" "$toml"
-  [ -z "$environment_file" ] || install -m 0600 "$environment_file" "$root/etc/chipwatch/environment"
-  install -m 0644 "$work/unit" "$root/etc/systemd/system/chipwatch.service"
-  printf '%s\n' "$(uninstall)" > "$base/uninstall.sh"
-  chmod 0755 "$base/uninstall.sh"
+  put "$work/chipwatch.toml" "$toml"
+  [ -z "$environment_file" ] || put "$work/environment" "$root/etc/chipwatch/environment"
+  put "$work/unit" "$root/etc/systemd/system/chipwatch.service"
+  put "$work/uninstall.sh" "$base/uninstall.sh"
   link "$release"
   if [ -n "$old" ]; then
     try "$given_version" "$was"

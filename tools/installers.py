@@ -19,7 +19,7 @@ GOOGLE = ROOT / "terraform/google/files"
 SHARED = ("chipwatch.service", "uninstall.sh")
 """Files of terraform/aws/files that the modules for Google need too; each folder is published by itself."""
 HEAD = """
-# Variables of this template, all strings; those marked * may not be empty:
+# Comments on the code are in install.sh. Variables of this template, all strings; those marked * may not be empty:
 #   version*      such as 0.1.0             extras        cloudwatch, google, tpu, all; several with commas
 #   sink*         such as cloudwatch        namespace     CloudWatch's
 #   region        else the instance's own   common_dims   such as instance_id,instance_type
@@ -71,12 +71,14 @@ def installers() -> dict[Path, str]:
 def whole() -> str:
     """Return the installer with the unit and the uninstaller in it, and without settings."""
     unit, uninstall = ((AWS.parent / "files" / name).read_text(encoding="utf-8").strip() for name in SHARED)
-    return _filled({"head": "", "config": "", "unit": unit, "uninstall": uninstall})
+    words = {"head": "", "config": "", "unit": unit, "uninstall": uninstall}
+    return re.sub(r"@([a-z_]+)@", lambda mark: words.get(mark[1], mark[0]), TEXT.read_text(encoding="utf-8"))
 
 
 def template() -> str:
     """Return the same as a template of Terraform, with a variable for each setting."""
-    escaped = _filled({"head": HEAD, "config": "@config@", "unit": "@unit@", "uninstall": "@uninstall@"})
+    escaped = re.sub(r"(?m)  # (?!shellcheck).*$", "", TEXT.read_text(encoding="utf-8"))  # an OS policy takes 32 KiB
+    escaped = escaped.replace("@head@", HEAD)
     escaped = re.sub(
         r"(?s)^usage: .*?(?=^END_OF_USAGE)", "See install.sh of the same release.\n", escaped, flags=re.MULTILINE
     )
@@ -102,7 +104,3 @@ def packed_in(text: str) -> str:
         return gzip.decompress(base64.b64decode("".join(re.findall(r"(?m)^  ([A-Za-z0-9+/=]+)$", text)))).decode()
     except (OSError, ValueError, EOFError):
         return ""
-
-
-def _filled(words: dict[str, str]) -> str:
-    return re.sub(r"@([a-z_]+)@", lambda mark: words.get(mark[1], mark[0]), TEXT.read_text(encoding="utf-8"))

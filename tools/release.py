@@ -3,7 +3,8 @@ Checks what is in dist/ before a release is tagged, as a machine without a netwo
 
 One version is everywhere; the one file is small and starts fast; each form sends a first datapoint; a file that was altered
 is refused. It writes dist/SHA256SUMS again, with every file, and says what a person must still do. `sums` only writes that
-file; `tag NAME` only compares the name of a tag with the versions, and then nothing may be left to do.
+file; `wheelhouse` packs wheels, installer and sums as one file, since the page of a release has no folders; `tag NAME` only
+compares the name of a tag with the versions, and then nothing may be left to do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -36,12 +38,15 @@ def main() -> None:
         case ["sums"]:
             write_sums()
             return
+        case ["wheelhouse"]:
+            pack(version)
+            return
         case ["tag", tag]:
             steps, mark = left(version), "FAILED"
             results = [(tag == f"v{version}", f"the tag {tag} is of version {version}"), chart(version)]
         case _:
             write_sums()
-            results = [chart(version), *one_file(version), *unpacked(version), wheel(), *altered()]
+            results = [chart(version), *one_file(version), *unpacked(version), wheel(version), *altered()]
             mark = "to do"
             steps = [*left(version), f"git tag --sign v{version} && git push origin v{version}"]
     for fine, text in results:
@@ -96,12 +101,15 @@ def unpacked(version: str) -> list[tuple[bool, str]]:
     return results
 
 
-def wheel() -> tuple[bool, str]:
-    """Return whether the wheel can be installed from dist/wheelhouse alone, as docs/install.md has it, and works."""
+def wheel(version: str) -> tuple[bool, str]:
+    """Return whether the wheel can be installed from the packed wheelhouse alone, as docs/install.md has it, and works."""
     with tempfile.TemporaryDirectory() as folder:
+        run("tar", "-xf", packed(version), "-C", folder)
+        unpacked = Path(folder, f"chipwatch-{version}")
+        run("sha256sum", "--check", "--quiet", "SHA256SUMS", cwd=unpacked)
         run(sys.executable, "-m", "venv", folder)
-        pip = (Path(folder, "bin/pip"), "install", "--quiet", "--no-index", "--find-links", DIST / "wheelhouse")
-        (path,) = DIST.glob("*.whl")
+        pip = (Path(folder, "bin/pip"), "install", "--quiet", "--no-index", "--find-links", unpacked / "wheelhouse")
+        (path,) = unpacked.glob("*.whl")
         run(*alone(), *pip, path, env={"PATH": os.defpath, "PIP_CONFIG_FILE": os.devnull})
         return first_datapoint("wheel", Path(folder, "bin/chipwatch"))
 
@@ -143,9 +151,33 @@ def write_sums() -> None:
     SUMS.write_text("".join(lines))
 
 
-def run(*words: object, env: dict[str, str] | None = None) -> str:
+def packed(version: str) -> Path:
+    """Return the path of the packed wheelhouse."""
+    return DIST / f"chipwatch-{version}-wheelhouse.tar"
+
+
+def pack(version: str) -> None:
+    """Pack what `make dist` made into one file; the same bytes for the same commit."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
+        entry.mode = 0o644
+        return entry
+
+    packed(version).unlink(missing_ok=True)
+    write_sums()
+    files = sorted(path for path in DIST.rglob("*") if path.is_file())
+    with tarfile.open(packed(version), "w") as archive:
+        for path in files:
+            archive.add(path, f"chipwatch-{version}/{path.relative_to(DIST)}", filter=plain)
+    write_sums()
+
+
+def run(*words: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
     """Return what a command prints; end with its error if it fails."""
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False, env=env, timeout=120)
+    done = subprocess.run(
+        [*map(str, words)], capture_output=True, text=True, check=False, env=env, timeout=120, cwd=cwd
+    )
     if done.returncode:
         sys.exit(f"{words[0]}: exit code {done.returncode}: {done.stderr or done.stdout}")
     return done.stdout

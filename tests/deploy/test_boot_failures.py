@@ -157,7 +157,7 @@ def test_wheels_that_are_not_what_the_hashes_say_are_refused_by_name_and_reporte
     else:
         sums = wheels / "SHA256SUMS"
         sums.write_text(sums.read_text().replace("a", "b", 1))
-        told = "chipwatch: sums_sha256: not that of SHA256SUMS in /opt/wheels\n"
+        told = "chipwatch: sums_sha256: not that of SHA256SUMS in /opt/wheels, which begins with "
     with one.made as running:
         one.serve(running)
         status, output = running.cloud_init()

@@ -96,6 +96,14 @@ def test_no_case_stands_twice():
     assert len({json.dumps(values) for values in TAKEN}) == len(TAKEN) > 50
 
 
+@pytest.mark.parametrize("path", ["jobs", "commonLabels", "prometheus.service", "probes.readiness", "neuron.enabled"])
+def test_a_key_with_nothing_after_it_is_refused_by_its_name_where_the_chart_needs_it(path):
+    """Helm takes the default of such a key away, in `template` and `install` but not in `lint`."""
+    done = helm("template", "x", CHART, "--values", CI["eks-gpu"], "--set", f"{path}=null")
+    section, _, key = path.rpartition(".")
+    assert f"- {section or '(root)'}: {key} is required" in done.stderr
+
+
 @pytest.mark.parametrize("values", TAKEN, ids=json.dumps)
 def test_what_kubernetes_and_the_agent_take_is_taken(values, tmp_path, monkeypatch):
     found = render(values)

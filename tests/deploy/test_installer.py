@@ -47,6 +47,12 @@ def state(play):
     return files, current(play), play.releases()
 
 
+def changes(play, name, shell):
+    """Let a fake run a line of bash first."""
+    text = (play.bin / name).read_text()
+    (play.bin / name).write_text(text.replace("last=${!#}\n", f"last=${{!#}}\n{shell}\n"))
+
+
 def breaks(play, words, only="9.9.9"):
     """Let a command fail while the release `only` is the present one."""
     for name in ("systemctl", "python3.12"):
@@ -122,9 +128,11 @@ def test_a_change_that_was_killed_in_the_middle_is_taken_back_by_the_next_run(pl
     assert install(play, "2.0").returncode == -9
     assert current(play) == "2.0"
     (play.bin / "systemctl").write_text(real)
-    done = play.cli("--rollback")
+    (play.folder / "calls").unlink()
+    done = install(play, "1.0")
     assert "a change was cut off; what ran before it comes back first" in done.stderr
-    assert (state(play)[:2], done.returncode) == (before[:2], 1)
+    assert (state(play)[:2], done.returncode) == (before[:2], 0)
+    assert "systemctl restart" in play.calls()  # the killed change may have started the other release
 
 
 def test_a_signal_in_the_middle_of_a_change_brings_back_what_was_there(play):
@@ -140,6 +148,24 @@ def test_a_signal_in_the_middle_of_a_change_brings_back_what_was_there(play):
     done = install(play, "2.0")
     assert done.returncode == 3, done.stderr
     assert state(play) == before
+
+
+def test_where_the_disk_is_full_every_file_is_whole_and_the_next_run_brings_back_what_was_there(play):
+    install(play, "1.0")
+    before = state(play)
+    (play.folder / "mine.toml").write_text(f"{TOML}level = 'all'\n")
+    (play.bin / "cp").unlink()
+    (play.bin / "cp").write_text(
+        '#!/bin/bash\nlast=${!#}\n/bin/cp "$@" || exit\n[[ $last != */chipwatch.*.new ]] || { echo half > "$last"; exit 1; }\n'
+    )
+    (play.bin / "cp").chmod(0o755)
+    assert install(play, "2.0").returncode == 1
+    assert state(play)[:2] == before[:2]
+    (play.bin / "cp").unlink()
+    (play.bin / "cp").symlink_to("/bin/cp")
+    (play.folder / "mine.toml").write_text(TOML)
+    assert install(play, "1.0").stdout == "chipwatch: 1.0 runs already\n"
+    assert state(play)[:2] == before[:2]
 
 
 def test_the_same_release_and_configuration_again_changes_nothing_and_restarts_nothing(play):
@@ -301,12 +327,52 @@ def test_the_variables_of_the_service_hold_for_the_installation_too_and_stay_sec
     assert ((play.root / "etc/chipwatch/environment").stat().st_mode & 0o777) == 0o600
 
 
-def test_two_installations_at_once_are_refused(play):
+def test_variables_of_the_service_do_not_change_the_installer(play):
+    precious = play.folder / "precious"
+    precious.mkdir()
+    names = "work base root agent release dry wrong switching IFS UID PPID BASH_VERSINFO SHELLOPTS OPTIND CDPATH"
+    (play.folder / "odd").write_text("".join(f"{name}={precious}\n" for name in names.split()))
+    done = install(play, "1.0", "--environment", play.folder / "odd")
+    assert (done.returncode, precious.is_dir(), current(play)) == (0, True, "1.0"), done.stderr
+
+
+def test_the_present_variables_may_be_given_again(play):
+    (play.folder / "mine").write_text("A_B=c\n")
+    install(play, "1.0", "--environment", play.folder / "mine")
+    done = install(play, "2.0", "--environment", play.root / "etc/chipwatch/environment")
+    assert (done.returncode, current(play)) == (0, "2.0"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [("sink = [", "config: it is not TOML, and nothing was changed: "), ("sink = 5", None), ("sink = 'stdout'", None)],
+)
+def test_a_configuration_that_is_wrong_is_refused_in_words_of_one_line(play, toml, said):
+    """The agent reads what is TOML: it names the file and what is wrong in it."""
+    changes(play, "python3.12", f'[[ "$*" != *tomllib* ]] || exec {sys.executable} "$@"')
+    (play.folder / "mine.toml").write_text(toml)
+    done = install(play, "1.0")
+    assert done.stderr.count("\n") == (1 if said else 0), done.stderr
+    assert (done.returncode, said or "") == (1 if said else 0, said if said and said in done.stderr else "")
+    assert said or "agent check --config chipwatch.toml\n" in play.calls()
+
+
+def test_a_folder_may_have_spaces(play):
+    folder = play.wheels.rename(play.folder / "my wheels")
+    done = play.cli("--version", "1.0", "--from", folder, "--config", play.folder / "mine.toml")
+    assert done.returncode == 0, done.stderr
+    assert f"--find-links {folder} " in play.calls()
+
+
+@pytest.mark.parametrize("action", [(), ("--uninstall",)])
+def test_two_at_once_are_refused(play, action):
     play.ends("journalctl", 0)
     install(play, "1.0")
+    before = state(play)
     script = f"exec 8> {play.root}/run/chipwatch-install.lock; flock 8; {boot.INSTALL.read_text()}"
-    done = play.run(script, "--rollback")
-    assert (done.returncode, done.stderr) == (1, "chipwatch: another installation of it runs\n")
+    done = play.run(script, *(action or ("--rollback",)))
+    assert (done.returncode, state(play)) == (1, before)
+    assert re.fullmatch("chipwatch: (an|another) installation of it runs\n", done.stderr)
 
 
 # -- where it comes from -----------------------------------------------------------------------------------------
@@ -386,6 +452,35 @@ def test_over_https_other_bytes_than_the_sums_say_are_refused(play, site):
         "--version", "1.0", "--from", "https://host/1.0", "--sha256", "ab" * 32, "--config", play.folder / "mine.toml"
     )
     assert "--sha256: not that of SHA256SUMS" in wrong.stderr
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hun/ter2", "hun@ter2"])
+def test_no_password_is_printed_whichever_program_says_it(play, site, password):
+    (play.folder / "proxy").write_text(f"HTTPS_PROXY=http://user:{password}@a proxy\n")
+    text = (play.bin / "curl").read_text()
+    (play.bin / "curl").write_text(
+        text.replace("last=${!#}\n", """echo "Unsupported syntax in '$HTTPS_PROXY'" >&2; exit 5\n""")
+    )
+    options = ("--sha256", site, "--config", play.folder / "mine.toml", "--environment", play.folder / "proxy")
+    said = [
+        play.cli("--version", "1.0", "--from", f"{scheme}://user:{password}@host/x", *options)
+        for scheme in ("https", "http")
+    ]
+    assert [done.returncode for done in said] == [1, 2]
+    assert "Unsupported syntax in 'http://***@a proxy'" in said[0].stderr
+    assert "ter2" not in "".join(done.stdout + done.stderr for done in said)
+
+
+def test_a_page_in_the_place_of_the_sums_is_refused_with_its_first_words(play, site):
+    (play.folder / "site/1.0/SHA256SUMS").write_text("<!DOCTYPE html>\n<title>Sign in</title>")
+    done = play.cli("--version", "1.0", "--from", "https://host/1.0", "--sha256", site, "--config", play.folder / "mine.toml")  # fmt: skip
+    assert (done.returncode, play.releases()) == (1, [])
+    assert "--sha256: not that of SHA256SUMS in https://host/1.0, which begins with '<!DOCTYPE html>" in done.stderr
+
+
+def test_without_curl_an_address_is_refused_at_once(play):
+    done = play.cli("--version", "1.0", "--from", "https://host/1.0", "--sha256", "ab" * 32, "--config", play.folder / "mine.toml")  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "chipwatch: --from: https:// takes curl, and it is not on PATH\n")
 
 
 @pytest.mark.parametrize("way", ["file", "folder", "https"])

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from tools import release
 
 from chipwatch.contract.version import __version__
 from chipwatch.contract.version import build as build_of_this
@@ -237,3 +238,24 @@ def test_nothing_that_is_shipped_installs_the_agent_by_a_name_that_anybody_may_t
     assert ROOT / "terraform/aws/user-data.sh.tftpl" in shipped
     found = {str(path): bare(path.read_text(errors="replace")) for path in shipped if path.is_file()}
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_the_wheelhouse_of_a_release_is_one_file_with_its_sums_and_the_same_bytes_each_time(tmp_path, monkeypatch):
+    dist = tmp_path / "dist"
+    (dist / "wheelhouse").mkdir(parents=True)
+    names = {f"{NAME}-py3-none-any.whl", "install.sh", "wheelhouse/rich-15.0.0-py3-none-any.whl"}
+    for name in names:
+        (dist / name).write_text(name)
+    monkeypatch.setattr(release, "DIST", dist)
+    monkeypatch.setattr(release, "SUMS", dist / "SHA256SUMS")
+    release.pack(__version__)
+    packed = release.packed(__version__)
+    first = packed.read_bytes()
+    os.utime(dist / "install.sh", (1, 1))
+    release.pack(__version__)
+    assert packed.read_bytes() == first
+    run("tar", "-xf", packed, cwd=tmp_path)
+    unpacked = tmp_path / NAME
+    assert {str(path.relative_to(unpacked)) for path in unpacked.rglob("*.*")} == names
+    assert run("sha256sum", "--check", "SHA256SUMS", cwd=unpacked).count(": OK") == len(names)
+    assert f"{hashlib.sha256(first).hexdigest()}  {packed.name}\n" in (dist / "SHA256SUMS").read_text()

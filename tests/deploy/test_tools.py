@@ -44,7 +44,7 @@ def test_what_cannot_be_had_is_left_out_with_a_reason_and_leaves_nothing_half_ma
             r"^tools: (\w+) is left out, and the checks that need it are skipped: (.*)", done.stdout, re.MULTILINE
         )
     )
-    assert said.keys() == {"venv", "helm", "helm4", "actionlint"}
+    assert said.keys() == {"venv", "helm", "helm4"}
     assert "No matching distribution" in said["venv"]
     assert "npm" in said["helm"]
     assert {path.name for path in (tmp_path / "tools").iterdir()} == {f"{name}.log" for name in said}

@@ -270,6 +270,12 @@ def test_the_agent_is_not_installed_by_its_name_alone(play, given):
     assert (play.calls(), list(play.root.iterdir())) == ("", [])
 
 
+@pytest.mark.parametrize("region", ["us-gov-west-1", "eusc-de-east-1"])
+def test_regions_of_every_partition_are_taken(play, region):
+    done = play.install(region=region)
+    assert done.returncode == 0, done.stderr
+
+
 def test_all_wrong_variables_are_reported_at_once(play):
     done = play.install(version="x", region="y", level="z")
     assert re.findall(r"chipwatch: (\w+):", done.stderr) == ["version", "region", "level"]

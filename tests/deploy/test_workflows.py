@@ -26,7 +26,7 @@ def test_the_file_of_dependabot_has_the_form_of_its_schema():
 
 
 def test_actionlint_finds_nothing_in_the_workflows():
-    run(tools.actionlint(), "-no-color", *WORKFLOWS)
+    run(tools.actionlint(), "-no-color", "-shellcheck", tools.shellcheck(), *WORKFLOWS)
 
 
 def test_zizmor_finds_nothing_in_the_workflows():

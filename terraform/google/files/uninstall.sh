@@ -6,10 +6,11 @@ root=${CHIPWATCH_ROOT:-}
 
 main() {
   [ -n "$root" ] || [ "$(id -u)" = 0 ] || { echo 'chipwatch: only root can uninstall it' >&2; exit 1; }
+  exec 9> "$root/run/chipwatch-install.lock"
+  flock -n 9 || { echo 'chipwatch: an installation of it runs' >&2; exit 1; }
   systemctl disable --now --quiet chipwatch.service 2> /dev/null || true
   systemctl clean --what=all chipwatch.service 2> /dev/null || true
-  rm -rf "$root"/etc/systemd/system/chipwatch.service "$root"/etc/systemd/system/chipwatch.service.d \
-    "$root"/etc/systemd/system/*.wants/chipwatch.service "$root"/run/chipwatch-install.lock
+  rm -rf "$root"/etc/systemd/system/chipwatch.service* "$root"/etc/systemd/system/*.wants/chipwatch.service "$root"/run/chipwatch-install.lock
   systemctl daemon-reload
   systemctl reset-failed chipwatch.service 2> /dev/null || true
   command=$root/usr/local/bin/chipwatch

@@ -1,5 +1,5 @@
 """
-Reckons the requests of a fleet for fleet.md: `python docs/fleet.py`. It takes no network and a few seconds.
+Reckons the requests of a fleet for docs/fleet.md: `python tools/fleet_requests.py`. It takes no network and a few seconds.
 
 A host sends at a moment of each minute that a hash of its name decides. The worst case is a fleet that starts in one
 moment: then only this hash spreads it.
