@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
@@ -50,6 +51,8 @@ def printed(given: SimpleNamespace) -> Iterator[str]:
             nodes = complete(asked, getattr(given, "timeout", TIMEOUT))
             if asked.trouble and not nodes:
                 raise CommandError(asked.trouble)
+            if asked.trouble:
+                sys.stderr.write(f"chipwatch: {asked.trouble}\n")
         finally:
             asked.close()
         yield _text(given, nodes)

@@ -79,8 +79,8 @@ def _families() -> re.Pattern[bytes]:
 
 
 def _lines(body: bytes) -> list[bytes]:
-    """Return the lines of the wanted families; of a page without types all lines."""
-    body = b"\n" + body
+    """Return the lines of the wanted families; of a page without types all lines. What has no end was cut."""
+    body = b"\n" + body[: body.rfind(b"\n")]
     parts = _families().findall(body) if TYPE in body else [body]
     return [line for part in parts for line in part.split(b"\n")[1:]]
 
@@ -127,7 +127,7 @@ class NodePageReader:
             series = series_of(*labels_of(match[1], match[2] or ""))
         except ValueError:
             return None, b""
-        if len(words) == 1:
+        if len(words) == 1 and head:
             self._series[head] = series
         return series, words[0].encode()
 
@@ -136,24 +136,26 @@ class IdleTimes:
     """The accelerators of a node by what they did in the last minute, from its counters of seconds."""
 
     def __init__(self) -> None:
-        self._past: deque[tuple[float, dict[tuple[str, str], float]]] = deque()
+        self._past: deque[tuple[float, dict[tuple[str, str], tuple[float, int]]]] = deque()
 
     def take(self, seen: Iterable[Seen], at: float) -> dict[str, dict[str, float]]:
         """Take the readings of a page at `at` (s); return metric -> word -> accelerators."""
-        sums: dict[tuple[str, str], float] = {}
+        sums: dict[tuple[str, str], tuple[float, int]] = {}
         for metric, dims, value, *_ in seen:
             if metric in TIMES:
                 key = metric, dims.get(TIMES[metric], "")
-                sums[key] = sums.get(key, 0.0) + value
+                total, count = sums.get(key, (0.0, 0))
+                sums[key] = total + value, count + 1
         while len(self._past) > 1 and self._past[1][0] <= at - WINDOW:
             self._past.popleft()
-        if self._past and any(value < self._past[-1][1].get(key, 0.0) for key, value in sums.items()):
-            self._past.clear()  # the agent has started again
+        last = self._past[-1][1] if self._past else {}
+        if any(key in last and (new[0] < last[key][0] or new[1] != last[key][1]) for key, new in sums.items()):
+            self._past.clear()  # the agent has started again, or an accelerator has come or gone
         self._past.append((at, sums))
         since, before = self._past[0]
         rates: dict[str, dict[str, float]] = {}
-        for (metric, word), value in sums.items() if at > since else ():
-            rates.setdefault(metric, {})[word] = (value - before.get((metric, word), value)) / (at - since)
+        for key, new in sums.items() if at > since else ():
+            rates.setdefault(key[0], {})[key[1]] = (new[0] - before.get(key, new)[0]) / (at - since)
         return rates
 
 

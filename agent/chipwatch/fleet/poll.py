@@ -259,7 +259,7 @@ class Poller:
 
     async def _follow_by_ssh(self, nodes: Sequence[FollowedNode]) -> None:
         programs = {node: SupervisedProcess(self._command(node.address), timeout=5 * self.interval + TIMEOUT,
-                                            name="ssh") for node in nodes}  # fmt: skip
+                                            name="ssh", exact=True) for node in nodes}  # fmt: skip
         waiting = [*programs]
         try:
             while True:
@@ -285,15 +285,19 @@ class Poller:
 
     @staticmethod
     def _read(node: FollowedNode, program: SupervisedProcess) -> None:
-        for text in program.lines(time.monotonic())[-1:]:
+        texts = [text for text in program.lines(time.monotonic()) if text.startswith(b"{")]  # else words of a login
+        for text in texts[-1:]:
             try:
                 (line,) = msgspec.json.decode(text, type=dict[str, list[FleetNode]])["nodes"]
             except (msgspec.DecodeError, LookupError, ValueError):
                 node.fail("its chipwatch has another version")
                 continue
             line = believed(line, node.address.name)
-            line.seen = 0.0 if line.error else time.time_ns() / 1e9
-            node.take(line)
+            line.seen = time.time_ns() / 1e9
+            if line.error:
+                node.fail(line.error)
+            else:
+                node.take(line)
         for why in program.problems():
             node.fail(why)
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -113,6 +114,31 @@ def test_a_terminal_of_ssh_shows_a_node_that_is_asked_by_ssh(sit, tmp_path):  # 
     seat.shows("3/8")
     seat.press("q")
     assert seat.end() == 0
+
+
+def test_what_ssh_says_is_shown_until_a_key_where_a_node_cannot_be_opened(sit, tmp_path):  # noqa: F811
+    line = json.dumps({"nodes": [{"node": "x", "seen": 5.0, "verdict": "fit", "gpus": 8, "busy": 3}]})
+    (tmp_path / "ssh").write_text(
+        f"#!/bin/sh\ncase \"$*\" in *' top') echo 'n1: Connection refused' >&2; exit 255;; "
+        f"*) while echo '{line}'; do sleep 0.2; done;; esac\n"
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    seat = sit("ssh://n1", "--interval", "0.5", env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
+    seat.shows("3/8", "fit")
+    seat.press("\x1b[B\r")
+    seat.until(lambda _: b"ssh ended with 255; press Enter to go back to the fleet" in seat.sent)
+    assert b"n1: Connection refused" in seat.sent
+    seat.press("\r")
+    seat.until(lambda _: seat.sent.count(b"\x1b[?1049h") == 2)
+    seat.shows("3/8")
+    seat.press("q")
+    assert seat.end() == 0
+
+
+def test_a_store_that_does_not_answer_is_an_error(agent):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = agent.run("fleet", "--timeout", "0.2", "--prometheus", f"http://127.0.0.1:{server.getsockname()[1]}")
+    assert (done.returncode, done.stderr) == (1, "chipwatch: 127.0.0.1: no answer yet\n")
 
 
 def test_a_store_cannot_draw_on_the_terminal_nor_end_a_command_by_a_bug(agent):

@@ -74,6 +74,28 @@ def test_idle_time_is_counted_over_a_minute_and_starts_again_with_the_agent():
     assert idle_of(times.take(page(6, 0), 110.0)) == {"data": 0.5}
 
 
+def test_an_accelerator_that_is_away_for_a_moment_does_not_bring_its_past_as_idle_time():
+    def page(*gpus):
+        lines = [f'gpu_idle_time_seconds_total{{gpu="{gpu}",cause="data"}} {seconds}\n' for gpu, seconds in gpus]
+        return NodePageReader().read("".join(lines).encode())
+
+    times = IdleTimes()
+    times.take(page((0, 10), (1, 86_000)), 0.0)
+    times.take(page((0, 10)), 10.0)
+    assert times.take(page((0, 10), (1, 86_020)), 20.0) == {}
+    assert idle_of(times.take(page((0, 10), (1, 86_030)), 30.0)) == {"data": 1.0}
+
+
+def test_a_page_that_was_cut_loses_its_last_number():
+    text = 'gpu_power_watts{gpu="0"} 690\ngpu_power_watts{gpu="1"} 69'
+    assert read(text) == {("gpu.power", ("gpu", "0")): 690}
+
+
+def test_a_line_without_a_space_does_not_change_what_others_mean():
+    text = 'gpu_power_watts{gpu="0"}690\ngpu_power_watts{gpu="1"}\t80\n77\n'
+    assert read(text) == {("gpu.power", ("gpu", "0")): 690, ("gpu.power", ("gpu", "1")): 80}
+
+
 def test_without_causes_the_states_of_jobs_say_why():
     assert idle_of({"job.gpu.time": {"busy": 5.0, "stalled": 1.5, "held": 2.0, "throttled": 1.0}}) == {
         "stalled": 1.5, "held": 2.0,
