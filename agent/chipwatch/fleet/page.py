@@ -18,8 +18,12 @@ from chipwatch.naming.profiles import PLACEHOLDER, profile
 from chipwatch.verdict.rules import Seen
 
 PROFILES: Final = ("dcgm", "dcgm4.6", "node")
-MAX_SERIES: Final = 200_000
-"""Texts of series that are remembered, of all nodes together; most nodes have the same ones."""
+MAX_KEPT: Final = 128 << 20
+"""Bytes of series that are remembered, of all nodes together; most nodes have the same ones."""
+COST: Final = 600
+"""Bytes of a remembered series beside its text."""
+MAX_LINE: Final = 1 << 14
+"""Bytes of a line that is read."""
 PODS: Final = ("pod", "exported_pod", "hpc_job")
 """Labels of dcgm-exporter with the job of a GPU."""
 TYPE: Final = b"\n# TYPE "
@@ -90,6 +94,7 @@ class NodePageReader:
 
     def __init__(self) -> None:
         self._series: dict[bytes, PageSeries | None] = {}
+        self._kept = 0
 
     def read(self, body: bytes) -> list[Seen]:
         """Return the readings of a page in text 0.0.4; what is malformed is left out."""
@@ -117,8 +122,10 @@ class NodePageReader:
 
     def _learn(self, line: bytes) -> tuple[PageSeries | None, bytes]:
         """Return the series of a line with a new text, and its value; a time after it is left out."""
-        if len(self._series) > MAX_SERIES:
-            self._series.clear()
+        if len(line) > MAX_LINE:
+            return None, b""
+        if self._kept > MAX_KEPT:
+            self._series, self._kept = {}, 0
         head, text = line.rpartition(b" ")[0], line.decode(errors="replace")
         match = SERIES_TEXT.match(text)
         if not match or not (words := text[match.end() :].split()):
@@ -129,6 +136,7 @@ class NodePageReader:
             return None, b""
         if len(words) == 1 and head:
             self._series[head] = series
+            self._kept += len(head) + COST
         return series, words[0].encode()
 
 

@@ -39,6 +39,8 @@ MAX_KEPT: Final = 600
 """Nodes up to which connections are kept open; files that a process may open are 1024 as a rule."""
 MAX_PAUSE: Final = 30.0
 """Longest time (s) until a node that does not answer is asked again."""
+MAX_THREADS: Final = 256
+"""Threads of the process; one whose name server does not answer waits for minutes."""
 STARTS: Final = 16
 """Programs of ssh that may be connecting at once."""
 SSH: Final = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
@@ -75,6 +77,8 @@ class DaemonThreads(Executor):
     """Starts a thread for each call, which does not keep the process from its end, as one of asyncio would."""
 
     def submit(self, fn: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        if threading.active_count() > MAX_THREADS:
+            raise OSError("too many names wait for a name server")
         future: Future[Any] = Future()
 
         def call() -> None:

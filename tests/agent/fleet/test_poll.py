@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -161,6 +162,19 @@ def test_an_answer_without_a_page_is_named(said, error):
 
 def test_a_name_that_does_not_exist_is_an_error_of_its_line():
     assert "no such host name" in asked(["no-such-host.invalid"])["no-such-host.invalid"].error
+
+
+def test_a_name_server_that_does_not_answer_does_not_use_up_the_threads(monkeypatch):
+    over, waiting = threading.Event(), []
+    monkeypatch.setattr(poll.socket, "getaddrinfo", lambda *_, **__: waiting.append(1) or (over.wait(LONG) and []))
+    monkeypatch.setattr(poll, "TIMEOUT", 0.2)
+    monkeypatch.setattr(poll, "MAX_THREADS", threading.active_count() + 5)
+    try:
+        nodes = asked(["n[1-40]"])
+    finally:
+        over.set()
+    assert "too many names wait for a name server" in {node.error for node in nodes.values()}
+    assert len(waiting) < 10
 
 
 def test_a_secret_goes_by_https_only_and_a_certificate_must_be_trusted(tmp_path):
