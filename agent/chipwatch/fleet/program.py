@@ -115,7 +115,9 @@ class NodeFrames(Live):
             at, points = time.time_ns(), list[Datapoint]()
             trouble: tuple[str, ...] = ()
             try:
-                points = self._window.add(list(self._read()), at)
+                read = list(self._read())
+                trouble = () if read else ("no metrics that are known here",)
+                points = self._window.add(read, at)
             except (CommandError, Refused, Retryable) as problem:
                 trouble = (one_line(str(problem)),)
             self.frames.put(Frame(at, points, troubles=trouble))

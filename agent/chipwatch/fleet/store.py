@@ -47,6 +47,8 @@ NODE_LABELS: Final = ("Hostname", "hostname", "host_name", "k8s_node", "node", "
 BY: Final = ", ".join(NODE_LABELS)
 MAX_NAME: Final = 253
 """Characters of a name of DNS (RFC 1035)."""
+LATEST: Final = 1e11
+"""Seconds since the epoch: the year 5138."""
 RULE: Final = "chipwatch_rule"
 """Label that a query adds: the name of the metric, which functions drop."""
 FORGOTTEN: Final = "1h"
@@ -320,7 +322,9 @@ def jobs(client: PromClient, window: float) -> list[JobRecord]:
                 record = JobRecord(job, "", namespace, user, partition)
                 records[key] = record
             if field in ("state", "cause"):
-                (record.seconds if field == "state" else record.idle)[labels.get(field, "")] = value
+                (record.seconds if field == "state" else record.idle)[one_line(labels.get(field, ""), LONGEST)] = value
+            elif field in ("since", "until") and not 0 < value < LATEST:
+                raise StoreFault(f"a job was seen at {value:g} s since 1970, which cannot be true")
             else:
                 setattr(record, field, value)
     return sorted((record for record in records.values() if record.since), key=lambda item: (item.since, item.job))

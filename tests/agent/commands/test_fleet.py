@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def bad_second(address):
+    if address.endswith(".4"):
+        return answer(b"<html>log in</html>")
     return answer(PAGE.replace(b'"41337"', b'"=1+2"') if address.endswith(".2") else FINE)
 
 
@@ -71,13 +73,17 @@ def test_this_machine_is_a_line_by_its_agent_and_a_line_every_while(agent, until
 
 def test_the_screen_shows_nodes_opens_one_and_filters(sit):  # noqa: F811
     with FleetDouble(bad_second) as double:
-        seat = sit(f"127.0.0.[1-3]:{double.port}", "--interval", "0.5", size=(80, 24))
-        seat.shows("3 nodes: 1 not fit, 2 answer", "127.0.0.2", "7/8")
+        seat = sit(f"127.0.0.[1-4]:{double.port}", "--interval", "0.5", size=(80, 24))
+        seat.shows("4 nodes: 1 silent, 1 not fit, 2 answer", "127.0.0.2", "7/8")
         seat.press("\r")  # nothing is chosen
+        seat.press("\x1b[B\r")
+        seat.shows("q: back to the fleet", "! no metrics that are known here", f"127.0.0.4:{double.port}")
+        seat.press("q")
+        seat.shows("4 nodes", "enter open")
         seat.press("\x1b[B\r")
         seat.shows("q: back to the fleet", "lost", "90", f"127.0.0.2:{double.port}")
         seat.press("q")
-        seat.shows("3 nodes", "enter open")
+        seat.shows("4 nodes", "enter open")
         seat.press("/0.0.3\r")
         seat.until(lambda text: "127.0.0.3" in text and "127.0.0.1:" not in text)
         seat.press("\x1b?")
@@ -145,6 +151,12 @@ def test_a_store_cannot_draw_on_the_terminal_nor_end_a_command_by_a_bug(agent):
     labels = {"__name__": "gpu_utilization_ratio", "gpu": "0", "instance": "n1\x1b[31m\n:9465"}
     with PromqlDouble({"gpu_utilization_ratio": [(labels, 0.5)]}) as double:
         assert agent.run("fleet", "--prometheus", double.url).stdout.splitlines()[-1].split()[0] == "n1\\x1b[31m"
+    job = {"exported_job": "7\x1b[2J", "user": "a\x1b[2J", "state": "b\x1b[2J", "cause": "c\x1b[2J"}
+    with PromqlDouble({"job_": [(job, 1000.0)]}) as double:
+        assert "\x1b" not in agent.run("jobs", "--prometheus", double.url).stdout
+        double.answers = {"job_": [(job, 1e300)]}
+        done = agent.run("jobs", "--prometheus", double.url)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     for labels in (b"[]", b'{"instance":5}'):
         body = b'{"status":"success","data":{"result":[{"metric":%s,"value":[1,"1"]}]}}' % labels
         with PromqlDouble(status=200, body=body) as double:
