@@ -40,6 +40,10 @@ class PageName(NamedTuple):
     labels: Mapping[str, str] = {}
     """Label -> dimension."""
 
+    def dims(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return our dimensions for the labels of a series."""
+        return {self.labels.get(key, key): value for key, value in labels.items()}
+
 
 class PageSeries(NamedTuple):
     """A series of a page, by its text."""
@@ -70,9 +74,8 @@ def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POL
     entry = names().get(name)
     if entry is None or entry.metric.name not in wanted:
         return None
-    dims = {entry.labels.get(key, key): value for key, value in labels.items()}
     job = next((labels[key] for key in PODS if labels.get(key)), "")
-    return PageSeries(entry.metric.name, dims, entry.factor, [{"job": job}] if job else ())
+    return PageSeries(entry.metric.name, entry.dims(labels), entry.factor, [{"job": job}] if job else ())
 
 
 @cache
@@ -171,5 +174,5 @@ def points_of(points: Iterable[Datapoint]) -> Iterator[Datapoint]:
     """Yield points with the names of a page under our names; others are left out."""
     for point in points:
         if entry := names().get(point.metric.name):
-            dims = {entry.labels.get(key, key): value for key, value in point.dims.items()}
-            yield point._replace(metric=entry.metric, value=point.value * entry.factor, dims=Dimensions(dims))
+            dims = Dimensions(entry.dims(point.dims))
+            yield point._replace(metric=entry.metric, value=point.value * entry.factor, dims=dims)

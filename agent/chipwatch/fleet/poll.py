@@ -262,8 +262,10 @@ class Poller:
     # -- ssh
 
     async def _follow_by_ssh(self, nodes: Sequence[FollowedNode]) -> None:
-        programs = {node: SupervisedProcess(self._command(node.address), timeout=5 * self.interval + TIMEOUT,
-                                            name="ssh", exact=True) for node in nodes}  # fmt: skip
+        words, timeout = f"fleet --json --every {self.interval:g}", 5 * self.interval + TIMEOUT
+        commands = {node: ssh_command(node.address, self.access, words) for node in nodes}
+        programs = {node: SupervisedProcess(command, timeout=timeout, name="ssh", exact=True)
+                    for node, command in commands.items()}  # fmt: skip
         waiting = [*programs]
         try:
             while True:
@@ -282,11 +284,6 @@ class Poller:
             for program in programs.values():
                 program.close()
 
-    def _command(self, address: NodeAddress) -> list[str]:
-        port = ["-p", str(address.port)] if address.port else []
-        words = f"{quote(self.access.remote)} fleet --json --every {self.interval:g}"
-        return [*SSH, *port, "--", address.host, words]
-
     @staticmethod
     def _read(node: FollowedNode, program: SupervisedProcess) -> None:
         texts = [text for text in program.lines(time.monotonic()) if text.startswith(b"{")]  # else words of a login
@@ -304,6 +301,12 @@ class Poller:
                 node.take(line)
         for why in program.problems():
             node.fail(why)
+
+
+def ssh_command(address: NodeAddress, access: Access, words: str, *options: str) -> list[str]:
+    """Return the command that runs the agent's program with these words on a node."""
+    port = ["-p", str(address.port)] if address.port else []
+    return [*SSH, *options, *port, "--", address.host, f"{quote(access.remote)} {words}"]
 
 
 def _close(node: FollowedNode) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from shlex import quote
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from chipwatch.fleet.hosts import NodeAddress
 from chipwatch.fleet.link import MAX_BODY
 from chipwatch.fleet.node import FleetNode
 from chipwatch.fleet.page import names, points_of
-from chipwatch.fleet.poll import SSH, TIMEOUT, Access, Poller
+from chipwatch.fleet.poll import TIMEOUT, Access, Poller, ssh_command
 from chipwatch.fleet.screen import chosen, compose
 from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
@@ -171,9 +170,8 @@ def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint
         at = time.time_ns()
         for labels, value in client.ask(query):
             if entry := names().get(labels.get("__name__", "")):
-                dims = Dimensions({entry.labels.get(key, key): text for key, text in labels.items()})
                 start = at if entry.metric.kind is Kind.COUNTER else None
-                yield Datapoint(entry.metric, value * entry.factor, dims, at, start)
+                yield Datapoint(entry.metric, value * entry.factor, Dimensions(entry.dims(labels)), at, start)
 
     return read
 
@@ -209,8 +207,7 @@ def run(
             if isinstance(asked, PromStore):
                 read = samples_of(PromClient(asked.url, asked.access), name)
             elif (address := asked.address(name)).scheme == "ssh":
-                command = [*SSH, "-t", *(["-p", str(address.port)] if address.port else []), "--", address.host]
-                open_by_ssh([*command, f"{quote(asked.access.remote)} top"])
+                open_by_ssh(ssh_command(address, asked.access, "top", "-t"))
                 continue
             else:
                 read = page_of(address, asked.access)
