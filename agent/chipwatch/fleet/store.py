@@ -198,8 +198,8 @@ class PromStore:
         self._queries = {
             "": _either([*UTILIZATION]), "power": _either(POWER), "state": _either([STATE]), "gpus": _either([GPUS]),
             "delivery": _either([OLDEST, *LOST]), "wrong": _wrong(),
-            CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (rate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
-            **{metric: f"sum by ({BY}, {word}) (rate({name_of(metric)}[5m]))" for metric, word in TIMES.items()},
+            CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (irate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
+            **{metric: f"sum by ({BY}, {word}) (irate({name_of(metric)}[5m]))" for metric, word in TIMES.items()},
             "nodes": " or ".join(f"count by ({BY}) (last_over_time({name}[{FORGOTTEN}]))"
                                  for name in [*used.split(" or "), "node_load1"]),
         }  # fmt: skip

@@ -119,6 +119,17 @@ def test_a_store_that_answers_in_part_or_not_at_all_says_so():
     assert source.trouble == "127.0.0.1 warns: 2 of 3 stores"
 
 
+def test_idle_time_is_of_the_last_two_samples_since_a_rate_is_too_low_for_minutes_after_a_start():
+    with PromqlDouble() as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None)
+        source.start()
+        complete(source, LONG)
+        source.close()
+        rates = [query for query in double.queries if "_time_seconds" in query or "node_cpu" in query]
+    assert len([query for query in rates if "(irate(" in query]) == 3
+    assert not [query for query in rates if "(rate(" in query]
+
+
 def test_no_query_selects_by_a_pattern_of_names():
     with PromqlDouble() as double:
         source = PromStore(f"{double.url}/prometheus/", Access(), 5.0, lambda: None)
