@@ -39,6 +39,7 @@ MAX_KEPT: Final = 600
 """Nodes up to which connections are kept open; files that a process may open are 1024 as a rule."""
 MAX_PAUSE: Final = 30.0
 """Longest time (s) until a node that does not answer is asked again."""
+MAX_SECRET: Final = 1 << 16
 MAX_THREADS: Final = 256
 """Threads of the process; one whose name server does not answer waits for minutes."""
 STARTS: Final = 16
@@ -64,7 +65,8 @@ class Access(NamedTuple):
         if not (secure or is_loopback(host)):
             raise ConfigError(f"{file} is sent by https only, and {host} is asked by http")
         try:
-            secret = file.read_text(encoding="utf-8").strip()
+            with file.open(encoding="utf-8") as opened:
+                secret = opened.read(MAX_SECRET).strip()
         except (OSError, ValueError) as problem:
             raise ConfigError(f"{file}: cannot be read: {os_text(problem)}") from problem
         if not secret or not secret.isascii() or not secret.isprintable():
@@ -252,7 +254,8 @@ class Poller:
             try:
                 _, link = await loop.create_connection(PageLink, place, address.port, ssl=context, server_hostname=name)
             except ssl.SSLCertVerificationError as fault:
-                raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}; set --ca-file") from None
+                hint = "" if "mismatch" in fault.verify_message else "; set --ca-file"  # which has another name
+                raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}{hint}") from None
             except OSError as fault:
                 problem = fault
             else:

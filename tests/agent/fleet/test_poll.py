@@ -191,6 +191,9 @@ def test_a_secret_goes_by_https_only_and_a_certificate_must_be_trusted(tmp_path)
         node = asked([url], Access(tmp_path / "token", ca_file=authority.file))["localhost"]
         assert node.busy == 7
         assert b"Authorization: Bearer s3cret\r\n" in double.heads[0]
+        other = asked([f"https://127.0.0.2:{double.port}"], Access(ca_file=authority.file))["127.0.0.2"]
+        assert "mismatch" in other.error
+        assert "--ca-file" not in other.error
 
 
 @pytest.mark.parametrize("text", ["", "two\nlines", "\x00", "gl\u00fcck"])
@@ -198,6 +201,11 @@ def test_a_file_without_a_secret_is_refused(tmp_path, text):
     (tmp_path / "token").write_text(text)
     with pytest.raises(ConfigError, match="expected one line"):
         asked(["localhost"], Access(token_file=tmp_path / "token"))
+
+
+def test_a_device_is_refused_as_a_secret_and_does_not_fill_the_memory():
+    with pytest.raises(ConfigError, match="expected one line"):
+        asked(["localhost"], Access(token_file=Path("/dev/zero")))
 
 
 SSH = """#!{python}
