@@ -260,12 +260,15 @@ class PromStore:
 
 
 def _aliases(series: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return the best name of each host of an instance."""
-    aliases: dict[str, str] = {}
+    """Return the best name of each host of an instance, unless it is a gateway: several nodes send from it."""
+    words: dict[str, dict[str, str]] = defaultdict(dict)
+    gateways = set()
     for labels in series:
-        if (name := node_of(labels)) and (host := host_of(labels)):
-            aliases[host] = name if host not in aliases or name != host else aliases[host]
-    return aliases
+        host = host_of(labels)
+        for key in NODE_LABELS[:-1]:
+            if host and labels.get(key) and words[host].setdefault(key, labels[key]) != labels[key]:
+                gateways.add(host)
+    return {host: node_of(by_label) for host, by_label in words.items() if host not in gateways}
 
 
 def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[Seen]:

@@ -65,6 +65,12 @@ def test_series_of_several_exporters_of_one_machine_make_one_line():
     assert (nodes["n1"].utilization, nodes["n1"].cpu, nodes["n1"].jobs) == (37, 50, ["train-0"])
 
 
+def test_nodes_behind_one_address_are_lines_of_their_names():
+    nodes = fleet({USED: [sample("gpu_utilization_ratio", value, gpu="0", host_name=name, instance="gateway:8889")
+                          for name, value in (("n1", 0.9), ("n2", 0.1))]})  # fmt: skip
+    assert {name: node.utilization for name, node in nodes.items()} == {"n1": 90, "n2": 10}
+
+
 def test_faults_of_gauges_and_of_counters_in_an_hour_make_the_verdict():
     def wrong(name, metric, value, **labels):
         return sample(name, value, chipwatch_rule=metric, gpu="3", **labels)
