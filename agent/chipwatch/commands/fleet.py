@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
@@ -53,6 +54,8 @@ def printed(given: SimpleNamespace) -> Iterator[str]:
                 nodes = complete(asked, timeout)
             if asked.trouble and not nodes:
                 raise CommandError(asked.trouble)
+            if asked.trouble:
+                sys.stderr.write(f"chipwatch: {asked.trouble}\n")
         finally:
             asked.close()
         yield _text(given, nodes)

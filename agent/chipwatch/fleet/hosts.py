@@ -5,29 +5,35 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.errors import ConfigError, os_text
+from chipwatch.contract.redaction import one_line
 from chipwatch.host.supervised_process import OneShot, QueryFailed
 
 PORT: Final = 9465
 """Port of the sink `prometheus`, unless a name has another one."""
 MOST: Final = 10_000
 """Nodes in all."""
+TOO_MANY: Final = f"HOST: more than {MOST:,} nodes; name fewer"
 MAX_FILE: Final = 4 << 20
+LONGEST: Final = 80
+"""Characters of a name in a message."""
 TIMEOUT: Final = 20.0
 """Seconds that a command of Slurm or Kubernetes may take."""
 WORD: Final = re.compile(
-    r"(?:(?P<scheme>https?|ssh)://)?(?P<host>(?:[A-Za-z0-9_][\w.-]*@)?(?:[A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:.]+\]))"
+    r"(?:(?P<scheme>https?|ssh)://)?"
+    r"(?P<host>(?:[A-Za-z0-9_][\w.-]*@)?(?:[A-Za-z0-9_][\w-]{0,62}(?:\.[\w-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\]))"
     r"(?::(?P<port>\d{1,5}))?(?P<path>/[!-~]*)?",
     re.ASCII,
 )
 RANGE: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
 PART: Final = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 """A number of a range, or its first and its last one."""
-COMMA: Final = re.compile(r",(?![^\[]*\])")
-"""A comma outside of brackets."""
+BETWEEN_COMMAS: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
+"""A name; a comma in brackets is part of it."""
 LIST: Final = re.compile(r"[A-Za-z0-9_][\w.,=!/ ()-]*", re.ASCII)
 """A partition, a job or a selector: never an option of a command."""
 PODS: Final = '{range .items[*]}{.status.podIP}{" "}{.spec.nodeName}{"\\n"}{end}'
@@ -49,11 +55,13 @@ class NodeAddress(NamedTuple):
 def addresses(words: Iterable[str], *, by_ssh: bool, run: Run | None = None) -> list[NodeAddress]:
     """Return the nodes that `words` name, each once; names without a scheme by ssh or http. Raise ConfigError."""
     nodes: dict[str, NodeAddress] = {}
-    for word in words:
-        for node in _nodes(word, by_ssh=by_ssh, run=run or output_of):
-            nodes.setdefault(node.name, node)
-            if len(nodes) > MOST:
-                raise ConfigError(f"HOST: more than {MOST:,} nodes; name fewer")
+    each = (node for word in words for node in _nodes(word, by_ssh=by_ssh, run=run or output_of))
+    for count, node in enumerate(each):
+        if count >= MOST:
+            raise ConfigError(TOO_MANY)
+        if nodes.setdefault(node.name, node) != node:
+            name = f"{node.name} ({node.scheme}://{node.host}{node.path * (node.scheme != 'ssh')})"
+            nodes[name] = node._replace(name=name)
     return [*nodes.values()]
 
 
@@ -65,16 +73,19 @@ def _nodes(word: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
         yield from _slurm(rest, by_ssh=by_ssh, run=run) if kind == "slurm" else _pods(rest, run)
     elif word.startswith("@"):
         try:
-            with Path(word[1:]).open(encoding="utf-8") as file:
-                text = file.read(MAX_FILE)
+            with Path(word[1:]).open(encoding="utf-8-sig") as file:
+                text = file.read(MAX_FILE + 1)
         except (OSError, ValueError) as problem:
             raise ConfigError(f"{word}: cannot be read: {os_text(problem)}") from problem
-        for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
+        lines = [*filter(None, (line.partition("#")[0].strip() for line in text.splitlines()))]
+        if len(text) > MAX_FILE or not lines:
+            raise ConfigError(f"{word}: {'longer than 4 MiB' if lines else 'names no node'}")
+        for line in lines:
             if line.startswith("@"):
-                raise ConfigError(f"{word}: a list cannot name another list: {line!r}")
+                raise ConfigError(f"{word}: a list cannot name another list: {line[:LONGEST]!r}")
             yield from _nodes(line, by_ssh=by_ssh, run=run)
     else:
-        for part in COMMA.split(word):
+        for part in BETWEEN_COMMAS.findall(word) or [word]:
             for name in _expanded(part.strip()):
                 yield _address(name, by_ssh=by_ssh)
 
@@ -82,10 +93,10 @@ def _nodes(word: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
 def _address(word: str, *, by_ssh: bool) -> NodeAddress:
     match = WORD.fullmatch(word)
     if not match or int(match["port"] or 1) not in range(1, 65_536):
-        raise ConfigError(f"HOST {word!r}: expected a name, a range such as gpu[001-064], @FILE, ssh://, http:// ...")
+        raise _fault(word, "expected a name, a range such as gpu[001-064], @FILE, ssh://, http:// ...")
     scheme, host = match["scheme"] or ("ssh" if by_ssh else "http"), match["host"]
     if scheme == "ssh" and match["path"]:
-        raise ConfigError(f"HOST {word!r}: ssh:// takes no path")
+        raise _fault(word, "ssh:// takes no path")
     if "@" in host and scheme != "ssh":
         raise ConfigError("HOST: a page takes no user name; use --password-file")
     port = int(match["port"] or (0 if scheme == "ssh" else PORT))
@@ -96,17 +107,26 @@ def _address(word: str, *, by_ssh: bool) -> NodeAddress:
 
 def _expanded(word: str) -> Iterator[str]:
     """Yield the names of a word with ranges, as Slurm writes them: rack[1-2]n[01-16,20]."""
-    match = RANGE.search(word)
-    if not match:
-        yield word
-        return
-    for part in match[1].split(","):
+    texts = (_numbers(word, text) if at % 2 else [text] for at, text in enumerate(RANGE.split(word)))
+    yield from map("".join, product(*texts))
+
+
+def _numbers(word: str, text: str) -> list[str]:
+    """Return the numbers between the brackets of a word, as many digits as its first ones have."""
+    numbers: list[str] = []
+    for part in text.split(","):
         ends = PART.fullmatch(part)
-        first, last = (ends[1], ends[2] or ends[1]) if ends else ("1", "0")
-        if not int(first) <= int(last) < int(first) + MOST:
-            raise ConfigError(f"HOST {word!r}: {part or 'an empty part'} is not a range; write 001-064")
-        for number in range(int(first), int(last) + 1):
-            yield from _expanded(f"{word[: match.start()]}{number:0{len(first)}}{word[match.end() :]}")
+        if not ends or int(ends[1]) > int(ends[2] or ends[1]):
+            raise _fault(word, f"{part[:LONGEST] or 'an empty part'} is not a range; write 001-064")
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if last - first + len(numbers) >= MOST:
+            raise ConfigError(TOO_MANY)
+        numbers += [f"{number:0{len(ends[1])}}" for number in range(first, last + 1)]
+    return numbers
+
+
+def _fault(word: str, why: str) -> ConfigError:
+    return ConfigError(f"HOST {word[:LONGEST]!r}: {why}")
 
 
 def _slurm(name: str, *, by_ssh: bool, run: Run) -> Iterator[NodeAddress]:
@@ -129,12 +149,12 @@ def _pods(selector: str, run: Run) -> Iterator[NodeAddress]:
     if not pods:
         raise ConfigError(f"k8s:{selector}: kubectl names no running pod")
     for address, node in pods:
-        yield _address(f"[{address}]" if ":" in address else address, by_ssh=False)._replace(name=node)
+        yield _address(f"[{address}]" if ":" in address else address, by_ssh=False)._replace(name=one_line(node))
 
 
 def output_of(command: Sequence[str]) -> str:
     """Return what a command prints; raise ConfigError."""
-    shot, deadline = OneShot(TIMEOUT, TIMEOUT), time.monotonic() + TIMEOUT + 1
+    shot, deadline = OneShot(TIMEOUT, TIMEOUT, exact=True), time.monotonic() + TIMEOUT + 1
     try:
         while (ended := shot.poll(command, time.monotonic())) is None and time.monotonic() < deadline:
             time.sleep(0.02)

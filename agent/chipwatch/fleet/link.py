@@ -11,6 +11,8 @@ MAX_HEAD: Final = 1 << 16
 MAX_CHUNKS: Final = 20_000
 """More take so long that other nodes wait."""
 NOT_HTTP: Final = "the answer is not valid HTTP"
+CUT: Final = "the connection was closed before a whole answer came"
+TOO_LONG: Final = f"the answer has more than {MAX_BODY >> 20} MiB"
 
 
 class BadAnswer(Exception):
@@ -56,14 +58,16 @@ class PageLink(asyncio.BufferedProtocol):
             self._waiter.set_result(None)
 
     async def _more(self) -> None:
-        """Wait for more of the answer; raise OSError."""
+        """Wait for more of the answer; raise OSError or BadAnswer."""
+        if len(self._data) > MAX_BODY + 4 * MAX_HEAD:  # of which the chunks say little
+            raise BadAnswer(TOO_LONG)
         if self.is_open:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         elif self._problem:
             raise self._problem
         else:
-            raise ConnectionError(NOT_HTTP)
+            raise ConnectionError(CUT)
 
     async def ask(self, request: bytes) -> bytes:
         """Return the page that answers `request`; raise OSError or BadAnswer, after which the link must be closed."""
@@ -71,19 +75,24 @@ class PageLink(asyncio.BufferedProtocol):
         self._transport.write(request)
         start = await self._end_of(b"\r\n\r\n", 0)
         head = self._data[:start].decode("latin-1").lower()
-        fields = dict(line.partition(":")[::2] for line in head.split("\r\n")[1:])
+        if not head.startswith("http/1."):
+            raise BadAnswer(NOT_HTTP)
+        fields, status = dict(line.partition(":")[::2] for line in head.split("\r\n")[1:]), head[9:12]
+        if fields.get("content-encoding", "identity").strip() != "identity":
+            raise BadAnswer("the answer is compressed, which was not asked for")
         if "chunked" in fields.get("transfer-encoding", ""):
             body = await self._chunks(start)
-        elif not (length := fields.get("content-length", "").strip()).isdecimal():
-            raise BadAnswer("the answer does not say its length")
-        else:
+        elif (length := fields.get("content-length", "").strip()).isdecimal():
             body = await self._bytes(start, int(length))
+        else:
+            raise BadAnswer("the answer does not say its length" if status == "200" else f"status {status}")
         self._waiter, self._data = None, bytearray()
         if "close" in fields.get("connection", ""):
             self.close()
-        if (status := head[9:12]) != "200":
+        if status != "200":
             words = body[:100].decode(errors="replace").strip().partition("\n")[0]
-            raise BadAnswer(f"status {status}{f': {words}' if words.isprintable() and words[:1] != '<' else ''}")
+            is_text = words and words.isprintable() and words[0] != "<"
+            raise BadAnswer(f"status {status}{f': {words}' if is_text else ''}")
         return body
 
     async def _end_of(self, mark: bytes, start: int) -> int:
@@ -97,7 +106,7 @@ class PageLink(asyncio.BufferedProtocol):
     async def _bytes(self, start: int, count: int, before: int = 0) -> bytes:
         """Return `count` bytes of a page of which there are some `before`."""
         if not 0 <= count <= MAX_BODY - before:
-            raise BadAnswer(f"the answer has more than {MAX_BODY >> 20} MiB")
+            raise BadAnswer(TOO_LONG)
         while len(self._data) < start + count:
             await self._more()
         with memoryview(self._data) as data:

@@ -113,13 +113,16 @@ def number_aware(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
 
 
-@lru_cache(10_000)
 def short(text: str) -> str:
     """Return a name that somebody else chose on one line of LONGEST characters, without secrets."""
+    return _short(text[: 2 * LONGEST])
+
+
+@lru_cache(10_000)
+def _short(text: str) -> str:
     return one_line(text, LONGEST)
 
 
-@lru_cache(10_000)
 def _sentence(about: str, says: str) -> str:
     return one_line(f"{about} {says}")
 
@@ -172,18 +175,18 @@ def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, idle: float) -> str:
 
 def believed(line: FleetNode, name: str) -> FleetNode:
     """Return the line that another machine made of itself: short texts without control characters, possible figures."""
-    line = msgspec.structs.replace(
+    figures = [
+        (line.gpus, MOST_GPUS), (line.busy, line.gpus), (line.lost, line.gpus), (line.utilization, MOST_PERCENT),
+        (line.cpu, MOST_PERCENT), (line.power, MOST_WATTS * MOST_GPUS),
+        *((number, MOST_GPUS) for number in (*line.idle.values(), len(line.idle), len(line.jobs), len(line.users))),
+    ]  # fmt: skip
+    if not all(0 <= (number or 0) <= most for number, most in figures):
+        return FleetNode(name, seen=line.seen, verdict=DOUBTED, reason="its figures cannot be true")
+    return msgspec.structs.replace(
         line, node=name, error=one_line(line.error), reason=one_line(line.reason),
         verdict=line.verdict and short(line.verdict), delivery=line.delivery and short(line.delivery),
         jobs=[*map(short, line.jobs)], users=[*map(short, line.users)],
         idle={short(cause): number for cause, number in line.idle.items()})  # fmt: skip
-    figures = [
-        (line.gpus, MOST_GPUS), (line.busy, MOST_GPUS), (line.lost, MOST_GPUS), (sum(line.idle.values()), MOST_GPUS),
-        (line.utilization, MOST_PERCENT), (line.cpu, MOST_PERCENT), (line.power, MOST_WATTS * MOST_GPUS),
-    ]  # fmt: skip
-    if all(0 <= (number or 0) <= most for number, most in figures):
-        return line
-    return FleetNode(name, seen=line.seen, verdict=DOUBTED, reason="its figures cannot be true")
 
 
 def _delivery_by(kinds: Mapping[str, Sequence[Seen]]) -> str | None:

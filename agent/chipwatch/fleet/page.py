@@ -18,8 +18,12 @@ from chipwatch.naming.profiles import PLACEHOLDER, profile
 from chipwatch.verdict.rules import Seen
 
 PROFILES: Final = ("dcgm", "dcgm4.6", "node")
-MAX_SERIES: Final = 200_000
-"""Texts of series that are remembered, of all nodes together; most nodes have the same ones."""
+MAX_KEPT: Final = 128 << 20
+"""Bytes of series that are remembered, of all nodes together; most nodes have the same ones."""
+COST: Final = 600
+"""Bytes of a remembered series beside its text."""
+MAX_LINE: Final = 1 << 14
+"""Bytes of a line that is read."""
 PODS: Final = ("pod", "exported_pod", "hpc_job")
 """Labels of dcgm-exporter with the job of a GPU."""
 TYPE: Final = b"\n# TYPE "
@@ -35,6 +39,10 @@ class PageName(NamedTuple):
     factor: float
     labels: Mapping[str, str] = {}
     """Label -> dimension."""
+
+    def dims(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return our dimensions for the labels of a series."""
+        return {self.labels.get(key, key): value for key, value in labels.items()}
 
 
 class PageSeries(NamedTuple):
@@ -66,9 +74,8 @@ def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POL
     entry = names().get(name)
     if entry is None or entry.metric.name not in wanted:
         return None
-    dims = {entry.labels.get(key, key): value for key, value in labels.items()}
     job = next((labels[key] for key in PODS if labels.get(key)), "")
-    return PageSeries(entry.metric.name, dims, entry.factor, [{"job": job}] if job else ())
+    return PageSeries(entry.metric.name, entry.dims(labels), entry.factor, [{"job": job}] if job else ())
 
 
 @cache
@@ -79,8 +86,8 @@ def _families() -> re.Pattern[bytes]:
 
 
 def _lines(body: bytes) -> list[bytes]:
-    """Return the lines of the wanted families; of a page without types all lines."""
-    body = b"\n" + body
+    """Return the lines of the wanted families; of a page without types all lines. What has no end was cut."""
+    body = b"\n" + body[: body.rfind(b"\n")]
     parts = _families().findall(body) if TYPE in body else [body]
     return [line for part in parts for line in part.split(b"\n")[1:]]
 
@@ -90,6 +97,7 @@ class NodePageReader:
 
     def __init__(self) -> None:
         self._series: dict[bytes, PageSeries | None] = {}
+        self._kept = 0
 
     def read(self, body: bytes) -> list[Seen]:
         """Return the readings of a page in text 0.0.4; what is malformed is left out."""
@@ -117,8 +125,10 @@ class NodePageReader:
 
     def _learn(self, line: bytes) -> tuple[PageSeries | None, bytes]:
         """Return the series of a line with a new text, and its value; a time after it is left out."""
-        if len(self._series) > MAX_SERIES:
-            self._series.clear()
+        if len(line) > MAX_LINE:
+            return None, b""
+        if self._kept > MAX_KEPT:
+            self._series, self._kept = {}, 0
         head, text = line.rpartition(b" ")[0], line.decode(errors="replace")
         match = SERIES_TEXT.match(text)
         if not match or not (words := text[match.end() :].split()):
@@ -127,8 +137,9 @@ class NodePageReader:
             series = series_of(*labels_of(match[1], match[2] or ""))
         except ValueError:
             return None, b""
-        if len(words) == 1:
+        if len(words) == 1 and head:
             self._series[head] = series
+            self._kept += len(head) + COST
         return series, words[0].encode()
 
 
@@ -136,24 +147,26 @@ class IdleTimes:
     """The accelerators of a node by what they did in the last minute, from its counters of seconds."""
 
     def __init__(self) -> None:
-        self._past: deque[tuple[float, dict[tuple[str, str], float]]] = deque()
+        self._past: deque[tuple[float, dict[tuple[str, str], tuple[float, int]]]] = deque()
 
     def take(self, seen: Iterable[Seen], at: float) -> dict[str, dict[str, float]]:
         """Take the readings of a page at `at` (s); return metric -> word -> accelerators."""
-        sums: dict[tuple[str, str], float] = {}
+        sums: dict[tuple[str, str], tuple[float, int]] = {}
         for metric, dims, value, *_ in seen:
             if metric in TIMES:
                 key = metric, dims.get(TIMES[metric], "")
-                sums[key] = sums.get(key, 0.0) + value
+                total, count = sums.get(key, (0.0, 0))
+                sums[key] = total + value, count + 1
         while len(self._past) > 1 and self._past[1][0] <= at - WINDOW:
             self._past.popleft()
-        if self._past and any(value < self._past[-1][1].get(key, 0.0) for key, value in sums.items()):
-            self._past.clear()  # the agent has started again
+        last = self._past[-1][1] if self._past else {}
+        if any(key in last and (new[0] < last[key][0] or new[1] != last[key][1]) for key, new in sums.items()):
+            self._past.clear()  # the agent has started again, or an accelerator has come or gone
         self._past.append((at, sums))
         since, before = self._past[0]
         rates: dict[str, dict[str, float]] = {}
-        for (metric, word), value in sums.items() if at > since else ():
-            rates.setdefault(metric, {})[word] = (value - before.get((metric, word), value)) / (at - since)
+        for key, new in sums.items() if at > since else ():
+            rates.setdefault(key[0], {})[key[1]] = (new[0] - before.get(key, new)[0]) / (at - since)
         return rates
 
 
@@ -161,5 +174,5 @@ def points_of(points: Iterable[Datapoint]) -> Iterator[Datapoint]:
     """Yield points with the names of a page under our names; others are left out."""
     for point in points:
         if entry := names().get(point.metric.name):
-            dims = {entry.labels.get(key, key): value for key, value in point.dims.items()}
-            yield point._replace(metric=entry.metric, value=point.value * entry.factor, dims=Dimensions(dims))
+            dims = Dimensions(entry.dims(point.dims))
+            yield point._replace(metric=entry.metric, value=point.value * entry.factor, dims=dims)

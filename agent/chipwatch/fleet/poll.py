@@ -39,6 +39,9 @@ MAX_KEPT: Final = 600
 """Nodes up to which connections are kept open; files that a process may open are 1024 as a rule."""
 MAX_PAUSE: Final = 30.0
 """Longest time (s) until a node that does not answer is asked again."""
+MAX_SECRET: Final = 1 << 16
+MAX_THREADS: Final = 256
+"""Threads of the process; one whose name server does not answer waits for minutes."""
 STARTS: Final = 16
 """Programs of ssh that may be connecting at once."""
 SSH: Final = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
@@ -62,7 +65,8 @@ class Access(NamedTuple):
         if not (secure or is_loopback(host)):
             raise ConfigError(f"{file} is sent by https only, and {host} is asked by http")
         try:
-            secret = file.read_text(encoding="utf-8").strip()
+            with file.open(encoding="utf-8") as opened:
+                secret = opened.read(MAX_SECRET).strip()
         except (OSError, ValueError) as problem:
             raise ConfigError(f"{file}: cannot be read: {os_text(problem)}") from problem
         if not secret or not secret.isascii() or not secret.isprintable():
@@ -75,6 +79,8 @@ class DaemonThreads(Executor):
     """Starts a thread for each call, which does not keep the process from its end, as one of asyncio would."""
 
     def submit(self, fn: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        if threading.active_count() > MAX_THREADS:
+            raise OSError("too many names wait for a name server")
         future: Future[Any] = Future()
 
         def call() -> None:
@@ -248,7 +254,8 @@ class Poller:
             try:
                 _, link = await loop.create_connection(PageLink, place, address.port, ssl=context, server_hostname=name)
             except ssl.SSLCertVerificationError as fault:
-                raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}; set --ca-file") from None
+                hint = "" if "mismatch" in fault.verify_message else "; set --ca-file"  # which has another name
+                raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}{hint}") from None
             except OSError as fault:
                 problem = fault
             else:
@@ -258,8 +265,10 @@ class Poller:
     # -- ssh
 
     async def _follow_by_ssh(self, nodes: Sequence[FollowedNode]) -> None:
-        programs = {node: SupervisedProcess(self._command(node.address), timeout=5 * self.interval + TIMEOUT,
-                                            name="ssh") for node in nodes}  # fmt: skip
+        words, timeout = f"fleet --json --every {self.interval:g}", 5 * self.interval + TIMEOUT
+        commands = {node: ssh_command(node.address, self.access, words) for node in nodes}
+        programs = {node: SupervisedProcess(command, timeout=timeout, name="ssh", exact=True)
+                    for node, command in commands.items()}  # fmt: skip
         waiting = [*programs]
         try:
             while True:
@@ -278,24 +287,29 @@ class Poller:
             for program in programs.values():
                 program.close()
 
-    def _command(self, address: NodeAddress) -> list[str]:
-        port = ["-p", str(address.port)] if address.port else []
-        words = f"{quote(self.access.remote)} fleet --json --every {self.interval:g}"
-        return [*SSH, *port, "--", address.host, words]
-
     @staticmethod
     def _read(node: FollowedNode, program: SupervisedProcess) -> None:
-        for text in program.lines(time.monotonic())[-1:]:
+        texts = [text for text in program.lines(time.monotonic()) if text.startswith(b"{")]  # else words of a login
+        for text in texts[-1:]:
             try:
                 (line,) = msgspec.json.decode(text, type=dict[str, list[FleetNode]])["nodes"]
             except (msgspec.DecodeError, LookupError, ValueError):
                 node.fail("its chipwatch has another version")
                 continue
             line = believed(line, node.address.name)
-            line.seen = 0.0 if line.error else time.time_ns() / 1e9
-            node.take(line)
+            line.seen = time.time_ns() / 1e9
+            if line.error:
+                node.fail(line.error)
+            else:
+                node.take(line)
         for why in program.problems():
             node.fail(why)
+
+
+def ssh_command(address: NodeAddress, access: Access, words: str, *options: str) -> list[str]:
+    """Return the command that runs the agent's program with these words on a node."""
+    port = ["-p", str(address.port)] if address.port else []
+    return [*SSH, *options, *port, "--", address.host, f"{quote(access.remote)} {words}"]
 
 
 def _close(node: FollowedNode) -> None:

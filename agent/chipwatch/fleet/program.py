@@ -8,24 +8,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from shlex import quote
 from types import SimpleNamespace
 from typing import Any, Final
 
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
-from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable
+from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable, os_text
 from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.hosts import NodeAddress
 from chipwatch.fleet.link import MAX_BODY
 from chipwatch.fleet.node import FleetNode
 from chipwatch.fleet.page import names, points_of
-from chipwatch.fleet.poll import SSH, TIMEOUT, Access, Poller
+from chipwatch.fleet.poll import TIMEOUT, Access, Poller, ssh_command
 from chipwatch.fleet.screen import chosen, compose
 from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
+from chipwatch.host.supervised_process import exit_text
 from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.top.canvas import Canvas, new_terminal, refused
 from chipwatch.top.draw import Line
@@ -113,7 +114,9 @@ class NodeFrames(Live):
             at, points = time.time_ns(), list[Datapoint]()
             trouble: tuple[str, ...] = ()
             try:
-                points = self._window.add(list(self._read()), at)
+                read = list(self._read())
+                trouble = () if read else ("no metrics that are known here",)
+                points = self._window.add(read, at)
             except (CommandError, Refused, Retryable) as problem:
                 trouble = (one_line(str(problem)),)
             self.frames.put(Frame(at, points, troubles=trouble))
@@ -140,9 +143,26 @@ def page_of(address: NodeAddress, access: Access) -> Callable[[], Iterable[Datap
     return read
 
 
+def open_by_ssh(command: list[str]) -> None:
+    """Run ssh on this terminal; keep what it prints until a key if it fails, since the screen hides it."""
+    if sys.platform == "win32":  # which has no such screen
+        return
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(os.posix_spawnp(command[0], command, os.environ), 0)[1])
+    except OSError as problem:
+        how = f"cannot be started: {os_text(problem)}"
+    else:
+        how = exit_text(code) if code else ""
+    if how:
+        sys.stderr.write(f"chipwatch: ssh {how}; press Enter to go back to the fleet ")
+        sys.stderr.flush()
+        with suppress(KeyboardInterrupt):
+            sys.stdin.readline()
+
+
 def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint]]:
     """Return a function that asks a store for all series of a node as points under our names."""
-    text = re.escape(node).replace("\\", "\\\\")
+    text = re.escape(node).replace("\\", "\\\\").replace('"', '\\"')
     ways = (f'{{{key}=~"{text}{"(:[0-9]+)?" if key == "instance" else ""}"}}' for key in NODE_LABELS)
     query = " or ".join(ways)
 
@@ -150,9 +170,8 @@ def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint
         at = time.time_ns()
         for labels, value in client.ask(query):
             if entry := names().get(labels.get("__name__", "")):
-                dims = Dimensions({entry.labels.get(key, key): text for key, text in labels.items()})
                 start = at if entry.metric.kind is Kind.COUNTER else None
-                yield Datapoint(entry.metric, value * entry.factor, dims, at, start)
+                yield Datapoint(entry.metric, value * entry.factor, Dimensions(entry.dims(labels)), at, start)
 
     return read
 
@@ -188,9 +207,7 @@ def run(
             if isinstance(asked, PromStore):
                 read = samples_of(PromClient(asked.url, asked.access), name)
             elif (address := asked.address(name)).scheme == "ssh":
-                command = [*SSH, "-t", *(["-p", str(address.port)] if address.port else []), "--", address.host]
-                if sys.platform != "win32":  # which has no such screen
-                    os.spawnvp(os.P_WAIT, "ssh", [*command, f"{quote(asked.access.remote)} top"])  # noqa: S606  # no shell
+                open_by_ssh(ssh_command(address, asked.access, "top", "-t"))
                 continue
             else:
                 read = page_of(address, asked.access)

@@ -7,8 +7,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from math import inf, isfinite
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -20,6 +21,7 @@ from chipwatch.fleet.node import (
     GPU_TIME,
     GPUS,
     LIMITS,
+    LONGEST,
     LOST,
     OLDEST,
     POWER,
@@ -43,6 +45,10 @@ MAX_BYTES: Final = 128 << 20
 NODE_LABELS: Final = ("Hostname", "hostname", "host_name", "k8s_node", "node", "instance")
 """Labels with the name of a node, the best one first."""
 BY: Final = ", ".join(NODE_LABELS)
+MAX_NAME: Final = 253
+"""Characters of a name of DNS (RFC 1035)."""
+LATEST: Final = 1e11
+"""Seconds since the epoch: the year 5138."""
 RULE: Final = "chipwatch_rule"
 """Label that a query adds: the name of the metric, which functions drop."""
 FORGOTTEN: Final = "1h"
@@ -57,6 +63,27 @@ class Sample(NamedTuple):
 
     labels: Mapping[str, str]
     value: float
+
+
+class StoreRow(msgspec.Struct):
+    """A series in an answer: its value at a time, as a text."""
+
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class StoreVector(msgspec.Struct):
+    """The series of an answer."""
+
+    result: list[StoreRow]
+
+
+class StoreAnswer(msgspec.Struct):
+    """An answer to an instant query."""
+
+    status: Literal["success"]
+    data: StoreVector
+    warnings: list[str] = []
 
 
 class StoreFault(CommandError):
@@ -75,6 +102,8 @@ class PromClient:
         self._amazon = AMAZON.fullmatch(self._host)
         access.headers(self._host, secure=self._secure)
         tls = ClientTls(ca_file=access.ca_file, ca_option="--ca-file")
+        self.warning = ""
+        """A warning of the store about an answer, such as a part that is missing."""
         self._client = HttpClient(self._url, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
 
     def ask(self, query: str) -> list[Sample]:
@@ -92,10 +121,12 @@ class PromClient:
             words = answer.says(answer.body.decode(errors="replace"))
             raise StoreFault(f"{self._host}: status {answer.status}: {words or 'no word why'}")
         try:
-            rows = msgspec.json.decode(answer.body)["data"]["result"]
-            samples = [Sample(msgspec.convert(row["metric"], dict[str, str]), float(row["value"][1])) for row in rows]
-        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as problem:
+            decoded = msgspec.json.decode(answer.body, type=StoreAnswer)
+            samples = [Sample(row.metric, float(row.value[1])) for row in decoded.data.result]
+        except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise StoreFault(f"{self._host}: the answer is not one of Prometheus' API; is the URL right?") from problem
+        if texts := [text for text in decoded.warnings if not text.startswith("PromQL info")]:
+            self.warning = f"{self._host} warns: {one_line(texts[0], 200)}"
         return [sample for sample in samples if isfinite(sample.value)]
 
     def close(self) -> None:
@@ -123,9 +154,15 @@ def signed(url: str, body: bytes, headers: Mapping[str, str], region: str) -> di
     return dict(request.headers.items())
 
 
+@cache
+def own_names() -> dict[str, tuple[str, float]]:
+    """Return the name that agents send, and the factor to our unit, of each metric."""
+    return {entry.metric.name: (name, entry.factor) for name, entry in reversed(names().items())}
+
+
 def name_of(metric: str) -> str:
     """Return our name of a metric in a store."""
-    return next(name for name, entry in names().items() if entry.metric.name == metric)
+    return own_names()[metric][0]
 
 
 def _either(metrics: Iterable[str]) -> str:
@@ -135,7 +172,7 @@ def _either(metrics: Iterable[str]) -> str:
 
 def _wrong() -> str:
     """Return the query for the series on which a rule of the verdict may apply: gauges now, counters in an hour."""
-    terms, units = [], {entry.metric.name: (name, entry.factor) for name, entry in reversed(names().items())}
+    terms, units = [], own_names()
     for metric in dict.fromkeys(rule.metric for rule in RULES if rule.metric in units):
         name, factor = units[metric]
         low, high = LIMITS.get(metric, (-inf, 0.0))
@@ -155,14 +192,14 @@ class PromStore:
         self._lines: dict[str, FleetNode] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
-        self.trouble = ""
+        self.trouble = f"{urlsplit(url).hostname}: no answer yet"
         self.is_complete = False
         used = _either([*UTILIZATION, CPU])
         self._queries = {
             "": _either([*UTILIZATION]), "power": _either(POWER), "state": _either([STATE]), "gpus": _either([GPUS]),
             "delivery": _either([OLDEST, *LOST]), "wrong": _wrong(),
-            CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (rate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
-            **{metric: f"sum by ({BY}, {word}) (rate({name_of(metric)}[5m]))" for metric, word in TIMES.items()},
+            CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (irate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
+            **{metric: f"sum by ({BY}, {word}) (irate({name_of(metric)}[5m]))" for metric, word in TIMES.items()},
             "nodes": " or ".join(f"count by ({BY}) (last_over_time({name}[{FORGOTTEN}]))"
                                  for name in [*used.split(" or "), "node_load1"]),
         }  # fmt: skip
@@ -184,8 +221,9 @@ class PromStore:
         while not self._stop.is_set():
             started = time.monotonic()
             try:
+                self._client.warning = ""
                 self._lines = {node.node: node for node in self._nodes(time.time_ns() / 1e9)}
-                self.trouble = ""
+                self.trouble = self._client.warning
             except (StoreFault, ConfigError) as problem:
                 self.trouble = str(problem)
             self.is_complete = True
@@ -195,15 +233,15 @@ class PromStore:
 
     def _nodes(self, at: float) -> Iterator[FleetNode]:
         answers = {key: self._client.ask(query) for key, query in self._queries.items()}
-        aliases: dict[str, str] = {}
-        for sample in (sample for samples in answers.values() for sample in samples):
-            if (name := node_of(sample.labels)) and (host := host_of(sample.labels)):
-                aliases[host] = name if host not in aliases or name != host else aliases[host]
+        aliases = _aliases(sample.labels for samples in answers.values() for sample in samples)
         seen: dict[str, list[Seen]] = defaultdict(list)
         times: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+        agents: dict[str, set[str]] = defaultdict(set)
         for key, samples in answers.items():
             for labels, value in samples:
                 node = aliases.get(host_of(labels), "") or node_of(labels)
+                if key == "delivery":  # which agents alone have
+                    agents[node].add(labels.get("instance", ""))
                 if key == "nodes":
                     seen.setdefault(node, [])
                 elif key in TIMES:
@@ -215,7 +253,22 @@ class PromStore:
             if not readings:
                 last = self._lines.get(node)
                 line = FleetNode(node, "no samples any more", last.seen if last else 0.0)
+            if len(senders := sorted(agents[node])) > 1:
+                text = f"figures of {len(senders)} agents: {one_line(', '.join(senders), LONGEST)}"
+                line.reason = f"{line.reason}; {text}" if line.reason else text
             yield line
+
+
+def _aliases(series: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the best name of each host of an instance, unless it is a gateway: several nodes send from it."""
+    words: dict[str, dict[str, str]] = defaultdict(dict)
+    gateways = set()
+    for labels in series:
+        host = host_of(labels)
+        for key in NODE_LABELS[:-1]:
+            if host and labels.get(key) and words[host].setdefault(key, labels[key]) != labels[key]:
+                gateways.add(host)
+    return {host: node_of(by_label) for host, by_label in words.items() if host not in gateways}
 
 
 def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[Seen]:
@@ -223,9 +276,9 @@ def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[See
     if key == CPU:
         yield Seen(CPU, {}, 100 * value)
     elif key == "wrong":
-        metric = labels[RULE]
-        value *= names()[name_of(metric)].factor
-        yield Seen(metric, labels, value, None if metric in LIMITS else value)
+        metric = labels.get(RULE, "")
+        if entry := own_names().get(metric):
+            yield Seen(metric, labels, value * entry[1], None if metric in LIMITS else value * entry[1])
     elif key == "gpus":
         yield Seen(GPUS, {**labels, "job": job_of(labels)}, value)
     elif (name := labels.get("__name__", "")) and (series := series_of(name, labels)):
@@ -240,7 +293,8 @@ def host_of(labels: Mapping[str, str]) -> str:
 
 def node_of(labels: Mapping[str, str]) -> str:
     """Return the name of the node that sent a series, on one line."""
-    return one_line(next((labels[key] for key in NODE_LABELS[:-1] if labels.get(key)), "") or host_of(labels) or "-")
+    name = next((labels[key] for key in NODE_LABELS[:-1] if labels.get(key)), "") or host_of(labels)
+    return one_line(name, MAX_NAME) or "-"
 
 
 def job_of(labels: Mapping[str, str]) -> str:
@@ -271,7 +325,9 @@ def jobs(client: PromClient, window: float) -> list[JobRecord]:
                 record = JobRecord(job, "", namespace, user, partition)
                 records[key] = record
             if field in ("state", "cause"):
-                (record.seconds if field == "state" else record.idle)[labels.get(field, "")] = value
+                (record.seconds if field == "state" else record.idle)[one_line(labels.get(field, ""), LONGEST)] = value
+            elif field in ("since", "until") and not 0 < value < LATEST:
+                raise StoreFault(f"a job was seen at {value:g} s since 1970, which cannot be true")
             else:
                 setattr(record, field, value)
     return sorted((record for record in records.values() if record.since), key=lambda item: (item.since, item.job))

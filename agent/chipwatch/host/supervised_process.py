@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.errors import Unavailable
+from chipwatch.contract.redaction import without_secrets
 from chipwatch.contract.system import KILL
 
 CHUNK: Final = 1 << 16
@@ -52,11 +53,15 @@ def find_program(name: str, path: Path | None, *places: Path) -> Path:
     raise Unavailable(f"no {name}: neither in PATH nor {' nor '.join(map(str, places)) or 'anywhere else'}")
 
 
-def quoted(text: bytes | str, limit: int = 120) -> str:
-    """Return text of another program for a message: one line, cut; N for each number, so that repeats are equal."""
+def quoted(text: bytes | str, limit: int = 120, *, exact: bool = False) -> str:
+    """
+    Return text of another program for a message: one line, cut, without secrets.
+
+    Unless it is `exact`, it has N for each number, so that repeats are equal.
+    """
     start = text[: 4 * limit] if isinstance(text, str) else text[: 4 * limit].decode(errors="replace")
-    shown = "".join(c if c.isprintable() else " " for c in start)
-    return re.sub(r"\d+", "N", " ".join(shown.split()))[:limit]
+    shown = " ".join("".join(c if c.isprintable() else " " for c in without_secrets(start)).split())
+    return (shown if exact else re.sub(r"\d+", "N", shown))[:limit]
 
 
 class LineSplitter:
@@ -195,10 +200,10 @@ class ChildProcess:
         for data in self._stderr.chunks():
             self._tail = (self._tail + data)[-MAX_STDERR:]
 
-    def last_error(self) -> str:
-        """Return the last line of standard error for a message, or ""."""
+    def last_error(self, *, exact: bool) -> str:
+        """Return the last line of standard error for a message, as it is if `exact`, or ""."""
         lines = [line for line in (self._tail.rpartition(b"\n")[0] or self._tail).split(b"\n") if line.strip()]
-        return f" (it said: {quoted(lines[-1])})" if lines else ""
+        return f" (it said: {quoted(lines[-1], exact=exact)})" if lines else ""
 
     def wait(self) -> None:
         """Wait for the end, at most GRACE seconds."""
@@ -254,12 +259,13 @@ class SupervisedProcess:
         timeout: float,
         environment: Mapping[str, str] | None = None,
         name: str = "",
+        exact: bool = False,
     ) -> None:
-        """`timeout`: seconds without a line after which it hangs."""
+        """`timeout`: seconds without a line after which it hangs; `exact`: messages have the program's numbers."""
         self.command, self._name = command, name or Path(command[0]).name
         self.failures = 0
         """Failed starts in a row."""
-        self._timeout, self._environment = timeout, environment
+        self._timeout, self._environment, self._exact = timeout, environment, exact
         self._process: ChildProcess | None = None
         self._splitter = self._new_splitter()
         self._count = 0
@@ -344,7 +350,7 @@ class SupervisedProcess:
         return True
 
     def _fail(self, now: float, how: str, *, report: bool = True) -> None:
-        said = self._process.last_error() if self._process else ""
+        said = self._process.last_error(exact=self._exact) if self._process else ""
         self.close()
         self.failures = 1 if self._count >= STABLE else self.failures + 1
         self._start_at = now + min(MAX_BACKOFF, 2.0 ** min(self.failures, 16))
@@ -403,9 +409,13 @@ class OneShot:
     begins after its end.
     """
 
-    def __init__(self, interval: float, timeout: float) -> None:
-        """`interval`: seconds from one start to the next; `timeout`: most seconds of a run."""
-        self._interval, self._timeout = interval, timeout
+    def __init__(self, interval: float, timeout: float, *, exact: bool = False) -> None:
+        """
+        `interval`: seconds from one start to the next; `timeout`: most seconds of a run.
+
+        `exact`: messages have the program's numbers.
+        """
+        self._interval, self._timeout, self._exact = interval, timeout, exact
         self._process: ChildProcess | None = None
         self._data = b""
         self._due = self._deadline = 0.0
@@ -429,7 +439,7 @@ class OneShot:
         if code is not None:
             self.close()
             how = f" ({exit_text(code)})" if code else ""
-            return None if self._cancelled else ProgramOutput(self._data, how + process.last_error())
+            return None if self._cancelled else ProgramOutput(self._data, how + process.last_error(exact=self._exact))
         if self._cancelled:
             if now > self._deadline:
                 process.send(KILL)

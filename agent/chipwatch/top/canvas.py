@@ -117,8 +117,8 @@ class Canvas(Protocol):
 
 
 def new_terminal(*, is_ascii: bool) -> Canvas:
-    """Return what draws on this system; characters that ASCII lacks become question marks if it `is_ascii`."""
-    encoding = "ascii" if is_ascii else "utf-8"
+    """Return what draws on this system; what ASCII lacks becomes question marks if it `is_ascii`, or not of UTF-8."""
+    encoding = "ascii" if is_ascii or not is_utf8() else "utf-8"
     if sys.platform == "win32":
         from chipwatch.top.console import Console  # noqa: PLC0415  # of Windows alone
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def bad_second(address):
+    if address.endswith(".4"):
+        return answer(b"<html>log in</html>")
     return answer(PAGE.replace(b'"41337"', b'"=1+2"') if address.endswith(".2") else FINE)
 
 
@@ -71,13 +74,17 @@ def test_this_machine_is_a_line_by_its_agent_and_a_line_every_while(agent, until
 
 def test_the_screen_shows_nodes_opens_one_and_filters(sit):  # noqa: F811
     with FleetDouble(bad_second) as double:
-        seat = sit(f"127.0.0.[1-3]:{double.port}", "--interval", "0.5", size=(80, 24))
-        seat.shows("3 nodes: 1 not fit, 2 answer", "127.0.0.2", "7/8")
+        seat = sit(f"127.0.0.[1-4]:{double.port}", "--interval", "0.5", size=(80, 24))
+        seat.shows("4 nodes: 1 silent, 1 not fit, 2 answer", "127.0.0.2", "7/8")
         seat.press("\r")  # nothing is chosen
+        seat.press("\x1b[B\r")
+        seat.shows("q: back to the fleet", "! no metrics that are known here", f"127.0.0.4:{double.port}")
+        seat.press("q")
+        seat.shows("4 nodes", "enter open")
         seat.press("\x1b[B\r")
         seat.shows("q: back to the fleet", "lost", "90", f"127.0.0.2:{double.port}")
         seat.press("q")
-        seat.shows("3 nodes", "enter open")
+        seat.shows("4 nodes", "enter open")
         seat.press("/0.0.3\r")
         seat.until(lambda text: "127.0.0.3" in text and "127.0.0.1:" not in text)
         seat.press("\x1b?")
@@ -116,10 +123,41 @@ def test_a_terminal_of_ssh_shows_a_node_that_is_asked_by_ssh(sit, tmp_path):  # 
     assert seat.end() == 0
 
 
+def test_what_ssh_says_is_shown_until_a_key_where_a_node_cannot_be_opened(sit, tmp_path):  # noqa: F811
+    line = json.dumps({"nodes": [{"node": "x", "seen": 5.0, "verdict": "fit", "gpus": 8, "busy": 3}]})
+    (tmp_path / "ssh").write_text(
+        f"#!/bin/sh\ncase \"$*\" in *' top') echo 'n1: Connection refused' >&2; exit 255;; "
+        f"*) while echo '{line}'; do sleep 0.2; done;; esac\n"
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    seat = sit("ssh://n1", "--interval", "0.5", env={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"})
+    seat.shows("3/8", "fit")
+    seat.press("\x1b[B\r")
+    seat.until(lambda _: b"ssh ended with 255; press Enter to go back to the fleet" in seat.sent)
+    assert b"n1: Connection refused" in seat.sent
+    seat.press("\r")
+    seat.until(lambda _: seat.sent.count(b"\x1b[?1049h") == 2)
+    seat.shows("3/8")
+    seat.press("q")
+    assert seat.end() == 0
+
+
+def test_a_store_that_does_not_answer_is_an_error(agent):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = agent.run("fleet", "--timeout", "0.2", "--prometheus", f"http://127.0.0.1:{server.getsockname()[1]}")
+    assert (done.returncode, done.stderr) == (1, "chipwatch: 127.0.0.1: no answer yet\n")
+
+
 def test_a_store_cannot_draw_on_the_terminal_nor_end_a_command_by_a_bug(agent):
     labels = {"__name__": "gpu_utilization_ratio", "gpu": "0", "instance": "n1\x1b[31m\n:9465"}
     with PromqlDouble({"gpu_utilization_ratio": [(labels, 0.5)]}) as double:
         assert agent.run("fleet", "--prometheus", double.url).stdout.splitlines()[-1].split()[0] == "n1\\x1b[31m"
+    job = {"exported_job": "7\x1b[2J", "user": "a\x1b[2J", "state": "b\x1b[2J", "cause": "c\x1b[2J"}
+    with PromqlDouble({"job_": [(job, 1000.0)]}) as double:
+        assert "\x1b" not in agent.run("jobs", "--prometheus", double.url).stdout
+        double.answers = {"job_": [(job, 1e300)]}
+        done = agent.run("jobs", "--prometheus", double.url)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     for labels in (b"[]", b'{"instance":5}'):
         body = b'{"status":"success","data":{"result":[{"metric":%s,"value":[1,"1"]}]}}' % labels
         with PromqlDouble(status=200, body=body) as double:

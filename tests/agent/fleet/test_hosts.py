@@ -32,6 +32,14 @@ def test_a_node_that_is_named_twice_has_one_line():
     assert [node.name for node in named("a[1-2]", "a2", "a3")] == ["a1", "a2", "a3"]
 
 
+def test_one_host_that_is_asked_in_two_ways_has_two_lines():
+    assert [node.name for node in named("n1", "n1/metrics", "n1/other", "ssh://n1")] == [
+        "n1", "n1 (http://n1/other)", "n1 (ssh://n1)",
+    ]  # fmt: skip
+    pods = named("k8s:app=chipwatch", run=lambda _: "10.0.0.1 n1\n10.0.0.2 n1\n")
+    assert [node.name for node in pods] == ["n1", "n1 (http://10.0.0.2/metrics)"]
+
+
 def test_names_go_by_ssh_where_that_is_asked_for_or_written():
     assert named("ada@n1:2222", by_ssh=True) == [NodeAddress("ada@n1:2222", "ssh", "ada@n1", 2222)]
     assert [node.scheme for node in named("ssh://n[1-2]", "http://n3", by_ssh=False)] == ["ssh", "ssh", "http"]
@@ -42,19 +50,31 @@ def test_names_go_by_ssh_where_that_is_asked_for_or_written():
     ["-oProxyCommand=x", "ssh://-oProxyCommand=x", "ssh://-x@n1", "n1;id", "n 1", "$(id)", "n1\n-x", "", "http://",
      "gpu[1-", "gpu[5-1]", "gpu[1-99999999]", "gpu[a-b]", "n1:0", "n1:65536", "ada@n1", "ssh://n1/metrics", "ftp://n1",
      "slurm:--help", "slurm:", "k8s:-x", "k8s:$(id)", "@/does/not/exist", "n[,]",
+     "a" * 64, "a..b", f"n1.{'b' * 64}", "@/dev/zero", "@/dev/null", ",",
      f"n[{'1' * 5000}]", f"n[1-{'1' * 5000}]", "n[1-]", "n[-1]", "n[1-2-3]"],
 )  # fmt: skip
 def test_a_bad_name_is_refused_before_anything_is_asked(word):
     def run(command):
         pytest.fail(f"{command} ran")
 
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as problem:
         named(word, run=run)
+    assert len(str(problem.value)) < 200
 
 
 def test_more_nodes_than_a_screen_can_use_are_refused():
     with pytest.raises(ConfigError, match="more than 10,000"):
         named("a[1-9000]", "b[1-9000]")
+    with pytest.raises(ConfigError, match="more than 10,000"):
+        named("[1,1,1,1,1,1,1,1,1,1]" * 8)
+    with pytest.raises(ConfigError, match="more than 10,000"):
+        named("a," * 300_000)  # in less than a second
+
+
+def test_a_name_of_many_ranges_is_a_name():
+    assert named("a[1]b[2]" + "[3]" * 40)[0].name == "a1b2" + "3" * 40
+    with pytest.raises(ConfigError, match="expected a name"):
+        named("[1]" * 2000)
 
 
 def test_a_file_has_names_ranges_and_comments(tmp_path):
@@ -62,6 +82,11 @@ def test_a_file_has_names_ranges_and_comments(tmp_path):
     assert [(node.name, node.scheme) for node in named(f"@{tmp_path}/nodes")] == [
         ("n1", "http"), ("n2", "http"), ("n3", "ssh"),
     ]  # fmt: skip
+    (tmp_path / "windows").write_bytes("\ufeffn1\r\nn2\r\n".encode())
+    assert [node.name for node in named(f"@{tmp_path}/windows")] == ["n1", "n2"]
+    (tmp_path / "long").write_text("node-000000001\n" * 300_000)
+    with pytest.raises(ConfigError, match="longer than 4 MiB"):
+        named(f"@{tmp_path}/long")
     (tmp_path / "more").write_text(f"@{tmp_path}/nodes\n")
     with pytest.raises(ConfigError, match="another list"):
         named(f"@{tmp_path}/more")

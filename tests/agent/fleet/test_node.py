@@ -90,8 +90,18 @@ def test_a_line_from_another_machine_has_plain_words():
 
 @pytest.mark.parametrize(
     "figures",
-    [{"gpus": -4}, {"busy": 10**30}, {"idle": {"no_process": 1e308}}, {"power": 1e308}, {"utilization": -1e308}],
-    ids=str,
+    [
+        {"gpus": -4},
+        {"busy": 10**30},
+        {"idle": {"no_process": 1e308}},
+        {"power": 1e308},
+        {"utilization": -1e308},
+        {"gpus": 4, "busy": 5},
+        {"gpus": 4, "lost": 5},
+        {"idle": {"data": -1.0, "other": 2.0}},
+        {"jobs": ["x"] * 5000},
+    ],
+    ids=lambda figures: str(figures)[:40],
 )
 def test_a_line_from_another_machine_with_impossible_figures_is_not_believed(figures):
     assert believed(FleetNode("n1", **figures), "n1").verdict == DOUBTED

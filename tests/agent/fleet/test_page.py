@@ -7,6 +7,7 @@ import json
 from tests.doubles.fleet import FINE, PAGE
 from tools.fleet import TABLE, table
 
+from chipwatch.fleet import page
 from chipwatch.fleet.node import POLLED, idle_of
 from chipwatch.fleet.page import IdleTimes, NodePageReader, names
 from chipwatch.naming.profiles import profile
@@ -58,20 +59,50 @@ def test_odd_lines_cost_only_themselves():
 
 
 def test_idle_time_is_counted_over_a_minute_and_starts_again_with_the_agent():
-    def page(data, free):
+    def body(data, free):
         return NodePageReader().read(
             f'gpu_idle_time_seconds_total{{gpu="0",cause="data"}} {data}\n'
             f'gpu_idle_time_seconds_total{{gpu="1",cause="no_process"}} {free}\n'.encode()
         )
 
     times = IdleTimes()
-    assert times.take(page(100, 0), 0.0) == {}
-    assert idle_of(times.take(page(105, 10), 10.0)) == {"data": 0.5, "no_process": 1.0}
+    assert times.take(body(100, 0), 0.0) == {}
+    assert idle_of(times.take(body(105, 10), 10.0)) == {"data": 0.5, "no_process": 1.0}
     for at in range(20, 100, 10):
-        rates = times.take(page(105 + at, 10), float(at))
+        rates = times.take(body(105 + at, 10), float(at))
     assert idle_of(rates) == {"data": 1.0}
-    assert times.take(page(1, 0), 100.0) == {}
-    assert idle_of(times.take(page(6, 0), 110.0)) == {"data": 0.5}
+    assert times.take(body(1, 0), 100.0) == {}
+    assert idle_of(times.take(body(6, 0), 110.0)) == {"data": 0.5}
+
+
+def test_an_accelerator_that_is_away_for_a_moment_does_not_bring_its_past_as_idle_time():
+    def body(*gpus):
+        lines = [f'gpu_idle_time_seconds_total{{gpu="{gpu}",cause="data"}} {seconds}\n' for gpu, seconds in gpus]
+        return NodePageReader().read("".join(lines).encode())
+
+    times = IdleTimes()
+    times.take(body((0, 10), (1, 86_000)), 0.0)
+    times.take(body((0, 10)), 10.0)
+    assert times.take(body((0, 10), (1, 86_020)), 20.0) == {}
+    assert idle_of(times.take(body((0, 10), (1, 86_030)), 30.0)) == {"data": 1.0}
+
+
+def test_a_node_whose_lines_change_and_grow_does_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(page, "MAX_KEPT", 20_000)
+    reader = NodePageReader()
+    lines = [b'gpu_power_watts{gpu="0",x="%d"} 1\n' % number for number in range(500)]
+    assert len(reader.read(b"".join(lines) + b'gpu_power_watts{gpu="1",x="%s"} 1\n' % (b"x" * 20_000))) == 500
+    assert len(reader._series) < 50
+
+
+def test_a_page_that_was_cut_loses_its_last_number():
+    text = 'gpu_power_watts{gpu="0"} 690\ngpu_power_watts{gpu="1"} 69'
+    assert read(text) == {("gpu.power", ("gpu", "0")): 690}
+
+
+def test_a_line_without_a_space_does_not_change_what_others_mean():
+    text = 'gpu_power_watts{gpu="0"}690\ngpu_power_watts{gpu="1"}\t80\n77\n'
+    assert read(text) == {("gpu.power", ("gpu", "0")): 690, ("gpu.power", ("gpu", "1")): 80}
 
 
 def test_without_causes_the_states_of_jobs_say_why():

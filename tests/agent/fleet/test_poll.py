@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import ssl
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -58,7 +60,7 @@ def test_of_fifty_nodes_bad_ones_cost_only_their_lines(monkeypatch):
             ""
         }
         assert {node.busy for node in nodes.values()} == {None, 7, 6}
-        assert nodes[DEAD].error.startswith("the answer is not valid HTTP")
+        assert nodes[DEAD].error == "the connection was closed before a whole answer came"
         assert nodes[SLOW].error == "no complete answer in 1 s"
         assert (nodes[LIAR].word, nodes[LIAR].reason) == ("not believed", "gpu.utilization is 4000 %")
         assert nodes[LOGIN].error == "its page has no metrics that are known here"
@@ -136,7 +138,16 @@ def test_what_a_node_sends_unasked_is_not_kept_and_costs_a_new_connection():
     [(answer(b"Nothing was read yet.\n", "503 x"), "status 503: Nothing was read yet."),
      (answer(b"<html>", "302 Found", "Location: http://elsewhere/"), "status 302"),
      (answer(b"a 1\n" * 60_000), "its page has more than 50,000 lines"),
-     (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "the answer does not say its length"),
+     (answer(b"", "301 Moved", "Location: /x"), "status 301"),
+     (b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\nno", "status 401"),
+     (b"HTTP/1.0 200 OK\r\n\r\n" + FINE, "the answer does not say its length"),
+     (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "the answer is not valid HTTP"),
+     (answer(gzip.compress(FINE), "200 OK", "Content-Encoding: gzip"),
+      "the answer is compressed, which was not asked for"),
+     (b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\nConnection: close\r\n\r\n" + FINE[:5000],
+      "the connection was closed before a whole answer came"),
+     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + (b"1;" + b"x" * 60_000 + b"\r\n#\r\n") * 200,
+      "the answer has more than 8 MiB"),
      (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000, "the answer is not valid HTTP"),
      (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "the answer is not valid HTTP"),
      (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", "the answer has more than 8 MiB"),
@@ -153,6 +164,19 @@ def test_a_name_that_does_not_exist_is_an_error_of_its_line():
     assert "no such host name" in asked(["no-such-host.invalid"])["no-such-host.invalid"].error
 
 
+def test_a_name_server_that_does_not_answer_does_not_use_up_the_threads(monkeypatch):
+    over, waiting = threading.Event(), []
+    monkeypatch.setattr(poll.socket, "getaddrinfo", lambda *_, **__: waiting.append(1) or (over.wait(LONG) and []))
+    monkeypatch.setattr(poll, "TIMEOUT", 0.2)
+    monkeypatch.setattr(poll, "MAX_THREADS", threading.active_count() + 5)
+    try:
+        nodes = asked(["n[1-40]"])
+    finally:
+        over.set()
+    assert "too many names wait for a name server" in {node.error for node in nodes.values()}
+    assert len(waiting) < 10
+
+
 def test_a_secret_goes_by_https_only_and_a_certificate_must_be_trusted(tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
     with pytest.raises(ConfigError, match="by https only"):
@@ -167,6 +191,9 @@ def test_a_secret_goes_by_https_only_and_a_certificate_must_be_trusted(tmp_path)
         node = asked([url], Access(tmp_path / "token", ca_file=authority.file))["localhost"]
         assert node.busy == 7
         assert b"Authorization: Bearer s3cret\r\n" in double.heads[0]
+        other = asked([f"https://127.0.0.2:{double.port}"], Access(ca_file=authority.file))["127.0.0.2"]
+        assert "mismatch" in other.error
+        assert "--ca-file" not in other.error
 
 
 @pytest.mark.parametrize("text", ["", "two\nlines", "\x00", "gl\u00fcck"])
@@ -176,13 +203,19 @@ def test_a_file_without_a_secret_is_refused(tmp_path, text):
         asked(["localhost"], Access(token_file=tmp_path / "token"))
 
 
+def test_a_device_is_refused_as_a_secret_and_does_not_fill_the_memory():
+    with pytest.raises(ConfigError, match="expected one line"):
+        asked(["localhost"], Access(token_file=Path("/dev/zero")))
+
+
 SSH = """#!{python}
 import json, sys, time
 words = sys.argv[1:]
 assert words[-3] == "--", words
 print(json.dumps({{"words": words}}), file=open({log!r}, "a"))
 if words[-2] == "bad":
-    sys.exit("Permission denied (publickey).")
+    sys.exit("ssh: connect to host 10.0.0.7 port 2222: refused, password=hunter2x")
+print("Welcome to n1!", flush=True)
 while True:
     print(json.dumps({{"nodes": [{{"node": "other", "seen": 5.0, "verdict": "fit", "gpus": 8, "busy": 3, "jobs": ["a\\x1b"]}}]}}), flush=True)
     time.sleep(0.2)
@@ -199,7 +232,8 @@ def test_agents_are_asked_by_ssh_and_keep_answering(tmp_path, monkeypatch):
     node = nodes["ada@n1"]
     assert (node.node, node.verdict, node.gpus, node.busy) == ("ada@n1:2222", "fit", 8, 3)
     assert "\x1b" not in node.jobs[0]
-    assert "Permission denied" in nodes["bad"].error
+    said = "ssh: connect to host 10.0.0.7 port 2222: refused, password=..."
+    assert nodes["bad"].error == f"ssh ended with 1; it is started again later (it said: {said})"
     words = next(words for line in log.read_text().splitlines() if "bad" not in (words := json.loads(line)["words"]))
     assert words[-5:] == ["-p", "2222", "--", "ada@n1", "'/opt/chip watch' fleet --json --every 0.3"]
     assert "BatchMode=yes" in words

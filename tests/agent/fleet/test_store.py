@@ -65,6 +65,12 @@ def test_series_of_several_exporters_of_one_machine_make_one_line():
     assert (nodes["n1"].utilization, nodes["n1"].cpu, nodes["n1"].jobs) == (37, 50, ["train-0"])
 
 
+def test_nodes_behind_one_address_are_lines_of_their_names():
+    nodes = fleet({USED: [sample("gpu_utilization_ratio", value, gpu="0", host_name=name, instance="gateway:8889")
+                          for name, value in (("n1", 0.9), ("n2", 0.1))]})  # fmt: skip
+    assert {name: node.utilization for name, node in nodes.items()} == {"n1": 90, "n2": 10}
+
+
 def test_faults_of_gauges_and_of_counters_in_an_hour_make_the_verdict():
     def wrong(name, metric, value, **labels):
         return sample(name, value, chipwatch_rule=metric, gpu="3", **labels)
@@ -81,6 +87,53 @@ def test_a_node_of_the_last_hour_without_samples_is_silent():
     nodes = fleet({USED: [sample("gpu_utilization_ratio", 0.9, gpu="0")],
                    HOUR: [({"instance": "n1:9465"}, 1), ({"instance": "gone:9465"}, 1)]})  # fmt: skip
     assert (nodes["n1"].word, nodes["gone"].word, nodes["gone"].error) == ("", "silent", "no samples any more")
+
+
+def test_a_node_of_two_agents_says_that_its_figures_are_of_both():
+    nodes = fleet({USED: [sample("gpu_utilization_ratio", 0.9, gpu="0")],
+                   "agent_spool_oldest": [sample("agent_spool_oldest_seconds", 0, instance=f"{host}:{port}", sink=sink)
+                                          for host, port in (("n1", 9465), ("n1", 9466), ("n2", 9465))
+                                          for sink in ("otlp", "prometheus")]})  # fmt: skip
+    assert [nodes[name].reason for name in ("n1", "n2")] == ["figures of 2 agents: n1:9465, n1:9466", ""]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"status":"success","data":{"result":[{"metric":{},"value":[1,1' + b"0" * 400 + b"]}]}}",
+     b'{"status":"success","data":' + b"[" * 200_000, b'{"status":"error","error":"x","data":{"result":[]}}', b"[]", b""],
+    ids=["a number", "depth", "an error", "a list", "nothing"],
+)  # fmt: skip
+def test_another_answer_than_one_of_the_api_is_named_and_ends_nothing(body):
+    with PromqlDouble(body=body) as double, pytest.raises(StoreFault, match="is the URL right"):
+        ask(double, "up")
+
+
+def test_series_that_no_query_asked_for_make_no_verdict():
+    labels = {"instance": "n1:9465", "gpu": "0"}
+    nodes = fleet({"label_replace": [(labels, 5), ({**labels, "chipwatch_rule": "gpu.bogus"}, 5)]})
+    assert nodes["n1"].verdict is None
+
+
+def test_a_store_that_answers_in_part_or_not_at_all_says_so():
+    text = '{"status":"success","warnings":["PromQL info: x","2 of 3 stores"],"data":{"result":[]}}'
+    with PromqlDouble(body=text.encode()) as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None)
+        assert source.trouble == "127.0.0.1: no answer yet"
+        source.start()
+        complete(source, LONG)
+        source.close()
+    assert source.trouble == "127.0.0.1 warns: 2 of 3 stores"
+
+
+def test_idle_time_is_of_the_last_two_samples_since_a_rate_is_too_low_for_minutes_after_a_start():
+    with PromqlDouble() as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None)
+        source.start()
+        complete(source, LONG)
+        source.close()
+        rates = [query for query in double.queries if "_time_seconds" in query or "node_cpu" in query]
+    assert len([query for query in rates if "(irate(" in query]) == 3
+    assert not [query for query in rates if "(rate(" in query]
 
 
 def test_no_query_selects_by_a_pattern_of_names():

@@ -263,6 +263,7 @@ def test_a_program_is_found_in_the_path_or_at_a_known_place(tmp_path, monkeypatc
 
 def test_foreign_text_is_quoted_on_one_line_and_without_numbers():
     assert quoted(b"pid 12:\n\x1b[31m  0x7f \xff") == "pid N: [Nm NxNf \ufffd"
+    assert quoted(b"port 22: token=abcd1234", exact=True) == "port 22: token=..."
     assert len(quoted(b"x" * 10_000)) == 120
 
 
