@@ -259,7 +259,6 @@ class Worker:
         while not self._stop.is_set():
             if not self.spool.is_due:
                 self._wake.wait()
-                self._wake.clear()
             elif self._common() is None:
                 self._stop.wait(IDENTITY_POLL)
             else:

@@ -22,37 +22,24 @@ log = logging.getLogger(__name__)
 
 class Wakeup:
     """
-    An event for one waiting thread, with a third of the CPU of `threading.Event`, which makes a lock for each wait.
+    A wait of one thread that each `set` ends, also one that came before it; several before a wait end one wait.
 
-    `set` may be called from a signal handler. After a `clear`, a wait may return early once. A lock ends the wait:
-    Python's SimpleQueue waits for ever if a signal handler takes longer than the rest of its timeout.
+    `set` may be called from a signal handler. It is a lock, since Python's SimpleQueue waits for ever if a signal
+    handler takes longer than the rest of its timeout, and threading.Event takes three times the CPU.
     """
 
     def __init__(self) -> None:
-        self._is_set = False
-        self._token = threading.Lock()
-        self._token.acquire()
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
     def set(self) -> None:
-        """End the wait, and each later one until `clear`."""
-        if not self._is_set:
-            self._is_set = True
-            with suppress(RuntimeError):  # the token of an earlier `set` is still there
-                self._token.release()
-
-    def is_set(self) -> bool:
-        """Return whether it was set since the last `clear`."""
-        return self._is_set
-
-    def clear(self) -> None:
-        """Let the next wait wait."""
-        self._is_set = False
+        """End the wait, or else the next one."""
+        with suppress(RuntimeError):  # it was set before, and nothing has waited since
+            self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most `timeout` seconds; return whether it is."""
-        if not self._is_set:
-            self._token.acquire(timeout=-1 if timeout is None else timeout)
-        return self._is_set
+        """Wait until it is set, at most `timeout` seconds; return whether it was."""
+        return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
 class ReadingBatch:
@@ -77,27 +64,29 @@ class CollectorReading(NamedTuple):
 
 
 class ReadingQueue:
-    """Readings for one thread, the clock; a lock ends its wait, as in Wakeup. Signal handlers may call `put`, too."""
+    """Readings for one thread, the clock. Signal handlers may call `put`, too."""
 
     def __init__(self) -> None:
         self._readings: deque[CollectorReading] = deque()
-        self._token = threading.Lock()
-        self._token.acquire()
+        self._wakeup = Wakeup()
 
     def put(self, reading: CollectorReading) -> None:
         """Add a reading, and end a wait."""
         self._readings.append(reading)
-        with suppress(RuntimeError):  # the token of an earlier reading is still there
-            self._token.release()
+        self._wakeup.set()
 
     def empty(self) -> bool:
         """Return whether none is there."""
         return not self._readings
 
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for another reading; may return early. Return whether it ended early."""
+        return self._wakeup.wait(timeout)
+
     def get(self, timeout: float) -> CollectorReading:
         """Return the oldest reading; raise queue.Empty if none comes within `timeout` seconds."""
         end = time.monotonic() + timeout
-        while not self._readings and self._token.acquire(timeout=max(0.0, timeout)):
+        while not self._readings and self.wait(timeout):
             timeout = end - time.monotonic()
         try:
             return self._readings.popleft()
