@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, text_of
@@ -332,8 +332,9 @@ class Worker:
         self._failures[kind] += 1
         self.last_error = text
         base, most = self._refused_backoff if kind == "refused" else self._backoff
-        if isinstance(problem, Retryable) and problem.after is not None and problem.after > 0:
-            wait = min(problem.after, MAX_AFTER)
+        after: Any = problem.after if isinstance(problem, Retryable) else None
+        if isinstance(after, int | float) and after > 0:  # a plugin may pass on the text of a header
+            wait = min(after, MAX_AFTER)
         else:
             most_now = min(most, base * 2.0 ** min(self._failures[kind] - 1, 30))
             wait = random.Random().uniform(0, most_now)  # noqa: S311  # not a secret
