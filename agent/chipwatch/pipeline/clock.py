@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from queue import Empty
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
@@ -182,9 +181,7 @@ class Pipeline:
         """Take readings until all `batches` have come, the deadline is over, or the agent stops."""
         while batches or not self._readings.empty():
             is_cut = self.stopped is not None and not self.is_ending
-            try:
-                reading = self._readings.get(timeout=0.0 if is_cut else max(0.0, deadline - time.monotonic()))
-            except Empty:
+            if (reading := self._readings.get(0.0 if is_cut else max(0.0, deadline - time.monotonic()))) is None:
                 if is_cut or not (any(batch.is_shared for batch in batches) and self._free_shared()):
                     break
                 deadline = time.monotonic() + self._grace

@@ -109,6 +109,7 @@ class Worker:
         """`retried`, `refused`, `bug`: attempts that failed so."""
         self._failures: Counter[str] = Counter()  # the same, since something was delivered
         self._batches = BatchWriter(sink, spool, self._logger, self.counts, self._failures)
+        self._call = self._batches.guard.survive
         self.delivered: float | None = None
         """When points were last delivered (monotonic seconds), or None."""
         self.last_error: str | None = None
@@ -245,14 +246,6 @@ class Worker:
             return
         if (state := self._call(partial(state_of, self._keeper), "cannot return its state")) is not None:
             self.spool.remember(state)
-
-    def _call(self, method: Callable[[], T], failure: str) -> T | None:
-        """Return what `method` of the sink returns; log an exception, and return None."""
-        try:
-            return self._batches.guard.call(method)
-        except BaseException as bug:
-            self._logger.log(logging.ERROR, f"{failure} {type(bug)}", f"{failure}: {text_of(bug)}", traceback=True)
-            return None
 
     def _wait(self, delay: float | None) -> bool:
         """Wait until points may be sent, `delay` seconds after a failure; return whether this is the last time."""

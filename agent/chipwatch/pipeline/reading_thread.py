@@ -6,10 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, NamedTuple
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.logs.throttled import ThrottledLogger
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from chipwatch.pipeline.sampler import Sampler
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def _drain(items: deque[T]) -> Iterator[T]:
+    """Yield and remove the items that are there; another thread may add or remove some meanwhile."""
+    with suppress(IndexError):
+        while True:
+            yield items.popleft()
 
 
 class Wakeup:
@@ -83,15 +91,12 @@ class ReadingQueue:
         """Wait at most `timeout` seconds for another reading; may return early. Return whether it ended early."""
         return self._wakeup.wait(timeout)
 
-    def get(self, timeout: float) -> CollectorReading:
-        """Return the oldest reading; raise queue.Empty if none comes within `timeout` seconds."""
+    def get(self, timeout: float) -> CollectorReading | None:
+        """Return the oldest reading, or None if none comes within `timeout` seconds."""
         end = time.monotonic() + timeout
         while not self._readings and self.wait(timeout):
             timeout = end - time.monotonic()
-        try:
-            return self._readings.popleft()
-        except IndexError:
-            raise Empty from None
+        return next(_drain(self._readings), None)
 
 
 _Task = tuple["Sampler | None", ReadingBatch | None]
@@ -143,10 +148,7 @@ class ReadingThread:
 
         Return that one; None, and nothing moves, if no call goes on.
         """
-        tasks = []
-        with suppress(IndexError):
-            while True:
-                tasks.append(self._tasks.popleft())
+        tasks = [*_drain(self._tasks)]
         queued = {sampler for sampler, _ in tasks}
         mine = [sampler for sampler in members if sampler.thread is self]
         busy = next((sampler for sampler in mine if sampler.is_busy and sampler not in queued), None)
@@ -220,10 +222,8 @@ class ReadingThread:
             if not batch.is_over:
                 return False
         points, facts = list[Datapoint](), list[object]()
-        with suppress(IndexError):
-            while True:
-                reading = batch.done.popleft()
-                points += reading.points
-                facts += reading.facts
+        for reading in _drain(batch.done):
+            points += reading.points
+            facts += reading.facts
         self._readings.put(CollectorReading(points, facts, batch))
         return not is_open
