@@ -177,7 +177,7 @@ def test_a_part_of_a_recording_that_is_damaged_gives_no_value_that_was_not_writt
     assert len(written) == 4 * 35
     whole = {file: file.read_bytes() for file in (path, tail_of(path))}
     counts = set()
-    for _ in range(300):
+    for _ in range(100):
         for file, data in whole.items():
             file.write_bytes(data)
         file = rng.choice([*whole])
