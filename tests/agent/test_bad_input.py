@@ -113,6 +113,9 @@ class Refuses(Good):
 class Unlimited(Good):
     limits = 5
 
+class Pointless(Good):
+    limits = Limits(max_points=0)
+
 class Boundless:
     Config, write, open = Good.Config, Good.write, Good.open
     describe, close = Good.describe, Good.close
@@ -209,8 +212,12 @@ def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line
     ("name", "line"),
     [
         ("Refuses", "refuses fails: Mute: its __str__ raises"),
-        ("Unlimited", "it cannot be built: TypeError: limits: expected Limits, got 5"),
-        ("Boundless", "it cannot be built: TypeError: limits: expected Limits, got None"),
+        ("Unlimited", "it cannot be built: TypeError: limits: expected Limits with max_points from 1, got 5"),
+        ("Boundless", "it cannot be built: TypeError: limits: expected Limits with max_points from 1, got None"),
+        (
+            "Pointless",
+            "it cannot be built: TypeError: limits: expected Limits with max_points from 1, got Limits(max_points=0, max_by",
+        ),
         ("Needy", "file: it must be set: [sinks.odd] file, or CHIPWATCH_SINKS__ODD__FILE"),
         ("Writeless", "not a plugin: <class 'theirs.Writeless'> has no method write; chipwatch.Sink says what it does"),
     ],

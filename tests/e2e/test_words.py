@@ -51,6 +51,14 @@ def wait_for(until, running, text):
     return until(lambda: next((line for line in logged(running) if text in line), None), LONG)
 
 
+def test_a_run_whose_state_folder_cannot_be_used_says_where_its_points_are(start, cloud, until, tmp_path):
+    (tmp_path / "spool").write_text("a file")
+    cloud.listen()
+    running = start(*QUICK)
+    assert "unsent points are kept in memory only" in wait_for(until, running, "unsent points")
+    assert running.stop()[0] == 0
+
+
 def test_a_run_says_what_it_collects_where_it_sends_how_to_look_and_how_it_ended(start, cloud, until, tmp_path):
     cloud.listen()
     running = start(*QUICK)

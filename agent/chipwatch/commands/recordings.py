@@ -70,7 +70,7 @@ def _row(path: Path) -> str:
     for line, _ in zip(lines_of(path), range(2), strict=False):
         try:
             event = msgspec.json.decode(line, type=_WithEvent).event or event
-        except msgspec.DecodeError:
+        except ValueError:
             continue
     when = datetime.fromtimestamp(event.at // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if event.at else path.stem
     job, why = event.dims.get("job", ""), event.dims.get(WHY, "")

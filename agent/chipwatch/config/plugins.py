@@ -81,8 +81,10 @@ def build(group: str, name: str, cls: Any, config: Any) -> Any:
     """Return a plugin of a class that was checked; raise ConfigError, LeftOut for a property that fails."""
     with blamed(group, name, "it cannot be built"):
         plugin = cls(config)
-        if group == SINKS and not isinstance(limits := getattr(plugin, "limits", None), Limits):
-            raise TypeError(f"limits: expected Limits, got {limits!r}")
+        if group == SINKS and not (
+            isinstance(limits := getattr(plugin, "limits", None), Limits) and limits.max_points > 0
+        ):
+            raise TypeError(f"limits: expected Limits with max_points from 1, got {limits!r:.27}")
         if group == COLLECTORS and (wrong := [metric for metric in plugin.metrics if not isinstance(metric, Metric)]):
             raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
     for ability in ABILITIES:

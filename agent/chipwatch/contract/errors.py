@@ -89,6 +89,8 @@ class PartlyCollected(Exception):
 class Retryable(Exception):
     """The wire or the service failed: the same batch may succeed after a back-off, or in `after` seconds."""
 
+    after: float | None = None
+
     def __init__(self, message: str, *, after: float | None = None) -> None:
         """Take what failed and, if the far side named it, the delay in seconds."""
         super().__init__(message)

@@ -23,7 +23,7 @@ class BlockingCall(Generic[T]):
         self._open = self._stuck = False
         self._requests: SimpleQueue[bool] = SimpleQueue()
         self._result: tuple[Any, BaseException | None] = None, None
-        self._answered = threading.Lock()  # as in Wakeup: a wait for a queue may outlast its timeout
+        self._answered = threading.Lock()  # a wait for a queue may outlast its timeout
         self._answered.acquire()
 
     def ask(self, timeout: float) -> T:

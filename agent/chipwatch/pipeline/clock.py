@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from queue import Empty
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import text_of
 from chipwatch.contract.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingQueue, ReadingThread, Wakeup
+from chipwatch.pipeline.reading_thread import CollectorReading, ReadingBatch, ReadingQueue, ReadingThread
 from chipwatch.pipeline.sampler import Derivation, Sampler
 
 if TYPE_CHECKING:
@@ -74,8 +73,8 @@ class Pipeline:
                 sampler.needs_facts = True
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._grace = min(GRACE, interval / 2)
-        self._stop = Wakeup()
-        self._stopped: float | None = None
+        self.stopped: float | None = None
+        """When it was stopped (monotonic seconds), or None."""
         self.is_ending = False
         """True from the last tick on."""
         self._logger = ThrottledLogger(log, "tick")
@@ -181,10 +180,8 @@ class Pipeline:
     def _wait(self, batches: set[ReadingBatch], deadline: float, points: list[Datapoint], facts: list[object]) -> None:
         """Take readings until all `batches` have come, the deadline is over, or the agent stops."""
         while batches or not self._readings.empty():
-            is_cut = self._stop.is_set() and not self.is_ending
-            try:
-                reading = self._readings.get(timeout=0.0 if is_cut else max(0.0, deadline - time.monotonic()))
-            except Empty:
+            is_cut = self.stopped is not None and not self.is_ending
+            if (reading := self._readings.get(0.0 if is_cut else max(0.0, deadline - time.monotonic()))) is None:
                 if is_cut or not (any(batch.is_shared for batch in batches) and self._free_shared()):
                     break
                 deadline = time.monotonic() + self._grace
@@ -207,7 +204,7 @@ class Pipeline:
         points = self._survive("readings", self.gather, at, grace) or []
         self.send(points + [point._replace(at=at) for point in earlier], at)
         if [True for sampler in self.samplers if sampler.ended]:  # a list, since a generator takes a call for each
-            self._stop.set()
+            self.stop()
         self.ticks += 1
         self.ticked = time.monotonic()
         for call in [*self.after_tick]:
@@ -223,7 +220,7 @@ class Pipeline:
         """Tick until `stop`, or for `duration` seconds; then once more, for the time since the last tick."""
         begun = due = time.monotonic()
         end = None if duration is None else begun + duration
-        while not self._stop.is_set():
+        while self.stopped is None:
             self.tick()
             due += self._interval
             now = time.monotonic()
@@ -255,15 +252,14 @@ class Pipeline:
 
     def _stops_before(self, due: float) -> bool:
         """Wait until `due` (monotonic seconds), or until `stop`; return whether it was stopped."""
-        while not self._stop.is_set() and (left := due - time.monotonic()) > 0:
-            self._stop.wait(min(left, LONGEST_WAIT))
-        return self._stop.is_set()
+        while self.stopped is None and (left := due - time.monotonic()) > 0:
+            self._readings.wait(min(left, LONGEST_WAIT))
+        return self.stopped is not None
 
     def stop(self) -> None:
         """End `run`; safe from a signal handler and from any thread."""
-        self._stopped = self._stopped or time.monotonic()
-        self._stop.set()
-        self._readings.put(CollectorReading([]))  # ends the wait for readings
+        self.stopped = self.stopped or time.monotonic()
+        self._readings.put(CollectorReading([]))  # ends a wait
 
     def close(self, deadline: float = DEADLINE) -> None:
         """End the windows, let sinks deliver until `deadline` seconds after the stop, keep the rest in the spools."""
@@ -276,7 +272,7 @@ class Pipeline:
         for route in self.routes:
             self._survive(f"sink {route.name}", route.close_window)
             route.worker.stop()
-        end = (self._stopped or time.monotonic()) + deadline
+        end = (self.stopped or time.monotonic()) + deadline
         for route in self.routes:
             route.worker.join(max(0.0, end - time.monotonic()))
             self._survive(f"sink {route.name}", route.spool.close)

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, text_of
@@ -109,6 +109,7 @@ class Worker:
         """`retried`, `refused`, `bug`: attempts that failed so."""
         self._failures: Counter[str] = Counter()  # the same, since something was delivered
         self._batches = BatchWriter(sink, spool, self._logger, self.counts, self._failures)
+        self._call = self._batches.guard.survive
         self.delivered: float | None = None
         """When points were last delivered (monotonic seconds), or None."""
         self.last_error: str | None = None
@@ -246,20 +247,11 @@ class Worker:
         if (state := self._call(partial(state_of, self._keeper), "cannot return its state")) is not None:
             self.spool.remember(state)
 
-    def _call(self, method: Callable[[], T], failure: str) -> T | None:
-        """Return what `method` of the sink returns; log an exception, and return None."""
-        try:
-            return self._batches.guard.call(method)
-        except BaseException as bug:
-            self._logger.log(logging.ERROR, f"{failure} {type(bug)}", f"{failure}: {text_of(bug)}", traceback=True)
-            return None
-
     def _wait(self, delay: float | None) -> bool:
         """Wait until points may be sent, `delay` seconds after a failure; return whether this is the last time."""
         while not self._stop.is_set():
             if not self.spool.is_due:
                 self._wake.wait()
-                self._wake.clear()
             elif self._common() is None:
                 self._stop.wait(IDENTITY_POLL)
             else:
@@ -333,8 +325,9 @@ class Worker:
         self._failures[kind] += 1
         self.last_error = text
         base, most = self._refused_backoff if kind == "refused" else self._backoff
-        if isinstance(problem, Retryable) and problem.after is not None and problem.after > 0:
-            wait = min(problem.after, MAX_AFTER)
+        after: Any = problem.after if isinstance(problem, Retryable) else None
+        if isinstance(after, int | float) and after > 0:  # a plugin may pass on the text of a header
+            wait = min(after, MAX_AFTER)
         else:
             most_now = min(most, base * 2.0 ** min(self._failures[kind] - 1, 30))
             wait = random.Random().uniform(0, most_now)  # noqa: S311  # not a secret

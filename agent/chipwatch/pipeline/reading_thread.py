@@ -6,10 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, NamedTuple
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.logs.throttled import ThrottledLogger
@@ -18,41 +18,36 @@ if TYPE_CHECKING:
     from chipwatch.pipeline.sampler import Sampler
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def _drain(items: deque[T]) -> Iterator[T]:
+    """Yield and remove the items that are there; another thread may add or remove some meanwhile."""
+    with suppress(IndexError):
+        while True:
+            yield items.popleft()
 
 
 class Wakeup:
     """
-    An event for one waiting thread, with a third of the CPU of `threading.Event`, which makes a lock for each wait.
+    A wait of one thread that each `set` ends, also one that came before it; several before a wait end one wait.
 
-    `set` may be called from a signal handler. After a `clear`, a wait may return early once. A lock ends the wait:
-    Python's SimpleQueue waits for ever if a signal handler takes longer than the rest of its timeout.
+    `set` may be called from a signal handler. It is a lock, since Python's SimpleQueue waits for ever if a signal
+    handler takes longer than the rest of its timeout, and threading.Event takes three times the CPU.
     """
 
     def __init__(self) -> None:
-        self._is_set = False
-        self._token = threading.Lock()
-        self._token.acquire()
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
     def set(self) -> None:
-        """End the wait, and each later one until `clear`."""
-        if not self._is_set:
-            self._is_set = True
-            with suppress(RuntimeError):  # the token of an earlier `set` is still there
-                self._token.release()
-
-    def is_set(self) -> bool:
-        """Return whether it was set since the last `clear`."""
-        return self._is_set
-
-    def clear(self) -> None:
-        """Let the next wait wait."""
-        self._is_set = False
+        """End the wait, or else the next one."""
+        with suppress(RuntimeError):  # it was set before, and nothing has waited since
+            self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most `timeout` seconds; return whether it is."""
-        if not self._is_set:
-            self._token.acquire(timeout=-1 if timeout is None else timeout)
-        return self._is_set
+        """Wait until it is set, at most `timeout` seconds; return whether it was."""
+        return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
 class ReadingBatch:
@@ -77,32 +72,31 @@ class CollectorReading(NamedTuple):
 
 
 class ReadingQueue:
-    """Readings for one thread, the clock; a lock ends its wait, as in Wakeup. Signal handlers may call `put`, too."""
+    """Readings for one thread, the clock. Signal handlers may call `put`, too."""
 
     def __init__(self) -> None:
         self._readings: deque[CollectorReading] = deque()
-        self._token = threading.Lock()
-        self._token.acquire()
+        self._wakeup = Wakeup()
 
     def put(self, reading: CollectorReading) -> None:
         """Add a reading, and end a wait."""
         self._readings.append(reading)
-        with suppress(RuntimeError):  # the token of an earlier reading is still there
-            self._token.release()
+        self._wakeup.set()
 
     def empty(self) -> bool:
         """Return whether none is there."""
         return not self._readings
 
-    def get(self, timeout: float) -> CollectorReading:
-        """Return the oldest reading; raise queue.Empty if none comes within `timeout` seconds."""
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for another reading; may return early. Return whether it ended early."""
+        return self._wakeup.wait(timeout)
+
+    def get(self, timeout: float) -> CollectorReading | None:
+        """Return the oldest reading, or None if none comes within `timeout` seconds."""
         end = time.monotonic() + timeout
-        while not self._readings and self._token.acquire(timeout=max(0.0, timeout)):
+        while not self._readings and self.wait(timeout):
             timeout = end - time.monotonic()
-        try:
-            return self._readings.popleft()
-        except IndexError:
-            raise Empty from None
+        return next(_drain(self._readings), None)
 
 
 _Task = tuple["Sampler | None", ReadingBatch | None]
@@ -154,10 +148,7 @@ class ReadingThread:
 
         Return that one; None, and nothing moves, if no call goes on.
         """
-        tasks = []
-        with suppress(IndexError):
-            while True:
-                tasks.append(self._tasks.popleft())
+        tasks = [*_drain(self._tasks)]
         queued = {sampler for sampler, _ in tasks}
         mine = [sampler for sampler in members if sampler.thread is self]
         busy = next((sampler for sampler in mine if sampler.is_busy and sampler not in queued), None)
@@ -231,10 +222,8 @@ class ReadingThread:
             if not batch.is_over:
                 return False
         points, facts = list[Datapoint](), list[object]()
-        with suppress(IndexError):
-            while True:
-                reading = batch.done.popleft()
-                points += reading.points
-                facts += reading.facts
+        for reading in _drain(batch.done):
+            points += reading.points
+            facts += reading.facts
         self._readings.put(CollectorReading(points, facts, batch))
         return not is_open

@@ -140,6 +140,7 @@ class Route:
         self._admission, self._copies = admission, copies
         self.spool, self.worker = spool, worker
         self._wants, self._window, self._common = chosen.wants, window, common
+        self._logger = ThrottledLogger(log, self.name)
 
     def first_points(self, interval: float) -> float:
         """Return in about how many seconds the first points are sent, with a tick every `interval` seconds."""
@@ -150,6 +151,11 @@ class Route:
         self._keep(self._window.add(points, at, self._wants))
         if not self._window.is_instant:
             self.spool.note_samples(self._window.samples)
+        if repeated := self._window.repeated:
+            series = f"{repeated.metric.name} {dict(repeated.dims.items())}"
+            text = f"collectors yield {series} more than once in a reading; the first value counts"
+            self._logger.log(logging.WARNING, "repeated", text)
+            self._window.repeated = None
 
     def prime(self, points: Iterable[Datapoint], at: int) -> None:
         """Take samples as a base for counters only."""

@@ -73,6 +73,7 @@ class PluginRunner:
         is_dynamic = isinstance(plugin, YieldsOtherNames) and plugin.dynamic
         self.validation = Validation(level, self._logger, always, lambda: None if is_dynamic else plugin.metrics)
         self._guard = ForkGuard(self._logger)
+        self._survive = self._guard.survive
         self.ok: bool | None = None
         """True if the last call succeeded in time; None before the first call, and without anything to read."""
         self.trouble: str | None = None
@@ -106,15 +107,6 @@ class PluginRunner:
             self.trouble = "; ".join(filter(None, (self.trouble, *problems.values())))
         self.seconds, self.yielded = time.monotonic() - begun, len(points)
         return points
-
-    def _survive(self, method: Callable[[], T], failure: str) -> T | None:
-        """Return what `method` of the plugin returns; log an exception, and return None."""
-        try:
-            return self._guard.call(method)
-        except BaseException as bug:
-            cause = f"{failure} {type(bug).__name__}"
-            self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
-            return None
 
 
 class Derivation(PluginRunner):

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
-from chipwatch.contract.errors import PartlyCollected
+from chipwatch.contract.errors import PartlyCollected, text_of
 from chipwatch.logs.throttled import ThrottledLogger
 
 T = TypeVar("T")
@@ -244,6 +244,15 @@ class ForkGuard:
             if self._ended[len(NONE)]:
                 self._ended[len(NONE)] = 0
                 self._reap(self._ended[: len(NONE)])
+
+    def survive(self, method: Callable[[], T], failure: str) -> T | None:
+        """Return what `method` returns; log an exception with what failed by it, and return None."""
+        try:
+            return self.call(method)
+        except BaseException as bug:  # a plugin's SystemExit, too
+            cause = f"{failure} {type(bug).__name__}"
+            self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
+            return None
 
     def _reap(self, ended: bytes) -> None:
         """Wait for the children that were ended, and log them."""

@@ -76,12 +76,13 @@ def _sum(samples: list[float]) -> float:
 
 
 class _Gauge:
-    """The samples of a gauge in the open window: the first point, and the values of the others."""
+    """The samples of a gauge in the open window: the first point, the values of the others, the time of the last."""
 
-    __slots__ = ("first", "more")
+    __slots__ = ("at", "first", "more")
 
     def __init__(self) -> None:
         self.first: Datapoint | None = None
+        self.at = -1
         self.more: list[float] = []
 
 
@@ -138,14 +139,16 @@ class Window:
         self._last = born
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
         self._ended = None if ended is None else ended + self._slack  # the sink may have moved the end by this much
-        self._first = None if first is None else int(first * 1e9)
-        self._early: int | None = None
+        self._first = math.inf if first is None else int(first * 1e9)
+        self._early = math.inf
         self._gauges: dict[Series, _Gauge] = {}
         self._counters: dict[Series, _Counter] = {}
         self._seen: list[_Counter] = []
         self._closed = 0
         self.samples = 0
         """Samples of the open window."""
+        self.repeated: Datapoint | None = None
+        """A point that was left out, since its series has another value of that time."""
 
     def add(
         self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything
@@ -160,11 +163,10 @@ class Window:
         if not self._length:
             return self._pass(points, at, wants)
         slot = at // self._length
-        if self._slot is None:
-            self._slot, self._early = slot, None if self._first is None else at + self._first
         done = []
-        if slot != self._slot or (self._early is not None and at >= self._early):
-            done, self._early = [] if self.is_short else self.close(), None
+        if slot != self._slot or at >= self._early:
+            done = [] if self.is_short else self.close()
+            self._early = at + self._first if self._slot is None else math.inf
         self._slot, self._last = slot, at
         gauges, counters, taken = self._gauges, self._counters, 0
         for point in points:
@@ -182,8 +184,11 @@ class Window:
                 gauge = gauges[key] = _Gauge()
             if gauge.first is None:
                 gauge.first = point
+            elif gauge.at == point.at:
+                self.repeated = point
             else:
                 gauge.more.append(point.value)
+            gauge.at = point.at
             taken += 1
         self.samples += taken
         return done
@@ -205,7 +210,7 @@ class Window:
 
     def first_seconds(self, interval: float) -> float:
         """Return in about how many seconds the first window ends, with a tick every `interval` seconds."""
-        length = self._length if self._first is None else min(self._length, self._first)
+        length = min(self._length, self._first)
         return math.ceil(length / 1e9 / interval) * interval if interval else 0.0
 
     @property
@@ -281,11 +286,14 @@ class Window:
         return done
 
     def _rise(self, key: Series, state: _Counter | None, point: Datapoint) -> None:
-        """Add the increase of the counter since its last reading."""
+        """Add the increase of the counter since its last reading; none for a second reading of the same time."""
         last = state.point if state else None
         if state is None:
             state = self._counters[key] = _Counter(point, holds_zero=self._holds_zero(point.metric))
         gain: float | None
+        if last is not None and last.at == point.at:
+            self.repeated = point
+            return
         if last is not None and point.start_time == state.given and point.value >= last.value:
             gain = point.value - last.value
             if gain and not last.value and state.holds_zero:

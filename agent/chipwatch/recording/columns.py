@@ -42,6 +42,8 @@ LARGEST_SCALE: Final = 22
 FIRST_PICK: Final = ord("0")
 """Character of `picks` for the first of `values`."""
 ABSENT: Final = " "
+CHECKSUM: Final = b',"crc":'
+"""Before the CRC-32 at the end of a line."""
 MALFORMED: Final = (ValueError, OverflowError, LookupError)
 ERRORS: Final = (OSError, EOFError, zlib.error)
 GZIP: Final = b"\x1f\x8b"
@@ -354,16 +356,28 @@ def unzipped(file: BufferedReader) -> BufferedIOBase:
     return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == GZIP else file
 
 
+def checked(line: bytes) -> bytes:
+    """Return an object of JSON as a line that ends with its checksum."""
+    return b"%b%b%d}\n" % (line[:-1], CHECKSUM, zlib.crc32(line))
+
+
+def is_whole(line: bytes) -> bool:
+    """Return whether a line ends with its checksum."""
+    text, _, number = line.rpartition(CHECKSUM)
+    return number.strip() == b"%d}" % zlib.crc32(text + b"}")
+
+
 def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
     """Yield the lines of a file; count what cannot be read as broken. Raise NotARecording."""
-    decoder, wasted, is_read = msgspec.json.Decoder(Line), 0, False
+    decoder, wasted, is_read, are_checked = msgspec.json.Decoder(Line), 0, False, False
     try:
         with path.open("rb") as raw:
             file = unzipped(raw)
             while wasted <= WASTE and (text := file.readline(LONGEST)):
+                are_checked |= CHECKSUM in text  # from there on each line has one
                 try:
-                    line = decoder.decode(text)
-                except (msgspec.DecodeError, RecursionError):
+                    line = decoder.decode(b"" if are_checked and not is_whole(text) else text)
+                except (ValueError, RecursionError):
                     recorded.broken += bool(text.strip())
                     wasted += len(text)
                 else:

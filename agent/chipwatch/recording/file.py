@@ -11,7 +11,7 @@ from typing import Final
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.system import SAFE
 from chipwatch.recording.blocks import block
-from chipwatch.recording.columns import MOST_SERIES, NotARecording, header_of, load, tail_of
+from chipwatch.recording.columns import MOST_SERIES, NotARecording, checked, header_of, load, tail_of
 from chipwatch.recording.event import Event
 from chipwatch.recording.journal import STEP, Header, Journal, encode, write_whole
 
@@ -37,7 +37,7 @@ class RecordFile:
             if path.exists() and path.stat().st_size and header_of(path) is None:
                 raise NotARecording(f"{path}: this file has another form; name another one")
             self._rename()
-        self._append(b"")
+        self._append()
 
     def add(self, points: Sequence[Datapoint], at: int) -> None:
         """Write a tick; raise OSError or NotARecording."""
@@ -55,7 +55,7 @@ class RecordFile:
 
     def note(self, event: Event) -> None:
         """Write an event; raise OSError."""
-        self._append(encode({"event": event}) + b"\n")
+        self._append(encode({"event": event}))
 
     def close(self) -> None:
         """Write what is left; raise OSError or NotARecording. Safe to call twice."""
@@ -67,18 +67,18 @@ class RecordFile:
             return
         journal.close()
         columns = load(journal.path).columns
-        self._append(block(columns))
+        self._append(*block(columns).splitlines())
         journal.path.unlink()
         self._series |= {hash((column.metric.name, column.dims)) for column in columns}
         if self.path.stat().st_size >= self._most_bytes or len(self._series) >= MOST_SERIES // 2:
             self._begin_another()
 
-    def _append(self, text: bytes) -> None:
-        """Add a member; take it back where the disk is full."""
+    def _append(self, *lines: bytes) -> None:
+        """Add a member with these lines; take it back where the disk is full."""
         with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
-            header = b"" if end else encode(self._header()) + b"\n"  # the file is new, or was deleted
-            data = gzip.compress(header + text, 6, mtime=0)
+            header = () if end else (encode(self._header()),)  # the file is new, or was deleted
+            data = gzip.compress(b"".join(map(checked, (*header, *lines))), 6, mtime=0)
             try:
                 write_whole(file.fileno(), data)
                 os.fsync(file.fileno())
@@ -89,7 +89,7 @@ class RecordFile:
     def _begin_another(self) -> None:
         self._rename()
         self._series.clear()
-        self._append(b"")
+        self._append()
 
     def _rename(self) -> None:
         """Give the file, and a tail that a killed agent left, the next number."""

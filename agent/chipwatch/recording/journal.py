@@ -14,6 +14,7 @@ import msgspec
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.system import SAFE
+from chipwatch.recording.columns import checked
 
 MOST_SERIES: Final = 20_000
 """Series of one journal; then another one begins, without the series that have ended."""
@@ -86,8 +87,8 @@ class Journal:
                 yield {"name": metric.name, "kind": metric.kind, "unit": metric.unit, "dims": pairs, **more}
 
     def write(self, *lines: bytes) -> None:
-        """Write lines, to the disk itself every `sync` seconds; raise OSError."""
-        data = b"\n".join(lines) + b"\n"
+        """Write objects as lines with their checksums, to the disk itself every `sync` seconds; raise OSError."""
+        data = b"".join(map(checked, lines))
         write_whole(self._file, data)
         self.size += len(data)
         if (now := time.monotonic()) - self._synced >= self._sync:

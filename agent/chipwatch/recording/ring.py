@@ -17,7 +17,7 @@ import msgspec
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.system import SAFE, lock
-from chipwatch.recording.columns import ERRORS, LONGEST, unzipped
+from chipwatch.recording.columns import ERRORS, LONGEST, checked, is_whole, unzipped
 from chipwatch.recording.event import WHY, Event, Moment
 from chipwatch.recording.journal import STEP, Header, Journal, encode
 
@@ -119,8 +119,8 @@ class Ring:
         """Seal what a killed agent left: its last event, else its end, unless that happens again and again."""
         left, lines = _journals(self._folder), list[_Known]()
         for line in (line for path in left for line in lines_of(path)):
-            with contextlib.suppress(msgspec.DecodeError):
-                lines.append(_DECODER.decode(line))
+            with contextlib.suppress(ValueError, RecursionError):
+                lines.append(_DECODER.decode(line if is_whole(line) else b""))
         last, sealed = max((line.at for line in lines), default=0), max((line.sealed for line in lines), default=0)
         event = next(
             (line.event for line in lines if line.event and line.event.at > sealed and line.event.cause != WHY), None
@@ -142,7 +142,7 @@ class Ring:
         path = self._path(event)
         with self._new() as raw:  # other agents may seal the same incident at this moment
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
-                file.write(encode(self._header()) + b"\n" + encode({"event": event}) + b"\n")
+                file.writelines(map(checked, (encode(self._header()), encode({"event": event}))))
                 for journal in journals:
                     file.writelines(lines_of(journal))
             raw.flush()

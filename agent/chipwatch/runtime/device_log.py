@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 STATE: Final = "gpu.state"
 XID: Final = "gpu.xid"
 RECOVERY: Final = "gpu.recovery_action"
-METRICS: Final = frozenset({STATE, RECOVERY, XID})
+DIMS: Final = {STATE: ("gpu",), RECOVERY: ("gpu",), XID: ("gpu", "xid", "action")}
+"""The dimensions of our points; a plugin may yield a point without them."""
 
 
 def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
@@ -47,7 +48,7 @@ class DeviceLog:
 
     def take(self, points: Sequence[Datapoint], _: int) -> None:
         """Log what is new in the points of a tick."""
-        points = [point for point in points if point.metric.name in METRICS]
+        points = [p for p in points if p.metric.name in DIMS and all(key in p.dims for key in DIMS[p.metric.name])]
         values = [(point.metric, point.dims, point.value) for point in points]
         if values == self._values and not self._troubles:
             return

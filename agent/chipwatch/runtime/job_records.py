@@ -79,7 +79,7 @@ def read(path: Path, since: float) -> list[JobRecord]:
 def _records(data: bytes) -> Iterator[JobRecord]:
     decoder = msgspec.json.Decoder(JobRecord)
     for line in data.splitlines():
-        with suppress(msgspec.MsgspecError, RecursionError):  # a line that was cut off
+        with suppress(ValueError, RecursionError):  # a line that was cut off, or has a byte that is wrong
             yield decoder.decode(line)
 
 

@@ -515,6 +515,11 @@ class Spool:
         return bool(self._queue)
 
     @property
+    def is_on_disk(self) -> bool:
+        """True while its file takes points."""
+        return self._store is not None
+
+    @property
     def apart(self) -> int:
         """Points that wait for other destinations."""
         with self._lock:

@@ -523,10 +523,10 @@ def test_it_stops_by_itself_when_the_last_sink_has_gone_and_not_before(start, un
     ran = start(sink=["leaving", "brief"], collector=["load"])
     ran.pipeline.tick()
     until(lambda: ran.sink("brief").points and ran.pipeline.routes[0].spool.ledger.spooled == 0)
-    assert not ran.pipeline._stop.is_set()
+    assert ran.pipeline.stopped is None
     alone = start(sink=["leaving"], collector=["load"])
     alone.pipeline.tick()
-    until(alone.pipeline._stop.is_set)
+    until(lambda: alone.pipeline.stopped is not None)
 
 
 def test_the_agents_own_counts_are_of_these_parts(start, until):

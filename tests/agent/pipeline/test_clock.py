@@ -306,7 +306,6 @@ class FakeTime:
         self.now, self.waits, self.pipe = 1000.0, [], pipe
         self.work = itertools.chain(work, itertools.repeat(0.0))
         self.began: list[float] = []
-        self.stopped = False
 
     def monotonic(self):
         return self.now
@@ -314,15 +313,13 @@ class FakeTime:
     def tick(self, grace=None):
         self.began.append(round(self.now - 1000, 6))
         self.now += next(self.work)
+        if len(self.began) >= 6:
+            self.pipe.stop()
 
     def wait(self, seconds):
         assert 0 <= seconds <= module.LONGEST_WAIT
         self.now += seconds
-        return self.stopped
-
-    def is_set(self):
-        self.stopped = self.stopped or len(self.began) >= 6
-        return self.stopped
+        return False
 
 
 @pytest.fixture
@@ -332,7 +329,7 @@ def ticking(build, monkeypatch):
         fake = FakeTime(pipe, work)
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=fake.monotonic))
         monkeypatch.setattr(pipe, "tick", fake.tick)
-        monkeypatch.setattr(pipe, "_stop", fake)
+        monkeypatch.setattr(pipe._readings, "wait", fake.wait)
         pipe.run(duration)
         monkeypatch.undo()
         return pipe, fake.began
@@ -410,13 +407,12 @@ def test_a_stop_ends_the_wait_at_once_and_reads_once_more(build, running, until)
     until(lambda: values(sink) == [1, 2])
 
 
-def test_a_stop_by_a_signal_that_came_just_before_a_wait_is_noticed_within_a_second(build, running, until, monkeypatch):
+def test_a_stop_by_a_signal_that_came_just_before_a_wait_is_noticed_within_a_second(build, running, until):
     sink = MemorySink()
     pipe = build([Steady()], [sink], interval=3600)
-    monkeypatch.setattr(pipe._stop, "_token", threading.Semaphore(0))  # as if nothing ended the wait
     background = running(pipe)
     until(lambda: values(sink) == [1])
-    pipe._stop._is_set = True
+    pipe.stopped = time.monotonic()  # as if nothing ended the wait
     assert background.stop() < LONG / 2
 
 

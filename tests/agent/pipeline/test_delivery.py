@@ -441,6 +441,24 @@ def test_a_delay_of_nothing_does_not_make_a_storm(after):
     assert max(waits) > 4
 
 
+class Incomplete(Retryable):
+    """Does not call the constructor of its base."""
+
+    def __init__(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [Retryable("busy", after="5"), Retryable("busy", after=b"5"), Incomplete()],
+    ids=["text", "bytes", "none"],
+)
+def test_a_delay_without_a_number_does_not_end_the_delivery(start, problem):
+    sink = Sink(problem, problem)
+    idle(start(sink, 5, **QUICK))
+    assert sink.got == [0, 1, 2, 3, 4]
+
+
 def test_the_worker_waits_as_long_as_the_far_side_asks(start):
     sink = Sink(Retryable("slow down", after=0.05))
     begun = time.monotonic()

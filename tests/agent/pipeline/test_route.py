@@ -145,3 +145,14 @@ def test_the_samples_of_the_open_window_are_noted_and_none_where_each_sample_is_
         out.take([LOAD.point(120 * S, 1.0)], 120 * S)
         out.close_window()
         assert noted == expected
+
+
+def test_a_series_that_comes_twice_in_a_reading_is_logged_once(caplog):
+    out = route(60)
+    for at in (60 * S, 65 * S):
+        out.take([LOAD.point(at, 1.0, HERE), LOAD.point(at, 2.0, HERE), SENT.point(at, 1, HERE, start_time=0)], at)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "cpu.load {'host': 'h'} more than once" in record.getMessage()
+    out.close_window()
+    assert ("cpu.load", 1.0) in owed(out)[0]

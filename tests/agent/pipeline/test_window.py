@@ -571,3 +571,20 @@ def test_a_counter_of_events_that_starts_again_is_held_until_its_next_event():
         done += window.add([ERRORS.point(at, value, DIMS, start_time=start_time)], at)
     assert [(point.value, point.increase) for point in done] == [(4, 4), (1, 1)]
     assert done[1].start_time == BORN + 2 * S
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_a_series_that_comes_twice_in_a_reading_counts_once(seconds):
+    window, points = Window(seconds, born=BORN), []
+    other = Dimensions(**{"if": "eth1"})
+    for at in range(1200 * S, 1230 * S, 5 * S):
+        tick = [sent(at, 100.0), sent(at, 50.0), sent(at, 7.0, dims=other), LOAD.point(at, 1.0), LOAD.point(at, 9.0)]
+        points += window.add(tick, at)
+        assert window.repeated in (tick[1], tick[-1])
+    points += window.close()
+    counters = [point for point in points if point.metric is SENT]
+    assert {point.value for point in counters} == {100.0, 7.0}
+    assert {point.increase for point in counters} <= {None, 0.0}
+    for point in points:
+        if point.summary:
+            assert (point.summary.count, point.summary.maximum) == (6, 1.0)

@@ -39,6 +39,7 @@ def written(path, *rows):
         {"chipwatch": "one"},
         b"[" * 100_000,
         b'{"times": [1',
+        b'{"event": {"at": 1, "cause": "\xff"}}',
         b"\xff\xfe",
         b"null",
     ],

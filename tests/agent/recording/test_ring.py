@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
-from chipwatch.recording.columns import GZIP, NotARecording, load, runs_of, tail_of
+from chipwatch.recording.columns import GZIP, NotARecording, checked, load, runs_of, tail_of
 from chipwatch.recording.event import Event
 from chipwatch.recording.file import RecordFile
 from chipwatch.recording.ring import MOST_INCIDENTS, Ring, incidents
@@ -139,9 +140,69 @@ def test_an_incident_is_whole_where_another_agent_seals_the_same(tmp_path):
 def test_a_ring_with_an_impossible_time_does_not_stop_the_next_agent(tmp_path):
     (tmp_path / "recorder").mkdir()
     for number, line in enumerate(('{"at": %d}', '{"event": {"at": %d, "cause": "x"}, "at": 5}')):
-        (tmp_path / f"recorder/{number}.chipwatch").write_bytes(gzip.compress(f"{line % 10**30}\n".encode()))
+        (tmp_path / f"recorder/{number}.chipwatch").write_bytes(gzip.compress(checked((line % 10**30).encode())))
     Ring(tmp_path, 60.0, header).close()
     assert incidents(tmp_path / "incidents") == []
+
+
+def samples(path):
+    """Return all that can be read of a recording; nothing of a file that is refused."""
+    try:
+        recorded = load(path)
+    except NotARecording:
+        return set()
+    return {
+        (column.metric.name, column.dims, at, value)
+        for column in recorded.columns
+        for at, value in zip(column.times, column.values, strict=True)
+    }
+
+
+def damaged(data, rng):
+    """Return data with a bit, a byte or a part of it changed; the length may change, too."""
+    place, length = rng.randrange(len(data)), rng.randrange(1, 400)
+    new = rng.choice(
+        [bytes([data[place] ^ 1 << rng.randrange(8)]), b"\xff", b"7", b"", bytes(length), rng.randbytes(length)]
+    )
+    return data[:place] + new + data[place + (1 if len(new) == 1 else length) :]
+
+
+def test_a_part_of_a_recording_that_is_damaged_gives_no_value_that_was_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.file.TICKS", 20)
+    path, rng = tmp_path / "run.chipwatch", random.Random(1)
+    recording = RecordFile(path, header)
+    for n in range(35):
+        recording.add(*tick(n))
+    written = samples(path)
+    assert len(written) == 4 * 35
+    whole = {file: file.read_bytes() for file in (path, tail_of(path))}
+    counts = set()
+    for _ in range(100):
+        for file, data in whole.items():
+            file.write_bytes(data)
+        file = rng.choice([*whole])
+        file.write_bytes(damaged(whole[file], rng))
+        left = samples(path)
+        assert left <= written
+        counts.add(len(left))
+    assert len(counts) > 3
+
+
+def test_a_ring_that_is_damaged_is_sealed_as_far_as_it_is_sound(tmp_path):
+    made, rng = Ring(tmp_path, 600.0, header), random.Random(1)
+    for n in range(30):
+        made.add(*tick(n))
+    made.note(Event(AT, "xid", "gpu 0 had Xid 79"))
+    os.close(made._lock)
+    (journal,) = (tmp_path / "recorder").glob("*.chipwatch")
+    data, written = journal.read_bytes(), samples(journal)
+    for n in range(60):
+        journal.write_bytes(damaged(data, rng) if n else data.replace(b"Xid 79", b"Xid \xff9"))
+        following = Ring(tmp_path, 600.0, header)
+        following.close()
+        assert following.left
+        assert samples(following.left) <= written
+        following.left.unlink()
 
 
 def test_only_so_many_incidents_are_kept_and_the_oldest_goes(ring, tmp_path):

@@ -100,3 +100,9 @@ def test_each_gpu_has_its_own_lines(run):
     assert [line[:12] for line in run.tick(state(0), state(0, "4"), xid("79", "restart_machine", 1, "4"))] == [
         "ERROR gpu 3:", "ERROR gpu 4:", "ERROR gpu 4:",
     ]  # fmt: skip
+
+
+def test_points_of_a_plugin_without_our_dimensions_hide_no_trouble(run):
+    odd = [metric.point(AT, 1, Dimensions(device="a")) for metric in (M.state, M.recovery, M.xid)]
+    run.tick(*odd, xid("79", "restart", 0))
+    assert any("Xid 79" in line for line in run.tick(*odd, xid("79", "restart", 1)))

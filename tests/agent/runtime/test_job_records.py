@@ -38,6 +38,12 @@ def test_the_last_record_of_each_job_counts(path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_a_byte_that_is_wrong_spoils_no_other_line(path):
+    append(path, [row(1), row(2)])
+    path.write_bytes(path.read_bytes().replace(b'"slurm"', b'"sl\xffrm"', 1))
+    assert [record.job for record in read(path, 0)] == ["2"]
+
+
 @pytest.mark.parametrize("cut", [1, 20, 60])
 def test_a_line_that_was_cut_off_spoils_no_other(path, cut):
     append(path, [row(1), row(2)])

@@ -185,7 +185,11 @@ class JobLedger:
         return b"%b%b]}" % (head, b",".join(rows))
 
     def restore(self, saved: bytes) -> int:
-        """Restore the accounts of an earlier run; return the time of its last tick; raise ValueError."""
+        """
+        Restore the accounts of an earlier run; return the time of its last tick; raise ValueError.
+
+        Where another agent kept them while this one ran, what both have charged counts once.
+        """
         try:
             state = msgspec.json.decode(saved[: MOST_BYTES + 1], type=SavedLedger)
         except (msgspec.MsgspecError, RecursionError) as problem:
@@ -193,9 +197,16 @@ class JobLedger:
         for old in state.accounts[: 2 * self._most]:
             account = self.accounts.setdefault(old.owner.key, Account(old.owner, old.since, old.seen))
             account.since = min(account.since, old.since)
-            account.earlier, account.earlier_energy = old.earlier, old.earlier_energy
-            account.earlier_idle, account.recorded = old.earlier_idle, old.recorded
+            both = min(account.starts.values(), default=state.at) < state.at
+            account.earlier = _less(old.earlier, account.times if both else {})
+            account.earlier_idle = _less(old.earlier_idle, account.idle if both else {})
+            account.earlier_energy = max(0.0, old.earlier_energy - account.energy * both)
+            account.recorded = old.recorded
             account.cpu, account.cpus, account.host_memory = old.cpu, old.cpus, old.host_memory
             account.memory, account.held = max(account.memory, old.memory), old.held
             self.has_held |= bool(old.held)
         return state.at
+
+
+def _less(times: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    return {word: max(0, time - others.get(word, 0)) for word, time in times.items()}

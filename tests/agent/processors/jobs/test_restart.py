@@ -178,6 +178,25 @@ def test_a_ledger_that_comes_after_the_first_readings_charges_no_time_twice():
     assert sums_agree(machine)
 
 
+def test_a_ledger_of_another_agent_that_ran_at_the_same_time_counts_no_time_twice():
+    machine, energy = Machine(), {**BUSY, "energy": 100.0}
+    first, second = JobsProcessor(JobsProcessor.Config()), JobsProcessor(JobsProcessor.Config())
+    for n in range(12):
+        machine.processor = first
+        machine.tick([(0, 10)], {0: energy, 1: IDLE}, owners={10: ADA})
+        second.facts = first.facts
+        if n >= 4:
+            list(second.derive([], machine.at))
+    machine.processor = second
+    second.restore(first.saved())
+    machine.tick([(0, 10)], {0: energy, 1: IDLE}, owners={10: ADA})
+    assert spent(machine, ADA) == {"busy": 12 * 5.0}
+    (row,) = machine.processor.answer()["jobs"]
+    assert row["energy"] == pytest.approx(12 * 100.0)
+    (busy,) = (point for point in machine.points if point.dims.get("state") == "busy" and "job" in point.dims)
+    assert busy.value == 8 * 5.0, "what was sent does not fall"
+
+
 def test_without_facts_of_jobs_in_the_first_tick_the_stop_is_charged_in_the_next():
     machine = Machine()
     for _ in range(2):
