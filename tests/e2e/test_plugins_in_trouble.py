@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from tests.load import slowness
 
 IN_TIME = 8.5
 """Seconds that a stop may take where something hangs; a machine that runs tests is busy."""

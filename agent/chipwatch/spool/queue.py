@@ -505,11 +505,6 @@ class Spool:
     # -- how much waits ------------------------------------------------------------------------------------------------
 
     @property
-    def is_on_disk(self) -> bool:
-        """True if points can be written to a file now."""
-        return self._store is not None
-
-    @property
     def is_due(self) -> bool:
         """True if points wait for this destination."""
         return bool(self._queue)

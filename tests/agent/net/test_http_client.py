@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socketserver
 import threading
+import time
 
 import pytest
 from tests.doubles.raw import RawServer, http
