@@ -29,8 +29,6 @@ class Activity:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._last: int | None = None
-        self._sampled_until = 0
-        """Time of the driver's last sample (microseconds)."""
         self._thermal = self._joules = 0.0
         self._samples = Rows(SAMPLE)
         self._gpm: Gpm | None = None
@@ -41,7 +39,9 @@ class Activity:
         """Yield the activity of each part since the last call, at `now` (monotonic ns); raise Lost."""
         gpu = self._gpu
         if gpu.lost or gpu.handle is None:
-            self._last, self._sampled_until = None, 0
+            self._last = None
+            if self._gpm:
+                self._gpm.restart()
             for part in gpu.parts:
                 slices = (part.slices or 1 / len(gpu.parts)) if isinstance(part, Instance) else 1.0
                 yield DeviceActivity(part.dims, lost=True, slices=slices)
@@ -65,14 +65,10 @@ class Activity:
         if isinstance(part, Instance):  # NVML has neither samples nor a utilization of it
             self.basis = COUNTER
             return point, None
-        samples = part.query.ask("samples", _samples, self._samples, part.handle, self._sampled_until)
+        before = part.sampled_until.get(SAMPLES, 0)
+        samples = part.query.ask("samples", _samples, self._samples, part.handle, before)
         if samples is not None:
-            before = self._sampled_until
-            if not samples and before:
-                samples = part.query.ask("samples", _samples, self._samples, part.handle, 0) or []
-                samples = samples if samples and samples[-1][0] < before else []  # the clock was set back
-                before = 0
-            self._sampled_until = samples[-1][0] if samples else self._sampled_until
+            part.sampled_until[SAMPLES] = samples[-1][0] if samples else before
             self.basis = SAMPLES if samples else POINT
             return _integrated(samples, before) if samples and before else (point, None)
         self._gpm = self._gpm or Gpm(part.query, [GRAPHICS])
