@@ -31,7 +31,6 @@ class Activity:
         self._last: int | None = None
         self._thermal = self._joules = 0.0
         self._samples = Rows(SAMPLE)
-        self._gpm: Gpm | None = None
         self.basis = ""
         """The way in which the utilization was measured."""
 
@@ -40,8 +39,6 @@ class Activity:
         gpu = self._gpu
         if gpu.lost or gpu.handle is None:
             self._last = None
-            if self._gpm:
-                self._gpm.restart()
             for part in gpu.parts:
                 slices = (part.slices or 1 / len(gpu.parts)) if isinstance(part, Instance) else 1.0
                 yield DeviceActivity(part.dims, lost=True, slices=slices)
@@ -53,11 +50,6 @@ class Activity:
             slices = self._share(part) if isinstance(part, Instance) else 1.0
             joules = None if energy is None else energy * slices
             yield DeviceActivity(part.dims, active, self.basis, idle, throttled, joules, slices)
-
-    def close(self) -> None:
-        """Free the driver's resources."""
-        if self._gpm:
-            self._gpm.close()
 
     def _active(self, part: Part, now: int) -> tuple[float | None, float | None]:
         """Return the share of time with work, and the seconds since the last work; None where unknown."""
@@ -71,8 +63,9 @@ class Activity:
             part.sampled_until[SAMPLES] = samples[-1][0] if samples else before
             self.basis = SAMPLES if samples else POINT
             return _integrated(samples, before) if samples and before else (point, None)
-        self._gpm = self._gpm or Gpm(part.query, [GRAPHICS])
-        if (share := self._gpm.read(part.handle, now).get(GRAPHICS)) is not None:
+        part.gpm = part.gpm or Gpm(part.query, [GRAPHICS])
+        share = part.engine if part.detailed else part.gpm.read(part.handle, now).get(GRAPHICS)
+        if share is not None:
             self.basis = COUNTER
             return min(1.0, share / 100), None
         self.basis = POINT

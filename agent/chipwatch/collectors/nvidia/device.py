@@ -82,6 +82,8 @@ class Part:
         self.total: int | None = None
         self.busy: float | None = None
         """Utilization in this tick, or None."""
+        self.engine: float | None = None
+        """The same by GPM, if the level has that."""
         self.slices: float | None = None
         """Share of the whole GPU's compute slices, once it is known."""
         self.sampled_until: dict[str, int] = {}
@@ -93,7 +95,7 @@ class Part:
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
         self.query.begin(now)
-        self.used = self.total = self.busy = None
+        self.used = self.total = self.busy = self.engine = None
 
     def restart(self) -> None:
         """Start again at the next reading: what came before is of another driver, or of another time."""
@@ -142,8 +144,10 @@ class Part:
 
     def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         values = self.gpm.read(gpu, now) if self.gpm else {}
+        self.engine = values.get(GRAPHICS)
         for number, metric in self.metrics.active.items():
-            yield from self._share(metric, at, values.get(number))
+            if 0 <= (share := values.get(number, -1)) < MOST_SHARE:
+                yield metric.point(at, min(100, share), self.dims)
         yield from self._further(at, values)
 
     def _further(self, at: int, values: Mapping[int, float]) -> Iterable[Datapoint]:

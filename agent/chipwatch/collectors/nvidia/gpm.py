@@ -77,9 +77,8 @@ class Gpm:
         answers = dict(zip(numbers, values, strict=True))
         if any(codes):
             failed = {number: code for number, code in zip(numbers, codes, strict=True) if code}
+            self._ask(self._ids - {number for number, code in failed.items() if code in ABSENT})
             answers = {number: value for number, value in answers.items() if number not in failed}
-            if absent := {number for number, code in failed.items() if code in ABSENT}:
-                self._ask(self._ids - absent)
         return self._exact(answers)
 
     def _ask(self, ids: frozenset[int]) -> None:

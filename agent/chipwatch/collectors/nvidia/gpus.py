@@ -197,8 +197,8 @@ class Gpus:
         if self.process != os.getpid():
             return
         self._xids.close()
-        for uuid in self._gpus:
-            self._free(uuid)
+        for gpu in self._gpus.values():
+            gpu.close()
         with suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
 
@@ -212,12 +212,6 @@ class Gpus:
         for gpu in self._gpus.values():
             gpu.handle = None
         self._open()
-
-    def _free(self, uuid: str) -> None:
-        """Free the driver's resources of a GPU."""
-        self._gpus[uuid].close()
-        if uuid in self._activity:
-            self._activity[uuid].close()
 
     def _find(self) -> None:
         """Find the GPUs; a GPU that is missing now is lost. Raise Unavailable if there is none, or none for long."""
@@ -275,7 +269,8 @@ class Gpus:
             gpu.query.retry()
         self._divide(gpu, now)
         with suppress(Lost):
-            gpu.minor = gpu.query.ask("minor", nvml.nvmlDeviceGetMinorNumber, gpu.handle)
+            minor = gpu.query.ask("minor", nvml.nvmlDeviceGetMinorNumber, gpu.handle)
+            gpu.minor = gpu.minor if minor is None else minor
         if self._wanted is not None and not self._wanted.intersection((str(index), listed.uuid, *gpu.instances)):
             if not is_new:
                 self._forget(listed.uuid)
@@ -286,9 +281,8 @@ class Gpus:
         return gpu
 
     def _forget(self, uuid: str) -> None:
-        self._free(uuid)
+        self._gpus.pop(uuid).close()
         self._activity.pop(uuid, None)
-        del self._gpus[uuid]
 
     def _failed_at(self, index: int, error: nvml.NVMLError) -> Gpu | None:
         """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""

@@ -11,22 +11,14 @@ from typing import Any, Final
 
 from chipwatch.host import nvml
 
-UNSUPPORTED: Final = frozenset(
-    {
-        nvml.NVML_ERROR_NOT_SUPPORTED,
-        nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        nvml.NVML_ERROR_DEPRECATED,
-        nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    }
-)
-GONE: Final = frozenset(
-    {
-        nvml.NVML_ERROR_GPU_IS_LOST,
-        nvml.NVML_ERROR_UNINITIALIZED,
-        nvml.NVML_ERROR_DRIVER_NOT_LOADED,
-        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-    }
-)
+UNSUPPORTED: Final = frozenset({
+    nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_DEPRECATED,
+    nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+})  # fmt: skip
+GONE: Final = frozenset({
+    nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED, nvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+})  # fmt: skip
 """Answers after which the device, or the driver, answers no more queries."""
 ABSENT: Final = UNSUPPORTED | {nvml.NVML_ERROR_INVALID_ARGUMENT}
 """Answers about a link, a field or a metric that the GPU or this driver does not have."""

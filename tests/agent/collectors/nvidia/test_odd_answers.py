@@ -6,6 +6,7 @@ import pytest
 
 from chipwatch.collectors.nvidia.health import EVERY
 from chipwatch.contract.datapoint import Level
+from chipwatch.contract.extensions import names_of
 from chipwatch.host import nvml
 
 PAUSE = EVERY / 1e9
@@ -171,3 +172,23 @@ def test_gpus_that_return_beside_a_lost_one_have_the_index_of_nvml(driver, watch
     fake.tell()
     read = watched.read(10)
     assert {name: read[name] for name in read if "state" in name} == {f"gpu.state{{gpu={n}}}": 1 for n in range(3)}
+
+
+def test_a_gpu_keeps_its_device_file_while_the_driver_cannot_name_it(driver, watch):
+    fake = driver("h100")
+    watched = watch(Level.BASIC)
+    watched.read()
+    fake.gpus[0]["minor"] = "!999"
+    fake.tell()
+    watched.read(300)
+    assert "nvidia0" in names_of(watched.collector.devices())
+
+
+def test_the_activity_of_jobs_and_the_series_share_the_samples_of_gpm(driver, watch):
+    fake = driver("h100")
+    watched = watch(Level.DETAILED)
+    watched.read(), list(watched.collector.activity())
+    fake.calls("nvmlGpmSampleGet")
+    engine = watched.read()["gpu.engine.active{gpu=0}"]
+    assert [part.active for part in watched.collector.activity()] == [engine / 100]
+    assert fake.calls("nvmlGpmSampleGet") == 1
