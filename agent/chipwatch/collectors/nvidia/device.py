@@ -286,14 +286,9 @@ class Gpu(Part):
             count("throttled", field, m.throttled, 1e9, reason=reason)
 
     @property
-    def answers(self) -> bool:
-        """True if it is not lost, and answered a query in the last tick."""
-        return bool(self.query.answered) and not self.lost
-
-    @property
-    def fails(self) -> bool:
-        """True if it is lost, or a query in the last tick failed, other than for support or permission."""
-        return self.lost or self.query.reset or bool(self.query.broken)
+    def all_parts(self) -> list[Part]:
+        """The GPU and its instances."""
+        return [self, *self.instances.values()]
 
     @property
     def parts(self) -> list[Part]:
@@ -303,7 +298,7 @@ class Gpu(Part):
     def read(self, at: int, now: int, *, slow: bool) -> list[Datapoint]:
         """Return all readings, expensive ones only if `slow`; for a lost GPU only its state."""
         points = list[Datapoint]()
-        for part in (self, *self.instances.values()):
+        for part in self.all_parts:
             part.begin(now)
         self.lost, self.joules, self.watts, self.hot, self.is_due = self.handle is None, None, None, None, False
         try:
@@ -313,7 +308,8 @@ class Gpu(Part):
             self.lost = True
         if self.lost:
             self._action = None
-            self.restart()
+            for part in self.all_parts:
+                part.restart()
         elif slow:
             self._is_failing = self.query.is_failing()
         if self.lost or self.query.reset or self._is_failing or self._action in STOPS:
@@ -327,11 +323,6 @@ class Gpu(Part):
         queries = [self.query, self.health.query, *(part.query for part in self.instances.values())]
         texts = [text for query in queries if query.troubles for text in query.troubles.values()]
         return [*dict.fromkeys(texts)] if texts else texts
-
-    def restart(self) -> None:
-        super().restart()
-        for instance in self.instances.values():
-            instance.restart()
 
     def close(self) -> None:
         """Free the driver's resources, also the instances'."""

@@ -117,10 +117,7 @@ class Gpus:
         """Yield all readings; raise PartlyCollected at the end, Unavailable if the driver fails."""
         now = self._clock()
         slow = self._slow.is_due(now / SECOND)
-        if at < self._read_at:  # the clock was set back, and the driver's samples have its time
-            for gpu in self._gpus.values():
-                gpu.restart()
-        self._read_at = at
+        self._follow_clock(at)
         self._search(now, slow=slow)
         if slow and self._tree:
             self._tree.refresh()
@@ -141,6 +138,13 @@ class Gpus:
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
             raise PartlyCollected(problems)
+
+    def _follow_clock(self, at: int) -> None:
+        """Start again if the clock was set back since the last tick: the driver's samples have its time."""
+        before, self._read_at = self._read_at, at
+        for gpu in self._gpus.values() if at < before else ():
+            for part in gpu.all_parts:
+                part.restart()
 
     def _search(self, now: int, *, slow: bool) -> None:
         """Search for GPUs if that is due, else for instances: each tick on a GPU that has some."""
@@ -217,8 +221,9 @@ class Gpus:
         """Find the GPUs; a GPU that is missing now is lost. Raise Unavailable if there is none, or none for long."""
         now = self._clock()
         self._find_at = now + SEARCH
-        answers = any(gpu.answers for gpu in self._gpus.values())
-        are_lost = not answers and any(gpu.fails for gpu in self._gpus.values())
+        present = self._gpus.values()
+        answers = any(gpu.query.answered and not gpu.lost for gpu in present)
+        are_lost = not answers and any(gpu.lost or gpu.query.reset or gpu.query.broken for gpu in present)
         try:
             if are_lost:
                 self._reopen()
@@ -241,7 +246,7 @@ class Gpus:
             if not isinstance(entry, _Listed):
                 gpu = self._failed_at(index, entry)
             else:
-                is_taken = are_lost and any(gpu.number == index for gpu in self._gpus.values())
+                is_taken = are_lost and any(gpu.number == index for gpu in present)
                 place = index if index in vacant else next(iter(vacant), None) if is_taken else None
                 gpu = self._at(index, entry, now, vacant, place)
             gpus += [gpu] if gpu else []
