@@ -129,8 +129,9 @@ class Part:
             info = ask("memory.v1", nvml.nvmlDeviceGetMemoryInfo, handle)
         total, *reserved, free, used = info or (0, 0, 0)
         points = self._use(at, used, total) if total <= MOST_BYTES else []
-        names = (m.memory_available, m.memory_reserved) if points and self.detailed else ()
-        further = zip(names, (free, *reserved), strict=False)
+        if not points or not self.detailed:
+            return points
+        further = zip((m.memory_available, m.memory_reserved), (free, *reserved), strict=False)
         return points + [metric.point(at, value, self.dims) for metric, value in further if value <= total]
 
     def _use(self, at: int, used: int, total: int) -> list[Datapoint]:
