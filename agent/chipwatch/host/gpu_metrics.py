@@ -55,8 +55,8 @@ PROCESS_UTILIZATION: Final = _gauge(
     "gpu.process.utilization", "%", "Share of the device's time in which it worked for the watched process tree.")
 # fmt: on
 
-MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "J": 1e13, "MHz": 65_000.0}
-"""By unit, the largest possible value (J: of thirty years); drivers' patterns for "not available" are larger."""
+MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "J": 1e13, "MHz": 65_000.0, "s": 1e9}
+"""By unit, the largest possible value (J, s: of thirty years); drivers' patterns for "not available" are larger."""
 OVERSHOOT: Final = 2.0
 """Multiple of its power limit that a device may draw for a moment; a larger value is not a reading."""
 COUNTERS: Final = frozenset({ENERGY, ECC_CORRECTED, ECC_UNCORRECTED})

@@ -28,6 +28,10 @@ WITHOUT_LIBRARY: Final = {
     NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
 }
 """Texts of errors that the library may not be there to explain."""
+NOT_AVAILABLE: Final = frozenset({2**32 - 1, 2**64 - 1})
+"""NVML_VALUE_NOT_AVAILABLE, -1, as an unsigned number."""
+NO_DATA: Final = 21
+"""NVML_ERROR_NO_DATA; also raised for an answer that is one of NOT_AVAILABLE."""
 MOST_VGPUS: Final = 256
 """vGPUs of a GPU; a larger count is an error of the driver, and must not take memory."""
 LIBRARY: Final = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
@@ -35,6 +39,8 @@ load: Callable[[str], Any] = CDLL
 """Opens a library; a function that keeps its calls, while these are captured."""
 library: Any = None
 """The library, once it is loaded."""
+IGNORED: Final = byref(c_uint())
+"""An output that is not wanted."""
 functions: dict[str, Any] = {}
 """Its functions by name, as far as they have been called."""
 
@@ -92,15 +98,16 @@ def _done(name: str) -> Callable[..., bool]:
     return do
 
 
-def _number(name: str, kind: Any = c_uint, *ignored: type[c_uint]) -> Callable[..., Any]:
-    """Return a function with one output, a number or a handle, then `ignored` ones; it raises NVMLError."""
+def _number(name: str, kind: Any = c_uint, *last: Any) -> Callable[..., Any]:
+    """Return a function whose output, before `last`, is a number or a handle; it raises NVMLError."""
 
     def get(*args: Any) -> Any:
         value = kind()
-        further = [byref(another()) for another in ignored] if ignored else ()
-        if code := (functions.get(name) or function(name))(*args, byref(value), *further):
+        if code := (functions.get(name) or function(name))(*args, byref(value), *last):
             raise NVMLError(code)
-        return value if kind is c_void_p else value.value
+        if (number := value.value) in NOT_AVAILABLE:
+            raise NVMLError(NO_DATA)
+        return value if kind is c_void_p else number
 
     return get
 
@@ -172,15 +179,15 @@ nvmlDeviceGetPowerUsage = _number("nvmlDeviceGetPowerUsage")
 nvmlDeviceGetEnforcedPowerLimit = _number("nvmlDeviceGetEnforcedPowerLimit")
 nvmlDeviceGetFanSpeed = _number("nvmlDeviceGetFanSpeed")
 nvmlDeviceGetClockInfo = _number("nvmlDeviceGetClockInfo")
-nvmlDeviceGetEncoderUtilization = _number("nvmlDeviceGetEncoderUtilization", c_uint, c_uint)
-nvmlDeviceGetDecoderUtilization = _number("nvmlDeviceGetDecoderUtilization", c_uint, c_uint)
+nvmlDeviceGetEncoderUtilization = _number("nvmlDeviceGetEncoderUtilization", c_uint, IGNORED)
+nvmlDeviceGetDecoderUtilization = _number("nvmlDeviceGetDecoderUtilization", c_uint, IGNORED)
 nvmlDeviceGetCurrentClocksThrottleReasons = _number("nvmlDeviceGetCurrentClocksThrottleReasons", c_ulonglong)
 nvmlDeviceGetCurrPcieLinkWidth = _number("nvmlDeviceGetCurrPcieLinkWidth")
 nvmlDeviceGetMaxPcieLinkWidth = _number("nvmlDeviceGetMaxPcieLinkWidth")
 nvmlDeviceGetCurrPcieLinkGeneration = _number("nvmlDeviceGetCurrPcieLinkGeneration")
 nvmlDeviceGetMaxPcieLinkGeneration = _number("nvmlDeviceGetMaxPcieLinkGeneration")
 nvmlDeviceGetNvLinkState = _number("nvmlDeviceGetNvLinkState")
-nvmlDeviceGetEccMode = _number("nvmlDeviceGetEccMode", c_uint, c_uint)
+nvmlDeviceGetEccMode = _number("nvmlDeviceGetEccMode", c_uint, IGNORED)
 nvmlDeviceGetDefaultEccMode = _number("nvmlDeviceGetDefaultEccMode")
 nvmlDeviceGetMemoryErrorCounter = _number("nvmlDeviceGetMemoryErrorCounter", c_ulonglong)
 nvmlDeviceGetSramEccErrorStatus = _versioned("nvmlDeviceGetSramEccErrorStatus", "I11QI4x", 1)
@@ -215,7 +222,6 @@ nvmlDeviceGetAttributes_v2 = _struct("nvmlDeviceGetAttributes_v2", "8IQ")
 """Return counts of engines; the eighth is the slices of compute."""
 nvmlGpmQueryDeviceSupport = _struct("nvmlGpmQueryDeviceSupport", "II", 1)
 nvmlGpmSampleAlloc = _number("nvmlGpmSampleAlloc", c_void_p)
-nvmlGpmSampleFree = _done("nvmlGpmSampleFree")
 nvmlGpmSampleGet = _done("nvmlGpmSampleGet")
 nvmlGpmMigSampleGet = _done("nvmlGpmMigSampleGet")
 nvmlGpmMetricsGet = _done("nvmlGpmMetricsGet")
@@ -223,5 +229,4 @@ nvmlDeviceGetSupportedEventTypes = _number("nvmlDeviceGetSupportedEventTypes", c
 nvmlEventSetCreate = _number("nvmlEventSetCreate", c_void_p)
 nvmlEventSetWait_v2 = _struct("nvmlEventSetWait_v2", "PQQII", None, 1)
 """Wait for 1 ms, since 0 means `forever` in some versions of the driver; return device, type, data, instances."""
-nvmlEventSetFree = _done("nvmlEventSetFree")
 nvmlDeviceRegisterEvents = _done("nvmlDeviceRegisterEvents")

@@ -29,11 +29,8 @@ class Activity:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._last: int | None = None
-        self._sampled_until = 0
-        """Time of the driver's last sample (microseconds)."""
         self._thermal = self._joules = 0.0
         self._samples = Rows(SAMPLE)
-        self._gpm: Gpm | None = None
         self.basis = ""
         """The way in which the utilization was measured."""
 
@@ -41,7 +38,7 @@ class Activity:
         """Yield the activity of each part since the last call, at `now` (monotonic ns); raise Lost."""
         gpu = self._gpu
         if gpu.lost or gpu.handle is None:
-            self._last, self._sampled_until = None, 0
+            self._last = None
             for part in gpu.parts:
                 slices = (part.slices or 1 / len(gpu.parts)) if isinstance(part, Instance) else 1.0
                 yield DeviceActivity(part.dims, lost=True, slices=slices)
@@ -54,29 +51,21 @@ class Activity:
             joules = None if energy is None else energy * slices
             yield DeviceActivity(part.dims, active, self.basis, idle, throttled, joules, slices)
 
-    def close(self) -> None:
-        """Free the driver's resources."""
-        if self._gpm:
-            self._gpm.close()
-
     def _active(self, part: Part, now: int) -> tuple[float | None, float | None]:
         """Return the share of time with work, and the seconds since the last work; None where unknown."""
         point = None if part.busy is None else part.busy / 100
         if isinstance(part, Instance):  # NVML has neither samples nor a utilization of it
             self.basis = COUNTER
             return point, None
-        samples = part.query.ask("samples", _samples, self._samples, part.handle, self._sampled_until)
+        before = part.sampled_until.get(SAMPLES, 0)
+        samples = part.query.ask("samples", _samples, self._samples, part.handle, before)
         if samples is not None:
-            before = self._sampled_until
-            if not samples and before:
-                samples = part.query.ask("samples", _samples, self._samples, part.handle, 0) or []
-                samples = samples if samples and samples[-1][0] < before else []  # the clock was set back
-                before = 0
-            self._sampled_until = samples[-1][0] if samples else self._sampled_until
+            part.sampled_until[SAMPLES] = samples[-1][0] if samples else before
             self.basis = SAMPLES if samples else POINT
             return _integrated(samples, before) if samples and before else (point, None)
-        self._gpm = self._gpm or Gpm(part.query, [GRAPHICS])
-        if (share := self._gpm.read(part.handle, now).get(GRAPHICS)) is not None:
+        part.gpm = part.gpm or Gpm(part.query, [GRAPHICS])
+        share = part.engine if part.detailed else part.gpm.read(part.handle, now).get(GRAPHICS)
+        if share is not None:
             self.basis = COUNTER
             return min(1.0, share / 100), None
         self.basis = POINT

@@ -57,9 +57,12 @@ MOST_PID: Final = 1 << 22
 MOST_BYTES: Final = 1 << 50
 
 
+MOST_SHARE: Final = 101
+
+
 def percent(value: float) -> float | None:
     """Return a share from 0 to 100, or None; GPM's rounding errors below 101 become 100."""
-    return min(100, value) if 0 <= value < 101 else None
+    return min(100, value) if 0 <= value < MOST_SHARE else None
 
 
 class Part:
@@ -79,6 +82,8 @@ class Part:
         self.total: int | None = None
         self.busy: float | None = None
         """Utilization in this tick, or None."""
+        self.engine: float | None = None
+        """The same by GPM, if the level has that."""
         self.slices: float | None = None
         """Share of the whole GPU's compute slices, once it is known."""
         self.sampled_until: dict[str, int] = {}
@@ -90,7 +95,13 @@ class Part:
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
         self.query.begin(now)
-        self.used = self.total = self.busy = None
+        self.used = self.total = self.busy = self.engine = None
+
+    def restart(self) -> None:
+        """Start again at the next reading: what came before is of another driver, or of another time."""
+        self.sampled_until.clear()
+        if self.gpm:
+            self.gpm.restart()
 
     def close(self) -> None:
         """Free the driver's resources."""
@@ -112,14 +123,15 @@ class Part:
 
     def _memory(self, at: int) -> list[Datapoint]:
         ask, handle, m = self.query.ask, self.handle, self.metrics
-        # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
-        if info := ask("memory", nvml.nvmlDeviceGetMemoryInfo_v2, handle):
-            total, reserved, free, used = info
-        else:
-            total, free, used = ask("memory.v1", nvml.nvmlDeviceGetMemoryInfo, handle) or (MOST_BYTES + 1, 0, 0)
-            reserved = total + 1
+        info = ask("memory", nvml.nvmlDeviceGetMemoryInfo_v2, handle)
+        if info is None and self.query.due_at("memory") > self.query.now:
+            # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
+            info = ask("memory.v1", nvml.nvmlDeviceGetMemoryInfo, handle)
+        total, *reserved, free, used = info or (0, 0, 0)
         points = self._use(at, used, total) if total <= MOST_BYTES else []
-        further = ((m.memory_available, free), (m.memory_reserved, reserved)) if points and self.detailed else ()
+        if not points or not self.detailed:
+            return points
+        further = zip((m.memory_available, m.memory_reserved), (free, *reserved), strict=False)
         return points + [metric.point(at, value, self.dims) for metric, value in further if value <= total]
 
     def _use(self, at: int, used: int, total: int) -> list[Datapoint]:
@@ -133,8 +145,10 @@ class Part:
 
     def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         values = self.gpm.read(gpu, now) if self.gpm else {}
+        self.engine = values.get(GRAPHICS)
         for number, metric in self.metrics.active.items():
-            yield from self._share(metric, at, values.get(number))
+            if 0 <= (share := values.get(number, -1)) < MOST_SHARE:
+                yield metric.point(at, min(100, share), self.dims)
         yield from self._further(at, values)
 
     def _further(self, at: int, values: Mapping[int, float]) -> Iterable[Datapoint]:
@@ -145,9 +159,11 @@ class Part:
         self.busy = percent(value)
         return self._share(self.metrics.utilization, at, value)
 
+    def _gauge(self, metric: Metric, at: int, value: float | None) -> tuple[Datapoint, ...]:
+        return (metric.point(at, value, self.dims),) if value is not None and possible(metric, value) else ()
+
     def _share(self, metric: Metric, at: int, value: float | None) -> tuple[Datapoint, ...]:
-        share = None if value is None else percent(value)
-        return () if share is None else (metric.point(at, share, self.dims),)
+        return (metric.point(at, min(100, value), self.dims),) if value is not None and 0 <= value < MOST_SHARE else ()
 
 
 class Instance(Part):
@@ -155,18 +171,20 @@ class Instance(Part):
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
         super().__init__(handle, dims, metrics, level)
-        self.number = number = self.query.ask("instance", nvml.nvmlDeviceGetGpuInstanceId, handle)
+        self.number: int | None = None
         """The driver's number of the GPU instance; None: not known."""
         self.place = ""
         """Number of its profile and its first slice, as 19-4; "" if not known."""
-        if number is not None:
-            self.gpm = Gpm(self.query, [GRAPHICS, *(metrics.active if self.detailed else ())], number)
 
-    def find_place(self, gpu: Any) -> None:
-        """Find profile and first slice, for the names of schedulers; the driver may not let this user ask."""
+    def identify(self, gpu: Any) -> None:
+        """Find its number until that is known, then profile and first slice, which this user may not be let ask."""
         if self.number is not None:
+            return
+        self.number = number = self.query.ask("instance", nvml.nvmlDeviceGetGpuInstanceId, self.handle)
+        if number is not None:
+            self.gpm = Gpm(self.query, [GRAPHICS, *(self.metrics.active if self.detailed else ())], number)
             with suppress(nvml.NVMLError):
-                instance = nvml.nvmlDeviceGetGpuInstanceById(gpu, self.number)
+                instance = nvml.nvmlDeviceGetGpuInstanceById(gpu, number)
                 _, _, profile, first, _ = nvml.nvmlGpuInstanceGetInfo(instance)
                 self.place = f"{profile}-{first}"
 
@@ -229,6 +247,8 @@ class Gpu(Part):
         """All requested recovery actions so far."""
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
+        self._links: dict[int, int] = {}
+        """The field of LINKS that answered first, by the older one: the other may have another count."""
         self._c2c: dict[int, tuple[float, int]] = {}
         """Bytes over the link to the CPU since a time, by metric id."""
         self._names: dict[tuple[int, int], str] = {}
@@ -267,6 +287,11 @@ class Gpu(Part):
             count("throttled", field, m.throttled, 1e9, reason=reason)
 
     @property
+    def all_parts(self) -> list[Part]:
+        """The GPU and its instances."""
+        return [self, *self.instances.values()]
+
+    @property
     def parts(self) -> list[Part]:
         """The parts that run processes: the instances, or the GPU if it has none."""
         return [*self.instances.values()] or [self]
@@ -274,7 +299,7 @@ class Gpu(Part):
     def read(self, at: int, now: int, *, slow: bool) -> list[Datapoint]:
         """Return all readings, expensive ones only if `slow`; for a lost GPU only its state."""
         points = list[Datapoint]()
-        for part in (self, *self.instances.values()):
+        for part in self.all_parts:
             part.begin(now)
         self.lost, self.joules, self.watts, self.hot, self.is_due = self.handle is None, None, None, None, False
         try:
@@ -284,8 +309,8 @@ class Gpu(Part):
             self.lost = True
         if self.lost:
             self._action = None
-            for part in self.parts:
-                part.sampled_until.clear()
+            for part in self.all_parts:
+                part.restart()
         elif slow:
             self._is_failing = self.query.is_failing()
         if self.lost or self.query.reset or self._is_failing or self._action in STOPS:
@@ -336,7 +361,7 @@ class Gpu(Part):
             value = ask("temperature", nvml.nvmlDeviceGetTemperature, self.handle, chip)
             if value is None and (now := ask("temperature.v", nvml.nvmlDeviceGetTemperatureV, self.handle)):
                 value = now[1]  # replaces it from CUDA 14 on
-        return () if value is None else (self.metrics.temperature.point(at, value, self.dims),)
+        return self._gauge(self.metrics.temperature, at, value)
 
     def _shared_memory(self, at: int) -> Iterator[Datapoint]:
         """Yield the machine's memory that processes use on the GPU; NVML has no memory of an integrated GPU."""
@@ -356,7 +381,7 @@ class Gpu(Part):
         if self._is_unified():
             yield self.metrics.unified.point(at, 1, self.dims)
         limit = self.query.ask("limit", nvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
-        self._limit = limit / 1e3 if limit else None
+        self._limit = limit / 1e3 if limit and limit <= 1e3 * MOST["W"] else None
         if self.detailed:
             if self._limit:
                 yield self.metrics.power_limit.point(at, self._limit, self.dims)
@@ -366,8 +391,7 @@ class Gpu(Part):
     def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
         ask, m = self.query.ask, self.metrics
         for number, metric in m.clocks.items():
-            if (clock := ask(f"clock.{number}", nvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
-                yield metric.point(at, clock, self.dims)
+            yield from self._gauge(metric, at, ask(f"clock.{number}", nvml.nvmlDeviceGetClockInfo, self.handle, number))
         yield from self._share(m.encoder, at, ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
         yield from self._share(m.decoder, at, ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
         yield from self._activity(at, now, self.handle)
@@ -378,8 +402,9 @@ class Gpu(Part):
         self.hot = values.get(THERMAL)
         if slow:
             for in_kib, in_bytes in LINKS.items():
-                if in_kib in values:
-                    values.pop(in_bytes, None)
+                if in_bytes in values or in_kib in values:
+                    chosen = self._links.setdefault(in_kib, in_kib if in_kib in values else in_bytes)
+                    values.pop(in_kib + in_bytes - chosen, None)
             self._action = self._driver.action(values)
         if self._action is not None:
             yield from self._recovery(at, self._action)
@@ -400,10 +425,9 @@ class Gpu(Part):
     def _gauges(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
         """Yield the fields that are gauges."""
         m = self.metrics
-        if (value := values.get(MEMORY_TEMPERATURE)) is not None:
-            yield m.memory_temperature.point(at, value, self.dims)
-        if (value := values.get(MODULE[0])) and possible(m.module_power, value / 1e3):
-            yield m.module_power.point(at, value / 1e3, self.dims)
+        yield from self._gauge(m.memory_temperature, at, values.get(MEMORY_TEMPERATURE))
+        if value := values.get(MODULE[0]):
+            yield from self._gauge(m.module_power, at, value / 1e3)
         if (value := values.get(ROWS_FAILED)) is not None:
             yield m.rows_failed.point(at, 1 if value else 0, self.dims)
 

@@ -8,7 +8,7 @@ from ctypes import c_ulonglong
 from typing import Any, Final
 
 from chipwatch.collectors.nvidia.device import Gpu
-from chipwatch.collectors.nvidia.query import Lost, NvmlQuery
+from chipwatch.collectors.nvidia.query import GONE, Lost, NvmlQuery
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.host import nvml
 from chipwatch.host.xid import action_of
@@ -85,7 +85,7 @@ class Xids:
     def close(self) -> None:
         """Unregister from all events; the counts stay."""
         if self._set is not None:
-            nvml.nvmlEventSetFree(self._set)
+            nvml.call("nvmlEventSetFree", self._set)  # a lost GPU may fail it
         self._set, self._gpus = None, {}
 
     def _take(self) -> Iterator[tuple[Gpu, int, int]]:
@@ -93,7 +93,7 @@ class Xids:
             try:
                 device, kind, data, *_ = nvml.nvmlEventSetWait_v2(self._set)
             except nvml.NVMLError as error:
-                if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
+                if error.value in GONE:
                     self.close()  # else every call fails; `watch` registers the other GPUs again
                 elif error.value != nvml.NVML_ERROR_TIMEOUT:
                     self.query.failed("events", "events", error.value)

@@ -54,9 +54,9 @@ class DriverFields:
         """Return the recovery action in the fields, None if they have none."""
         if (value := fields.get(RECOVERY)) is not None:
             number = int(value)
-            if number < len(ACTIONS) and self._driver[0] >= ACTIONS[number][0]:
+            if 0 <= number < len(ACTIONS) and self._driver[0] >= ACTIONS[number][0]:
                 return ACTIONS[number][1]
-            return f"unknown ({number})" if number <= MAX_UNKNOWN else "unknown"
+            return f"unknown ({number})" if 0 <= number <= MAX_UNKNOWN else "unknown"
         if fields.get(RESET):
             return "gpu_reset"
         if fields.get(DRAIN):

@@ -67,14 +67,19 @@ class Gpm:
         if now >= self._ask_all_at:
             self._ask_all_at = now + HOUR
             self._ask(self._wanted)
-        earlier, later = (buffer.value for buffer in self._buffers)
+        if not self._ids:
+            return {}
+        earlier, later = self._buffers[0].value, self._buffers[1].value
         request = bytearray(HEAD.pack(1, len(self._ids), earlier, later) + self._asked)
         if not self._query.ask("gpm.metrics", nvml.nvmlGpmMetricsGet, (c_char * len(request)).from_buffer(request)):
             return {}
-        answers = [*METRIC.iter_unpack(request[HEAD.size :])]
-        if absent := {number for number, code, _ in answers if code in ABSENT}:
-            self._ask(self._ids - absent)
-        return self._exact({number: value for number, code, value in answers if not code})
+        numbers, codes, values = zip(*METRIC.iter_unpack(request[HEAD.size :]), strict=True)
+        answers = dict(zip(numbers, values, strict=True))
+        if any(codes):
+            failed = {number: code for number, code in zip(numbers, codes, strict=True) if code}
+            self._ask(self._ids - {number for number, code in failed.items() if code in ABSENT})
+            answers = {number: value for number, value in answers.items() if number not in failed}
+        return self._exact(answers)
 
     def _ask(self, ids: frozenset[int]) -> None:
         """Ask for these metrics from now on."""
@@ -83,19 +88,25 @@ class Gpm:
     def _exact(self, values: dict[int, float]) -> dict[int, float]:
         """Return `values`, with shares of cycles where these agree with the driver's own shares."""
         before, self._cycles = self._cycles, values
-        elapsed = values.get(ELAPSED, 0) - before.get(ELAPSED, inf)
+        if (elapsed := values.get(ELAPSED, 0) - before.get(ELAPSED, inf)) <= 0:
+            return values
         exact = {
             share: 100 * (values[cycles] - before[cycles]) / elapsed
-            for share, cycles in (CYCLES.items() if elapsed > 0 else ())
+            for share, cycles in CYCLES.items()
             if share in values and cycles in values and cycles in before
         }
         return values | {share: value for share, value in exact.items() if abs(value - values[share]) <= AGREES}
 
+    def restart(self) -> None:
+        """Compare the next sample with none before it."""
+        self._cycles, self._sampled_at = {}, None
+
     def close(self) -> None:
         """Free the samples; NVML must still be open."""
         for buffer in self._buffers:
-            nvml.nvmlGpmSampleFree(buffer)
-        self._buffers, self._sampled_at = [], None
+            nvml.call("nvmlGpmSampleFree", buffer)  # a lost GPU may fail it
+        self._buffers = []
+        self.restart()
 
     def _sample(self, gpu: Any) -> Any:
         if self._instance is None:

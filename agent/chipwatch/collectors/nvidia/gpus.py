@@ -76,7 +76,7 @@ class Gpus:
 
     Each keeps the index under which it was first seen, because NVML may renumber the others when one is lost. A new
     GPU that NVML lists in place of a lost one has its index. NVML stays open, since reopening it repeatedly causes
-    problems; it is reopened only when every GPU is lost.
+    problems; it is reopened only when no GPU answers.
     """
 
     def __init__(self, config: NvidiaCollector.Config, level: Level, clock: Callable[[], int]) -> None:
@@ -96,8 +96,10 @@ class Gpus:
         self._problems: list[str] = []
         self._slow = Pace(SLOW)
         self._find_at = 0
-        self._closed_at: int | None = None
-        """Time (monotonic ns) at which NVML was closed, while it cannot be opened again; else None."""
+        self._failing_since: int | None = None
+        """Time (monotonic ns) since which the search for GPUs has failed; else None."""
+        self._read_at = 0
+        """Time (ns since the epoch) of the last tick."""
         self._tree: Tree | None = None
         self.process = os.getpid()
         """The process that opened NVML, which does not survive a fork."""
@@ -115,6 +117,7 @@ class Gpus:
         """Yield all readings; raise PartlyCollected at the end, Unavailable if the driver fails."""
         now = self._clock()
         slow = self._slow.is_due(now / SECOND)
+        self._follow_clock(at)
         self._search(now, slow=slow)
         if slow and self._tree:
             self._tree.refresh()
@@ -135,6 +138,13 @@ class Gpus:
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
             raise PartlyCollected(problems)
+
+    def _follow_clock(self, at: int) -> None:
+        """Start again if the clock was set back since the last tick: the driver's samples have its time."""
+        before, self._read_at = self._read_at, at
+        for gpu in self._gpus.values() if at < before else ():
+            for part in gpu.all_parts:
+                part.restart()
 
     def _search(self, now: int, *, slow: bool) -> None:
         """Search for GPUs if that is due, else for instances: each tick on a GPU that has some."""
@@ -190,10 +200,9 @@ class Gpus:
         """Close NVML, unless the parent process opened it before a fork."""
         if self.process != os.getpid():
             return
-        with suppress(nvml.NVMLError):
-            self._xids.close()
-        for uuid in self._gpus:
-            self._free(uuid)
+        self._xids.close()
+        for gpu in self._gpus.values():
+            gpu.close()
         with suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
 
@@ -201,37 +210,31 @@ class Gpus:
         call_driver(nvml.nvmlInit)
         self._driver = call_driver(nvml.nvmlSystemGetDriverVersion)
 
-    def _reopen(self, now: int) -> bool:
-        """Return whether NVML could be opened again; raise Unavailable if it could not for long."""
+    def _reopen(self) -> None:
+        """Close NVML and open it again; raise Unavailable."""
         self.close()
         for gpu in self._gpus.values():
             gpu.handle = None
-        try:
-            self._open()
-        except Unavailable as problem:  # as while the driver is loaded again
-            self._closed_at = now if self._closed_at is None else self._closed_at
-            if now - self._closed_at >= REFRESH:
-                raise
-            self._problems.append(str(problem))
-            return False
-        self._closed_at = None
-        return True
-
-    def _free(self, uuid: str) -> None:
-        """Free the driver's resources of a GPU."""
-        with suppress(nvml.NVMLError):
-            self._gpus[uuid].close()
-            if uuid in self._activity:
-                self._activity[uuid].close()
+        self._open()
 
     def _find(self) -> None:
-        """Find the GPUs; a GPU that is missing now is lost. Raise Unavailable."""
+        """Find the GPUs; a GPU that is missing now is lost. Raise Unavailable if there is none, or none for long."""
         now = self._clock()
         self._find_at = now + SEARCH
-        are_lost = bool(self._gpus) and all(gpu.lost for gpu in self._gpus.values())
-        if are_lost and not self._reopen(now):
+        present = self._gpus.values()
+        answers = any(gpu.query.answered and not gpu.lost for gpu in present)
+        are_lost = not answers and any(gpu.lost or gpu.query.reset or gpu.query.broken for gpu in present)
+        try:
+            if are_lost:
+                self._reopen()
+            self._count = call_driver(nvml.nvmlDeviceGetCount)
+        except Unavailable as problem:  # as while the driver is loaded again
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            if not self._gpus or (not answers and now - self._failing_since >= REFRESH):
+                raise
+            self._problems.append(str(problem))
             return
-        self._count = call_driver(nvml.nvmlDeviceGetCount)
+        self._failing_since = None
         listed = [_listed(index) for index in range(self._count)]
         answered = {entry.uuid for entry in listed if isinstance(entry, _Listed)}
         failed = {index for index, entry in enumerate(listed) if not isinstance(entry, _Listed)}
@@ -243,7 +246,8 @@ class Gpus:
             if not isinstance(entry, _Listed):
                 gpu = self._failed_at(index, entry)
             else:
-                place = index if index in vacant else next(iter(vacant), None) if are_lost else None
+                is_taken = are_lost and any(gpu.number == index for gpu in present)
+                place = index if index in vacant else next(iter(vacant), None) if is_taken else None
                 gpu = self._at(index, entry, now, vacant, place)
             gpus += [gpu] if gpu else []
         for gpu in self._gpus.values():
@@ -270,7 +274,8 @@ class Gpus:
             gpu.query.retry()
         self._divide(gpu, now)
         with suppress(Lost):
-            gpu.minor = gpu.query.ask("minor", nvml.nvmlDeviceGetMinorNumber, gpu.handle)
+            minor = gpu.query.ask("minor", nvml.nvmlDeviceGetMinorNumber, gpu.handle)
+            gpu.minor = gpu.minor if minor is None else minor
         if self._wanted is not None and not self._wanted.intersection((str(index), listed.uuid, *gpu.instances)):
             if not is_new:
                 self._forget(listed.uuid)
@@ -281,9 +286,8 @@ class Gpus:
         return gpu
 
     def _forget(self, uuid: str) -> None:
-        self._free(uuid)
+        self._gpus.pop(uuid).close()
         self._activity.pop(uuid, None)
-        del self._gpus[uuid]
 
     def _failed_at(self, index: int, error: nvml.NVMLError) -> Gpu | None:
         """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""
@@ -322,8 +326,8 @@ class Gpus:
             if instance is None:
                 dims = self._dims(uuid, model, gpu=gpu.number, mig=number)
                 instance = Instance(handle, dims, of_instance(*self._config.dimensions), self._level)
-                instance.find_place(gpu.handle)
             instance.handle = handle
+            instance.identify(gpu.handle)
             instances[uuid] = instance
         if instances.keys() != gpu.instances.keys():
             gpu.query.retry()  # whether the GPU is divided changes what it supports

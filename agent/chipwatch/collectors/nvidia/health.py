@@ -35,8 +35,6 @@ NO_ERRORS: Final = 15e-238
 """Largest rate of bit errors that means none."""
 MOST_COUNT: Final = 2**53
 """Largest number of errors that is a reading."""
-NOT_AVAILABLE: Final = 2**32 - 1
-"""NVML_VALUE_NOT_AVAILABLE, -1, as an unsigned value."""
 SRAM_UNITS: Final = ("l2", "sm", "pcie", "mcu", "other")
 """Units of which nvmlEccSramErrorStatus_v1_t counts the uncorrected errors, in its order."""
 LINK_STATE: Final = 165
@@ -87,8 +85,15 @@ Answers = dict[str | Place, float]
 """Faults by name, and values by place."""
 
 
+def _known(members: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the members of a struct; raise NVMLError if one has no value."""
+    if not nvml.NOT_AVAILABLE.isdisjoint(members):
+        raise nvml.NVMLError(nvml.NO_DATA)
+    return members
+
+
 def _sram(gpu: Any) -> Answers:
-    _, _, _, parity, secded, _, *counts, threshold = nvml.nvmlDeviceGetSramEccErrorStatus(gpu)
+    _, _, _, parity, secded, _, *counts, threshold = _known(nvml.nvmlDeviceGetSramEccErrorStatus(gpu))
     buckets: Answers = {
         ("ecc_lifetime", "kind", f"sram_{unit}"): count for unit, count in zip(SRAM_UNITS, counts, strict=True)
     }
@@ -100,7 +105,7 @@ def _dram(gpu: Any) -> Answers:
 
 
 def _spare(gpu: Any) -> Answers:
-    banks, words = nvml.nvmlDeviceGetRowRemapperHistogram(gpu), ("max", "high", "partial", "low", "none")
+    banks, words = _known(nvml.nvmlDeviceGetRowRemapperHistogram(gpu)), ("max", "high", "partial", "low", "none")
     histogram: Answers = {("rows_banks", "spare", word): count for word, count in zip(words, banks, strict=True)}
     return {"rows_exhausted": banks[-1], **histogram}
 
@@ -114,6 +119,7 @@ def _fabric(gpu: Any) -> Answers:
         (identity, status, clique, state, mask), summary = nvml.fabric_v2(gpu), 0
     if not state:
         raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+    mask = 0 if mask in nvml.NOT_AVAILABLE else mask
     bandwidth, recovery, route, timeout, partition = (mask >> shift & 3 for shift in (0, 2, 4, 6, 12))
     wrong = mask >> 8 & 15  # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION: 0 unknown, 1 none, 4 no partition
     is_member, cluster = state == 3 and not status, identity.hex()
@@ -155,8 +161,8 @@ VIRTUAL: Final = {"virtual": _virtual}
 """A query of level all."""
 QUERIES: Final[Mapping[str, Callable[[Any], Answers]]] = {
     "sram": _sram, "dram": _dram, "spare": _spare, "fabric": _fabric, "width": _width,
-    "repair": lambda gpu: {"repair_pending": any(nvml.nvmlDeviceGetRepairStatus(gpu))},
-    "unrepairable": lambda gpu: {"memory_unrepairable": nvml.nvmlDeviceGetUnrepairableMemoryFlag_v1(gpu)[0]},
+    "repair": lambda gpu: {"repair_pending": any(_known(nvml.nvmlDeviceGetRepairStatus(gpu)))},
+    "unrepairable": lambda gpu: {"memory_unrepairable": _known(nvml.nvmlDeviceGetUnrepairableMemoryFlag_v1(gpu))[0]},
     "ecc": lambda gpu: {"ecc_off": nvml.nvmlDeviceGetDefaultEccMode(gpu) > nvml.nvmlDeviceGetEccMode(gpu)},
 }  # fmt: skip
 """Query -> the function that returns its faults and values."""
@@ -317,7 +323,7 @@ class GpuHealth:
 
 
 def _is_count(value: float) -> bool:
-    return 0 <= value <= MOST_COUNT and value != NOT_AVAILABLE
+    return 0 <= value <= MOST_COUNT
 
 
 def _states(kind: str, **counts: int) -> Answers:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from ctypes import byref, c_char, c_uint, memmove
-from math import inf, isfinite
+from math import inf, isfinite, nan
 from struct import Struct
 from sys import byteorder
 from typing import Any, Final
 
 from chipwatch.host import nvml
 
-UNSUPPORTED: Final = frozenset(
-    {nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_DEPRECATED}
-)
+UNSUPPORTED: Final = frozenset({
+    nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_DEPRECATED,
+    nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+})  # fmt: skip
+GONE: Final = frozenset({
+    nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED, nvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+})  # fmt: skip
+"""Answers after which the device, or the driver, answers no more queries."""
 ABSENT: Final = UNSUPPORTED | {nvml.NVML_ERROR_INVALID_ARGUMENT}
 """Answers about a link, a field or a metric that the GPU or this driver does not have."""
 SECOND: Final = 1_000_000_000
@@ -36,7 +42,7 @@ NUMBER: Final = 3
 
 
 class Lost(Exception):
-    """The device has fallen off the bus and answers no more queries."""
+    """The device has fallen off the bus, or its driver was unloaded."""
 
 
 class NvmlQuery:
@@ -100,11 +106,11 @@ class NvmlQuery:
         """Handle the error `code` of a query; raise Lost."""
         if code in UNSUPPORTED:
             self.postpone(key, HOUR)
-        elif code == nvml.NVML_ERROR_GPU_IS_LOST:
+        elif code in GONE:
             raise Lost
         elif code == nvml.NVML_ERROR_RESET_REQUIRED:
             self.reset = True
-        else:
+        elif code != nvml.NO_DATA:
             group = name.partition(".")[0]
             if code == nvml.NVML_ERROR_NO_PERMISSION:
                 self.postpone(key, MINUTE)
@@ -146,15 +152,16 @@ class FieldSet:
         query.answered.discard("fields")  # each field has its own answer
         _, _, _, _, kinds, codes, raw = zip(*FIELD.iter_unpack(self._array), strict=True)
         values, missing = dict[tuple[int, int], float](zip(self._keys, raw, strict=True)), []
-        others = any(codes) or kinds.count(NUMBER) < len(kinds)
+        others = any(codes) or kinds.count(NUMBER) < len(kinds) or not nvml.NOT_AVAILABLE.isdisjoint(raw)
         for key, kind, code, value in zip(self._keys, kinds, codes, raw, strict=True) if others else ():
-            if kind == NUMBER and not code:
+            if kind == NUMBER and not code and value not in nvml.NOT_AVAILABLE:
                 continue
-            if code or kind >= len(UNPACK) or not isfinite(number := UNPACK[kind](value.to_bytes(8, byteorder))[0]):
+            number = nan if code or kind >= len(UNPACK) else UNPACK[kind](value.to_bytes(8, byteorder))[0]
+            if isfinite(number) and number not in nvml.NOT_AVAILABLE:
+                values[key] = number
+            else:
                 missing.append((key, code))
                 del values[key]
-            else:
-                values[key] = number
         names = self._names
         query.answered.update(filter(None, map(names.__getitem__, values)) if missing else self._answers)
         if missing:

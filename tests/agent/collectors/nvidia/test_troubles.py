@@ -30,7 +30,8 @@ PLACES = {
 
 ASKED_WHEN_FOUND = ("minor", "migs", "events")
 LOST, RESET = 15, 16
-NO_TROUBLE = (3, 13, 26, LOST, RESET)
+GONE = (1, 9, LOST, 18)
+NO_TROUBLE = (3, 13, 21, 25, 26, RESET, *GONE)
 
 
 def spoilt(place, code):
@@ -55,7 +56,7 @@ def test_an_error_of_any_query_affects_only_its_reading(driver, watch, place):
         assert len([name for name in read if "gpu=1" in name]) == 43
         assert all(problem.startswith("GPU 0: ") for problem in said)
         assert len(said) <= 3
-        gone = code in (LOST, RESET) and place not in ASKED_WHEN_FOUND
+        gone = code in (RESET, *GONE) and place not in ASKED_WHEN_FOUND
         assert read["gpu.state{gpu=0}"] == (0 if gone else 1), code
         assert bool(said) == (code not in NO_TROUBLE), code
 
@@ -381,7 +382,9 @@ RECOVERIES = [
     ("615.71", "6u", {"bus_reset": 1}, 0),
     ("615.71", "7u", {"system_reboot": 1}, 0),
     ("615.71", "8u", {"unknown (8)": 1}, 1),
-    ("615.71", "4294967295u", {"unknown": 1}, 1),
+    ("615.71", "4294967294u", {"unknown": 1}, 1),
+    ("615.71", "4294967295u", {}, 1),
+    ("615.71", "-1s", {"unknown": 1}, 1),
     ("565.57.01", "1u", {}, 1),
     ("N/A", "1u", {}, 1),
 ]
@@ -480,14 +483,41 @@ def test_a_gpu_whose_queries_are_forbidden_is_not_broken(driver, watch):
     assert watch(Level.BASIC).read()["gpu.state{gpu=0}"] == 1
 
 
-def test_a_driver_that_fails_later_makes_the_collector_unavailable(driver, watch):
+def test_gpus_are_read_on_while_the_driver_cannot_count_them(driver, watch):
     fake = driver("h100")
     watched = watch(Level.BASIC)
-    watched.read()
-    fake.machine["count"] = "!1"
+    healthy = watched.read().keys()
+    fake.machine["count"] = "!10"
     fake.tell()
-    with pytest.raises(Unavailable, match="NVML: Uninitialized"):
-        watched.read(300)
+    assert watched.read(300).keys() >= healthy
+    assert watched.problems == ["NVML: Error 10 (NVML 10)"]
+    assert watched.read(600).keys() >= healthy
+    del fake.machine["count"]
+    fake.tell()
+    watched.read(10)
+    assert watched.problems == []
+
+
+@pytest.mark.parametrize("code", GONE)
+def test_a_driver_that_is_loaded_again_is_opened_again_within_ten_seconds(driver, watch, code):
+    fake = driver("h100", 2)
+    watched = watch()
+    healthy = watched.read().keys()
+    for gpu in fake.gpus:
+        gpu["utilization"] = {"gpu": f"!{code}"}
+    fake.machine["init"] = f"!{code}"
+    fake.tell()
+    assert watched.read()["gpu.state{gpu=0}"] == 0
+    assert watched.read()["gpu.state{gpu=1}"] == 0
+    assert [text for text in watched.problems if "NVML: " in text]
+    del fake.machine["init"]
+    for gpu in fake.gpus:
+        gpu["utilization"] = {"gpu": 5, "memory": 5}
+    fake.write()
+    for _ in range(2):
+        read = watched.read(10)
+    assert read.keys() >= healthy
+    assert read["gpu.state{gpu=0}"] == 1
 
 
 # -- absent -----------------------------------------------------------------------------------------------------
