@@ -162,6 +162,6 @@ def output_of(command: Sequence[str]) -> str:
         raise ConfigError(f"HOST: {problem}") from problem
     finally:
         shot.close()
-    if ended is None or (ended.how and not ended.data.strip()):
-        raise ConfigError(f"HOST: {command[0]} gave no list{ended.how if ended else ''}")
+    if ended is None or ended.how:
+        raise ConfigError(f"HOST: {command[0]} gave no whole list{ended.how if ended else ''}")
     return ended.data.decode(errors="replace")

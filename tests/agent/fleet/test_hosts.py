@@ -132,3 +132,6 @@ def test_the_lists_come_from_the_programs_of_the_system(tmp_path, monkeypatch):
     program.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id' >&2; exit 1\n")
     with pytest.raises(ConfigError, match="Invalid job id"):
         output_of(["squeue"])
+    program.write_text("#!/bin/sh\necho gpu1; echo 'slurmctld is away' >&2; exit 1\n")
+    with pytest.raises(ConfigError, match="no whole list.*slurmctld is away"):
+        output_of(["squeue"])
