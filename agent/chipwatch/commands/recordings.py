@@ -62,7 +62,8 @@ def listing(given: SimpleNamespace) -> str:
     """Return a line for each incident: when, cause, job, what, file."""
     folder = folder_of(given) / INCIDENTS
     rows = [_row(path) for path in incidents(folder)]
-    return "\n".join(rows) or f"no incident is recorded in {folder}"
+    why = "" if folder.parent.is_dir() else ": that folder is not there, so set --spool as the agent has it"
+    return "\n".join(rows) or f"no incident is recorded in {folder}{why}"
 
 
 def _row(path: Path) -> str:

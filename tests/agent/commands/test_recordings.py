@@ -142,7 +142,9 @@ def test_incidents_are_listed_with_time_cause_job_and_file(said, tmp_path):
     )
     path.write_bytes(b"not gzip")
     assert "it cannot be read" in said("incidents", "--spool", str(tmp_path))[1]
-    assert said("incidents", "--spool", str(tmp_path / "none"))[1].startswith("no incident is recorded in")
+    (tmp_path / "new").mkdir()
+    assert said("incidents", "--spool", str(tmp_path / "new"))[1].endswith("new/incidents\n")
+    assert "that folder is not there, so set --spool" in said("incidents", "--spool", str(tmp_path / "none"))[1]
 
 
 @pytest.mark.parametrize(
