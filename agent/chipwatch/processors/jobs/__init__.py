@@ -101,6 +101,8 @@ class JobsProcessor(Processor):
         """Time of the tick that brought these."""
         self._pids: dict[Key, dict[int, str]] = {}
         """The processes of each job, and their devices."""
+        self._listings: dict[str, DeviceFacts] = {}
+        """The last list of processes of each collector, for a minute."""
         self._causes: dict[Key, tuple[str, str]] = {}
         """The last cause of each job, and the last one that was logged."""
         self._before = 0
@@ -160,6 +162,10 @@ class JobsProcessor(Processor):
         self, tick: Sequence[Datapoint], about: Iterable[DeviceFacts], holders: Iterable[Key], at: int
     ) -> None:
         """Keep this tick as evidence, and log where the cause of a job's loss has changed."""
+        listings = {**self._listings, **{facts.source: facts for facts in about if facts.processes is not None}}
+        self._listings = {
+            source: facts for source, facts in listings.items() if at - self._offset - facts.moment < STALE
+        }
         if not self._recent.is_due(at):
             return
         collectives = [fact for fact in self.facts if isinstance(fact, JobCollectives)]
@@ -167,7 +173,7 @@ class JobsProcessor(Processor):
             self._collectives, self._asked = collectives, at
         self._pids = {}
         owners = self._jobs.owners if self._jobs else {}
-        for process in chain.from_iterable(facts.processes or () for facts in about):
+        for process in chain.from_iterable(facts.processes or () for facts in self._listings.values()):
             if owner := owners.get(process.pid):
                 self._pids.setdefault(owner.key, {})[process.pid] = ".".join(
                     number for _, number in place_of(process.dims)
