@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -125,6 +125,8 @@ class JobFacts(NamedTuple):
     """Seconds for which the main thread of each followed process was ready to run and had no CPU, by pid."""
     transfers: Mapping[int, tuple[int, int]] = MappingProxyType({})
     """Bytes that processes on devices without work read from disks and file servers, and wrote to them, by pid."""
+    followed: Collection[int] | None = None
+    """The processes that it was asked about; None: all. The owner of another one is not known yet."""
 
 
 class Rank(NamedTuple):

@@ -71,6 +71,8 @@ class Pipeline:
             self._followers = [sampler for sampler in samplers if isinstance(sampler.collector, Follows)]
             for sampler in samplers:
                 sampler.needs_facts = True
+        self._devices: dict[str, DeviceFacts] = {}
+        """The last devices and processes by collector, which may be late."""
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._grace = min(GRACE, interval / 2)
         self.stopped: float | None = None
@@ -108,7 +110,7 @@ class Pipeline:
         now = time.monotonic()
         due = [sampler for sampler in self._first if sampler.is_due(now)]
         finders = [sampler for sampler in due if sampler.finds_devices]  # none, as a rule, where there is no device
-        self._read(due, at, deadline, points, facts, with_devices=bool(finders))
+        self._read(due, at, deadline, points, facts, finders=finders)
         tick: tuple[Datapoint, ...] = ()
         with_devices = any(sampler.is_due(now) for sampler in finders)
         for derivation in self.derivations:
@@ -131,10 +133,10 @@ class Pipeline:
         points: list[Datapoint],
         facts: list[object],
         *,
-        with_devices: bool,
+        finders: Sequence[Sampler],
     ) -> None:
         """Read `samplers` and followers: these after the others, or with them where no device can be found."""
-        if not self._followers or not with_devices:
+        if not self._followers or not finders:
             for sampler in self._followers:
                 if sampler.needs_devices and sampler.ok and not sampler.is_busy:
                     self._place(sampler)
@@ -144,7 +146,8 @@ class Pipeline:
             self._wait(self._request(samplers, at), deadline, points, facts)
             return
         self._wait(self._request(samplers, at), deadline, points, facts)
-        device_facts = [fact for fact in facts if isinstance(fact, DeviceFacts)]
+        self._devices |= {fact.source: fact for fact in facts if isinstance(fact, DeviceFacts)}
+        device_facts = [self._devices[finder.name] for finder in finders if finder.name in self._devices]
         pids = {process.pid for devices in device_facts for process in devices.processes or ()}
         idle = {pid for devices in device_facts for pid in _idle(devices)}
         for sampler in self._followers:

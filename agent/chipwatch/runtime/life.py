@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -88,7 +88,7 @@ class KeptState:
         """Restore from `folder`, where records are added, too; a file that cannot be read is left out."""
         for derivation in derivations:
             if isinstance(derivation.processor, LeavesRecords):
-                derivation.processor.append = partial(append, records_of(folder, derivation.name))
+                derivation.processor.append = partial(self._append, records_of(folder, derivation.name))
         self._files = {
             derivation: folder / f"{derivation.name}.json"
             for derivation in derivations
@@ -102,8 +102,13 @@ class KeptState:
             except OSError as problem:
                 log.warning("%s: %s; %s begins without its state", path, problem.strerror, derivation.name)
 
+    def _append(self, path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+        """Add records, and save after this tick: a state from before them would write them again after a kill."""
+        append(path, rows)
+        self._due = 0.0
+
     def look(self) -> None:
-        """Save if a minute is over."""
+        """Save if a minute is over, or if a job has left a record."""
         if time.monotonic() >= self._due:
             self.save()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from chipwatch.contract.collector import Collector
@@ -122,6 +124,33 @@ def test_a_follower_gets_the_pids_that_the_others_listed_in_the_same_tick(gather
     points = gather([Follower(), Devices([12, 11]), Devices([13])], wants)
     assert (11, 12, 13) in wants.seen[0]
     assert len(points) == 3
+
+
+class LateDevices(Devices):
+    """Its second reading does not return until the test allows it."""
+
+    def __init__(self, processes):
+        super().__init__(processes)
+        self.may_return = threading.Event()
+        self.may_return.set()
+
+    def collect(self, at):
+        assert self.may_return.wait(60)
+        return super().collect(at)
+
+
+def test_while_the_list_of_processes_is_late_a_follower_keeps_the_last_one():
+    readings, devices, follower, wants = ReadingQueue(), LateDevices([10]), Follower(), Wants()
+    samplers = [Sampler(f"c{n}", one, Level.ALL, readings) for n, one in enumerate((devices, follower))]
+    pipeline = Pipeline(samplers, (), readings, interval=1.0, derivations=[Derivation("p", wants, Level.ALL)])
+    pipeline.start()
+    pipeline.gather(1, 60.0)
+    devices.may_return.clear()
+    for at in (2, 3):  # its reading goes on, then it is not due
+        pipeline.gather(at, 0.05)
+        assert follower.listed == [10]
+    devices.may_return.set()
+    pipeline.close(0)
 
 
 def test_without_a_processor_that_needs_them_nobody_is_asked(gather):

@@ -57,6 +57,18 @@ def test_it_is_saved_once_a_minute(tmp_path, monkeypatch):
     assert (tmp_path / "jobs.json").read_bytes() == b"2"
 
 
+def test_it_is_saved_in_the_tick_that_writes_a_record_so_that_a_kill_writes_no_second_one(tmp_path):
+    processor = Keeps(b"1")
+    processor.append = None
+    state = KeptState(tmp_path, [derivation(processor)])
+    processor.append([{"job": "41337"}])
+    state.look()
+    assert (tmp_path / "jobs.json").read_bytes() == b"1"
+    processor.kept = b"2"
+    state.look()
+    assert (tmp_path / "jobs.json").read_bytes() == b"1"
+
+
 @pytest.mark.parametrize("kind", ["bad", "link", "folder"])
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path, kind, caplog):
     path = tmp_path / "jobs.json"

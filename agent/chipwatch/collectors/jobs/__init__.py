@@ -115,7 +115,8 @@ class JobsCollector(Collector):
         owners, allocations = self._owners, self._allocations
         assert owners is not None
         assert allocations is not None
-        processes = owners.of_drivers(self._pids)
+        followed = frozenset(self._pids)  # the clock's thread may change it meanwhile
+        processes = owners.of_drivers(followed)
         owners_of = {pid: process.owner for pid, process in processes.items()}
         self._find_groups(owners_of.values(), at)
         granted = allocations.read()
@@ -141,7 +142,7 @@ class JobsCollector(Collector):
         self.never_waits = not (self._groups or self._pids or allocations.source or allocations.missing)
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
         self._facts = JobFacts(
-            moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped, delays, self._transfers()
+            moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped, delays, self._transfers(), followed
         )
         if self.needs_devices:
             return

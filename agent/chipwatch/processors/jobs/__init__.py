@@ -15,8 +15,18 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import Allocation, JobCollectives, JobFacts, Owner
 from chipwatch.contract.processor import Processor
-from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, STATES, DeviceReading, Holding, Key
-from chipwatch.processors.jobs.device import PROCESS, Held, JobDevice, Place, UnnamedDevices, Use, place_of, plausible
+from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, STATES, UNSEEN, DeviceReading, Holding, Key
+from chipwatch.processors.jobs.device import (
+    PROCESS,
+    Held,
+    JobDevice,
+    Place,
+    UnnamedDevices,
+    Use,
+    holders_of,
+    place_of,
+    plausible,
+)
 from chipwatch.processors.jobs.evidence import DevicePoints, Evidences, Values, from_points
 from chipwatch.processors.jobs.ledger import CAUSE, OTHER, Account, Hold, JobLedger
 from chipwatch.processors.jobs.metrics import (
@@ -40,7 +50,7 @@ MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
 HOUR: Final = 3600
 STALE: Final = 60 * SECOND
-"""Time for which facts of a collector count that is late."""
+"""Time for which facts of a collector count that is late, and for which holders go on without them."""
 
 
 class JobsProcessor(Processor):
@@ -91,6 +101,8 @@ class JobsProcessor(Processor):
         """Time of the tick that brought these."""
         self._pids: dict[Key, dict[int, str]] = {}
         """The processes of each job, and their devices."""
+        self._listings: dict[str, DeviceFacts] = {}
+        """The last list of processes of each collector, for a minute."""
         self._causes: dict[Key, tuple[str, str]] = {}
         """The last cause of each job, and the last one that was logged."""
         self._before = 0
@@ -100,6 +112,8 @@ class JobsProcessor(Processor):
         """Why the last record could not be written."""
         self._stopped: int | None = None
         """Time of the last tick of an earlier process (ns since the epoch), until devices are read."""
+        self._offset = 0
+        """From the clock of readings to ns since the epoch."""
 
     def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
         """Charge the time since the last tick; yield the family of each job, and the idle and busy time."""
@@ -127,8 +141,10 @@ class JobsProcessor(Processor):
                 mine = self._take(reading, values, fallen, at)
                 answered |= mine
                 moments |= {reading.source: reading.moment} if mine else {}
-        if answered and self._jobs:
+        if answered and self._jobs and not any(device.unclear_since for device in self._devices.values()):
             self._stopped = None
+        if readings:
+            self._offset = at - readings[-1].moment
         missing = self._devices.keys() - answered
         self._release(missing)
         for place in missing:
@@ -146,6 +162,10 @@ class JobsProcessor(Processor):
         self, tick: Sequence[Datapoint], about: Iterable[DeviceFacts], holders: Iterable[Key], at: int
     ) -> None:
         """Keep this tick as evidence, and log where the cause of a job's loss has changed."""
+        listings = {**self._listings, **{facts.source: facts for facts in about if facts.processes is not None}}
+        self._listings = {
+            source: facts for source, facts in listings.items() if at - self._offset - facts.moment < STALE
+        }
         if not self._recent.is_due(at):
             return
         collectives = [fact for fact in self.facts if isinstance(fact, JobCollectives)]
@@ -153,7 +173,7 @@ class JobsProcessor(Processor):
             self._collectives, self._asked = collectives, at
         self._pids = {}
         owners = self._jobs.owners if self._jobs else {}
-        for process in chain.from_iterable(facts.processes or () for facts in about):
+        for process in chain.from_iterable(facts.processes or () for facts in self._listings.values()):
             if owner := owners.get(process.pid):
                 self._pids.setdefault(owner.key, {})[process.pid] = ".".join(
                     number for _, number in place_of(process.dims)
@@ -258,8 +278,6 @@ class JobsProcessor(Processor):
                 begun = read.get(place[:1])
                 last = None if begun is None else DeviceReading(begun, {}, paused=True)
                 device = self._devices[place] = JobDevice(activity.dims, last)
-            if jobs and (self._ledger.has_held or self._stopped is not None):
-                self._resume(place, device, reading.moment, at)
             mine, granted = processes.get(place, ()), given.get(place, ())
             if len(place) > 1:  # parts have the processes and allocations of the whole
                 mine, granted = [*mine, *processes.get(place[:1], ())], [*granted, *given.get(place[:1], ())]
@@ -268,13 +286,46 @@ class JobsProcessor(Processor):
             figures = values.get(place, {})
             device.dims, device.source = activity.dims, reading.source
             reported = plausible(activity)
-            self._charge(device, reported._replace(lost=True) if place in fallen else reported, use, figures, at)
+            if place in fallen:
+                reported = reported._replace(lost=True)
+            after = self._following(place, device, use, jobs, lost=reported.lost) if jobs else use
+            if after:
+                self._charge(device, reported, after, figures, at)
         return answered
+
+    def _following(self, place: Place, device: JobDevice, use: Use, jobs: JobFacts, *, lost: bool) -> Use | None:
+        """Return the use of a device after the last one; None if it is unclear since the agent began, and waits."""
+        goes_on = self._ledger.has_held or self._stopped is not None
+        is_unclear = not lost and self._is_unclear(place, device, use, jobs)
+        if is_unclear and goes_on and not device.is_begun:
+            device.state = UNSEEN
+            return None  # the next reading charges the time since the stop
+        if goes_on:
+            self._resume(place, device, use.moment, use.at)
+        device.is_begun = True
+        return use._replace(keeps=is_unclear)
+
+    def _is_unclear(self, place: Place, device: JobDevice, use: Use, jobs: JobFacts) -> bool:
+        """
+        Return whether a reading does not say who holds the device, for at most a minute.
+
+        Its processes were not listed, or are newer than the reading of jobs, or the kubelet did not answer.
+        """
+        followed = jobs.followed
+        is_new = followed is not None and any(process.pid not in followed for process in use.processes or ())
+        if is_new or use.processes is None or "kubelet" in jobs.missing:
+            earlier = device.held.keys() | {owner.key for owner, _ in self._ledger.holds(_name(place))}
+            now = holders_of(use) if earlier or is_new else {}
+            if earlier - now.keys() or (is_new and not now):
+                device.unclear_since = device.unclear_since or use.moment
+                return use.moment - device.unclear_since < STALE
+        device.unclear_since = 0
+        return False
 
     def _resume(self, place: Place, device: JobDevice, moment: int, at: int) -> None:
         """Continue the charges of a device from its last reading before the agent stopped."""
         holds = self._ledger.resume(_name(place))
-        if device.allocated or device.held or (not holds and self._stopped is None):
+        if device.is_begun or (not holds and self._stopped is None):
             return  # it was read since then: the state folder was another agent's when this one started
 
         def then(when: int) -> int:
@@ -399,21 +450,21 @@ class JobsProcessor(Processor):
 
     def saved(self) -> bytes:
         with self._lock:
-            return self._ledger.saved(self._before or self._stopped or 0, self._holds())
+            is_begun = self._stopped is None or any(device.is_begun for device in self._devices.values())
+            return self._ledger.saved((is_begun and self._before) or self._stopped or 0, self._holds())
 
     def restore(self, saved: bytes) -> None:
         self._stopped = self._ledger.restore(saved) or None
 
     def _holds(self) -> dict[Key, dict[str, Hold]]:
         """Return the devices that each job holds, for the next start."""
-        lasts = {place: device.last for place, device in self._devices.items() if device.last}
-        newest = max((last.moment for last in lasts.values()), default=0)
         holds: dict[Key, dict[str, Hold]] = {}
-        for place, last in lasts.items():
+        for place, device in self._devices.items():
+            if (last := device.last) is None:
+                continue
             for key, holding in last.holders.items():
-                ran = None if holding.ran is None else max(0, self._before - newest + holding.ran)
-                hold = Hold(max(0, self._before - newest + last.moment), ran)
-                holds.setdefault(key, {})[_name(place)] = hold
+                ran = None if holding.ran is None else max(0, self._offset + holding.ran)
+                holds.setdefault(key, {})[_name(place)] = Hold(max(0, self._offset + last.moment), ran)
         return holds
 
     def describe(self) -> str:

@@ -66,9 +66,11 @@ class Use(NamedTuple):
     moment: int
     """Monotonic ns, and the same in ns since the epoch."""
     at: int
+    keeps: bool = False
+    """The reading does not say whether the holders of the last one have gone."""
 
 
-def holders(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
+def holders_of(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
     """Return the jobs that hold a device, by the best source that knows; `has_worked`: since the last reading."""
     present: dict[Key, list[Used]] = {}
     has_strangers = use.processes is None
@@ -162,6 +164,10 @@ class JobDevice:
         self.last = last
         self._has_resumed = False
         """True if `last` was read before the agent stopped."""
+        self.is_begun = last is not None
+        """True if it was read since the agent began, with facts of jobs."""
+        self.unclear_since = 0
+        """Moment of the first reading of a row that did not say who holds it; 0: the last one did."""
         self.allocated = 0
         """Time (ns) that jobs held it, weighted by its slices."""
         self.slices, self.missed = 1.0, 0
@@ -190,9 +196,12 @@ class JobDevice:
         """Return the time since the last reading by job and state, not weighted; nothing for one that is older."""
         if self.last and use.moment <= self.last.moment:
             return {}
-        holding = holders(use, has_worked=bool(activity.active))
-        if activity.lost and not holding:  # the driver no longer lists its processes
-            holding = {key: holder for key, holder in self.held.items() if key in use.alive}
+        holding = holders_of(use, has_worked=bool(activity.active))
+        if use.keeps or (activity.lost and not holding):  # the driver no longer lists its processes
+            holding = {
+                key: holder for key, holder in self.held.items()
+                if key in use.alive or (use.keeps and not holder.owner.cgroup)
+            } | holding  # fmt: skip
         idle = round((activity.idle or 0.0) * SECOND)
         now = DeviceReading(
             use.moment, {key: holder.holding for key, holder in holding.items()},

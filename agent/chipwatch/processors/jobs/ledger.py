@@ -152,13 +152,18 @@ class JobLedger:
         """Return the accounts of jobs that hold a device."""
         return [self.accounts[key] for key in sorted(self._live)]
 
+    def holds(self, place: str) -> list[tuple[Owner, Hold]]:
+        """Return the jobs that held a device when the agent stopped, until it is read."""
+        accounts = self.accounts.values() if self.has_held else ()
+        return [(account.owner, account.held[place]) for account in accounts if place in account.held]
+
     def resume(self, place: str) -> list[tuple[Owner, Hold]]:
         """Return, once, the jobs that held a device when the agent stopped."""
-        if not self.has_held:
-            return []
-        held = [(account.owner, account.held.pop(place)) for account in self.accounts.values() if place in account.held]
+        holds = self.holds(place)
+        for account in self.accounts.values() if holds else ():
+            account.held.pop(place, None)
         self.has_held = any(account.held for account in self.accounts.values())
-        return held
+        return holds
 
     def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
         """

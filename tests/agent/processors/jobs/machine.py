@@ -26,7 +26,7 @@ class Machine:
         self.totals, self.points = {}, []
 
     def tick(self, processes, activity, *, owners=(), allocations=(), uses=(), points=(), names=None, seconds=TICK,
-             used=(), stopped=(), collectives=(), host=(), blocked=(), delays=(), transfers=()):  # fmt: skip
+             used=(), stopped=(), collectives=(), host=(), blocked=(), delays=(), transfers=(), followed=None, missing=()):  # fmt: skip
         """
         Derive from processes (gpu, pid[, memory]), activity (gpu -> options) and owners (pid -> owner).
 
@@ -38,8 +38,8 @@ class Machine:
         found = [DeviceActivity(dims_of(gpu), **options) for gpu, options in activity.items()]
         known = {str(gpu): dims_of(gpu) for gpu in activity} if names is None else names
         jobs = JobFacts(
-            self.moment, dict(owners), [*allocations], [*uses], {}, frozenset(blocked), {}, dict(used), frozenset(stopped),
-            dict(delays), dict(transfers),
+            self.moment, dict(owners), [*allocations], [*uses], {}, frozenset(blocked), dict(missing), dict(used),
+            frozenset(stopped), dict(delays), dict(transfers), followed,
         )  # fmt: skip
         self.processor.facts = [DeviceFacts(self.moment, listed, known, found), jobs, *collectives]
         tick = [gauge(name, "%", "").point(self.at, value, dims_of(gpu)) for gpu, name, value in points]

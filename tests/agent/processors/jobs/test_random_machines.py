@@ -42,6 +42,7 @@ ticks = st.fixed_dictionaries({
     "devices": st.dictionaries(st.sampled_from(PLACES), devices),
     "are_devices_read": st.sampled_from([True, True, True, False]),
     "are_jobs_read": st.sampled_from([True, True, True, False]),
+    "are_pids_followed": st.sampled_from([True, True, False]),
     "are_processes_listed": st.sampled_from([True, True, False]),
     "alive": st.sets(st.sampled_from(range(4))),
     "began": st.sampled_from([-100, 0, 2, 100]),
@@ -78,14 +79,15 @@ class Run:
             facts.append(DeviceFacts(self.moment, listed if told["are_processes_listed"] else None, known, active))
         if told["are_jobs_read"]:
             began = self.at - told["began"] * SECOND
-            owners = {100 + n: job._replace(since=began) for n, job in enumerate(JOBS)}
+            followed = None if told["are_pids_followed"] else ()
+            owners = {} if followed == () else {100 + n: job._replace(since=began) for n, job in enumerate(JOBS)}
             granted = [
                 Allocation(place, JOBS[one["given"]], one["source"])
                 for place, one in found.items()
                 if one["given"] is not None
             ]
             uses = [GroupUse(JOBS[n]) for n in sorted(told["alive"])]
-            facts.append(JobFacts(self.moment, owners, granted, uses, {}, frozenset(), {}))
+            facts.append(JobFacts(self.moment, owners, granted, uses, {}, frozenset(), {}, followed=followed))
         self.processor.facts = facts
         return [*self.processor.derive([], self.at)]
 

@@ -148,6 +148,36 @@ def test_a_stopped_process_is_named_at_once_and_shares_after_a_minute():
     assert [cause["cause"] for cause in play(starved, minutes=1.2)[1]["causes"]] == ["files"]
 
 
+def test_a_stopped_process_stays_named_while_the_list_of_processes_is_late_for_a_minute():
+    machine = Machine(interval=TICK)
+    owners = {100 + n: JOB for n in range(2)}
+
+    def tick(stopped=(101,)):
+        busy = {"active": 1.0}
+        machine.tick([("0", 100), ("1", 101)], {"0": busy, "1": busy}, owners=owners, stopped=stopped)
+
+    def causes():
+        (row,) = machine.processor.answer()["jobs"]
+        return [(cause["cause"], cause["says"]) for cause in row["why"]["causes"]]
+
+    for _ in range(4):
+        tick()
+    said = [("stopped", "process 101 on gpu 1 is stopped")]
+    assert causes() == said
+    for n in range(1, 17):  # the driver is late
+        machine.at, machine.moment = machine.at + 5 * SECOND, machine.moment + 5 * SECOND
+        jobs = machine.processor.facts[-1]
+        machine.processor.facts = [jobs._replace(moment=machine.moment)]
+        [*machine.processor.derive([], machine.at)]
+        assert n > 12 or causes() == said
+    assert causes() == []
+    for _ in range(3):
+        tick()
+    assert causes() == said
+    tick(stopped=())
+    assert causes() == []
+
+
 def test_what_a_cause_costs_counts_all_ranks_only_where_all_wait():
     (cause,) = play({"active": 1.0, "ranks": 64, "behind": [21]})[1]["causes"]
     assert cause["lost"] == 64

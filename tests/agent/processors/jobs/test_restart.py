@@ -227,3 +227,106 @@ def test_a_job_on_an_instance_that_was_made_meanwhile_is_unseen_until_its_first_
     assert sums_agree(machine)
     causes = [point for point in machine.points if point.metric.name == "gpu.idle.time"]
     assert not [point for point in causes if point.value > 5], "what was not read has no cause"
+
+
+UNFOLLOWED = {"followed": ()}
+OLD = BOB._replace(since=START - 50 * SECOND)
+SILENT = {"missing": {"kubelet": "it does not answer"}}
+
+
+def slow(machine, kind):
+    """Tick with a reading that lacks the processes, their owners, or the allocations."""
+    match kind:
+        case "unfollowed":
+            machine.tick([(0, 10), (1, 11)], {0: BUSY, 1: BUSY}, **UNFOLLOWED)
+        case "one unfollowed":
+            machine.tick([(0, 10), (1, 11)], {0: BUSY, 1: BUSY}, owners={11: OLD}, followed=[11])
+        case "unlisted":
+            machine.tick(None, {0: BUSY, 1: BUSY})
+        case "unanswered":
+            machine.tick([], {0: BUSY, 1: BUSY}, **SILENT)
+
+
+@pytest.mark.parametrize("kind", ["unfollowed", "one unfollowed", "unlisted", "unanswered"])
+@pytest.mark.parametrize("late", [1, 3, 8])
+def test_readings_without_the_owners_of_processes_lose_no_time_over_kills(kind, late):
+    given = [Allocation("0", ADA, "kubelet"), Allocation("1", BOB, "kubelet")] if kind == "unanswered" else []
+    on = [] if given else [(0, 10), (1, 11)]
+    for saves in range(3 + late):  # a kill after each save
+        machine, saved = Machine(), b""
+
+        def good(machine=machine):
+            machine.tick(on, {0: BUSY, 1: BUSY}, owners={10: ADA, 11: OLD}, allocations=given)
+
+        good()
+        for n in range(saves + 1):
+            good() if n < 3 else slow(machine, kind)
+            saved = machine.processor.saved()
+        restart(machine, saved, seconds=30)
+        for _ in range(late):
+            slow(machine, kind)
+            assert sums_agree(machine)
+        again = machine.processor.saved()
+        restart(machine, again, seconds=30)
+        for _ in range(late):
+            slow(machine, kind)
+        good()
+        good()
+        passed = (machine.at - START) / SECOND - 5
+        assert sum(spent(machine, ADA).values()) == pytest.approx(passed)
+        assert sum(spent(machine, BOB).values()) == pytest.approx(passed)
+        assert sums_agree(machine)
+
+
+@pytest.mark.parametrize("kind", ["unfollowed", "unlisted"])
+def test_a_late_reading_without_owners_loses_no_time_of_a_running_agent(kind):
+    machine = Machine()
+    for n in range(12):
+        if n % 3 == 2:
+            slow(machine, kind)
+        else:
+            machine.tick([(0, 10), (1, 11)], {0: BUSY, 1: BUSY}, owners={10: ADA, 11: BOB})
+    machine.tick([(0, 10), (1, 11)], {0: BUSY, 1: BUSY}, owners={10: ADA, 11: BOB})
+    assert spent(machine, ADA) == {"busy": 12 * 5.0}
+    assert sums_agree(machine)
+
+
+def test_a_gpu_that_was_not_read_before_a_kill_goes_on_from_its_last_reading():
+    machine = Machine()
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    jobs = machine.processor.facts[1]
+    for _ in range(10):  # the driver hangs
+        machine.at += 5 * SECOND
+        machine.moment += 5 * SECOND
+        machine.processor.facts = [jobs._replace(moment=machine.moment)]
+        [*machine.processor.derive([], machine.at)]
+    restart(machine, seconds=10)
+    machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    assert spent(machine, ADA) == {"busy": 10.0, "unseen": 65.0}
+
+
+def test_a_job_that_came_during_a_stop_counts_from_its_start_also_after_a_second_one():
+    machine = Machine()
+    machine.tick([], {0: IDLE})
+    restart(machine, seconds=60)
+    came = BOB._replace(since=machine.at - 20 * SECOND)
+    machine.processor.facts = []
+    machine.at, machine.moment = machine.at + 5 * SECOND, machine.moment + 5 * SECOND
+    [*machine.processor.derive([], machine.at)]
+    restart(machine, seconds=20)
+    machine.tick([(0, 10)], {0: BUSY}, owners={10: came})
+    assert spent(machine, BOB) == {"unseen": 50.0}
+
+
+def test_owners_that_stay_unknown_are_awaited_for_a_minute():
+    machine = Machine()
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    restart(machine)
+    for _ in range(14):
+        machine.tick(None, {0: IDLE})
+    assert spent(machine, ADA) == {}
+    (device,) = machine.processor.answer()["devices"]
+    assert (device["state"], device["jobs"]) == ("free", [])
+    assert sums_agree(machine)
