@@ -334,14 +334,17 @@ def test_a_real_job_is_charged_and_is_gone_when_its_cgroup_is(tmp_path):
             tasks.append((point, task))
     if not tasks:
         pytest.skip("no cgroup can be made here: needs root or a delegated cgroup")
+    program = "import sys; sys.stdin.readline(); data = bytearray(1 << 24); print(flush=True); sys.stdin.read()"
     child = subprocess.Popen(
-        [sys.executable, "-c", "import sys; data = bytearray(1 << 24); print(flush=True); sys.stdin.read()"],
+        [sys.executable, "-c", program],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"SLURM_STEP_GPUS": "1", "SLURM_JOB_PARTITION": "test"},
     )  # fmt: skip
     collector = JobsCollector(JobsCollector.Config(root=tmp_path))
     try:
         for _, task in tasks:
             (task / "cgroup.procs").write_text(str(child.pid))
+        child.stdin.write(b"\n")  # what it took before is the memory of another cgroup
+        child.stdin.flush()
         child.stdout.readline()
         collector.open()
         points, facts = read(collector, child.pid)
