@@ -249,7 +249,7 @@ class KeepsState(Protocol):
 
     @abstractmethod
     def saved(self) -> bytes | None:
-        """Return the state, None if it has not changed; a processor is asked each minute, a sink after deliveries."""
+        """Return the state, None if it has not changed; a processor is asked each minute, a sink after each batch."""
 
     @abstractmethod
     def restore(self, saved: bytes) -> None:

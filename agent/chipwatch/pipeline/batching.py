@@ -79,13 +79,15 @@ class BatchWriter:
         counts: Counter[str],
         failures: Counter[str],
         *,
+        state: Callable[[], bytes | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Take counts of failed attempts by kind: all of them, which are added to, and those since a delivery.
 
-        `clock` returns monotonic seconds.
+        `state` returns what the sink must know after a restart, None if unchanged; `clock` monotonic seconds.
         """
+        self._state = state
         self._clock = clock
         self._refused: dict[tuple[str, Dimensions], float] = {}  # series -> until when it is remembered
         self._sink, self._spool, self._logger = sink, spool, logger
@@ -233,7 +235,7 @@ class BatchWriter:
                         why = f"{type(change).__name__}: {text_of(change)}"
                         aside += group
                         change = Counter({"dropped:set aside": len(group)})
-                self._spool.acknowledge(change)
+                self._acknowledge(change)
                 for _ in group:
                     self._doubted.popleft()
         finally:
@@ -241,8 +243,12 @@ class BatchWriter:
                 self._spool.set_aside(aside, without_secrets(why))
                 text = f"{count(len(aside), 'are')} set aside: the sink fails on each of them, not on others: {why}"
                 self._logger.log(logging.ERROR, f"aside {why}", text)
-        self._spool.acknowledge(self._ahead)
-        self._ahead = Counter()
+        ahead, self._ahead = self._ahead, Counter()
+        self._acknowledge(ahead)
+
+    def _acknowledge(self, change: Counter[str]) -> None:
+        """End points, with the sink's state unless that knows points that cannot be acknowledged yet."""
+        self._spool.acknowledge(change, None if self._ahead else self._state())
 
     def _first_doubted(self) -> list[Datapoint]:
         """Return the first doubted point; if its series was refused before, also all such points of its metric."""

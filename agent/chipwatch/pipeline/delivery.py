@@ -35,8 +35,6 @@ from chipwatch.spool.queue import Spool
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-SAVE_INTERVAL: Final = 1.0
-"""Seconds between two savings of a sink's state while there is much to deliver; a kill loses at most the rest."""
 IDENTITY_POLL: Final = 0.5
 """Seconds between two checks for an identity that is not known yet."""
 HANG: Final = 120.0
@@ -108,7 +106,7 @@ class Worker:
         self.counts: Counter[str] = Counter()
         """`retried`, `refused`, `bug`: attempts that failed so."""
         self._failures: Counter[str] = Counter()  # the same, since something was delivered
-        self._batches = BatchWriter(sink, spool, self._logger, self.counts, self._failures)
+        self._batches = BatchWriter(sink, spool, self._logger, self.counts, self._failures, state=self._state)
         self._call = self._batches.guard.survive
         self.delivered: float | None = None
         """When points were last delivered (monotonic seconds), or None."""
@@ -127,7 +125,6 @@ class Worker:
         self._never_waits = isinstance(sink, NeverWaits) and sink.never_waits is True
         self._is_open = self._is_inline = False
         """`_is_inline`: the thread has ended, and the clock's thread delivers."""
-        self._next_save = 0.0
 
     def start(self, delay: float | None = None) -> None:
         """Start the thread, `delay` seconds before the next attempt after a failure."""
@@ -223,9 +220,6 @@ class Worker:
                 self._failures.clear()
                 self.delivered = time.monotonic()
                 self._log.delivered(self._where)
-                if time.monotonic() >= self._next_save:
-                    self._save_state()
-                    self._next_save = time.monotonic() + SAVE_INTERVAL
             self._well()
         except SinkClosed as end:
             self.is_closed = True
@@ -236,15 +230,17 @@ class Worker:
             if not self._batches.is_halfway:
                 self.spool.release()
             delay = self._delay(problem, is_last=is_last)
-        self._save_state()
+        if not self._batches.is_halfway:
+            self._save_state()
         self._batches.busy = None
         return delay
 
+    def _state(self) -> bytes | None:
+        """Return what the sink must know after a restart, or None if that has not changed."""
+        return self._call(partial(state_of, self._keeper), "cannot return its state") if self._keeper else None
+
     def _save_state(self) -> None:
-        """Save what the sink must know after a restart."""
-        if not self._keeper:
-            return
-        if (state := self._call(partial(state_of, self._keeper), "cannot return its state")) is not None:
+        if (state := self._state()) is not None:
             self.spool.remember(state)
 
     def _wait(self, delay: float | None) -> bool:

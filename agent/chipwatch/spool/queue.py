@@ -81,7 +81,7 @@ class Spool:
         self._logger = ThrottledLogger(log, f"spool {name}")
         self._path = path  # None: the points are in memory only
         self._store: Store | None = None
-        self._pending: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
+        self._pending: tuple[list[int], tuple[int, int] | None, Counter[str], dict[str, bytes]] | None = None
         self.ledger = Ledger()
         self.lost = 0
         """Points that were lost at the close, since no file took them."""
@@ -175,8 +175,12 @@ class Spool:
                 raise Retryable("the spool's file cannot be read now")
             return taken, common
 
-    def acknowledge(self, change: Mapping[str, int]) -> None:
-        """End the oldest points taken, as many as `change` counts (`sent`, `rejected:reason`, `dropped:reason`)."""
+    def acknowledge(self, change: Mapping[str, int], state: bytes | None = None) -> None:
+        """
+        End the oldest points taken, as many as `change` counts (`sent`, `rejected:reason`, `dropped:reason`).
+
+        The file gets that together with the sink's `state` (None: unchanged), so that no kill comes between them.
+        """
         rest = dict(change)
         with self._lock:
             while self._queue and any(rest.values()):  # a worker may come back after `close`
@@ -188,6 +192,7 @@ class Spool:
                 if sum(share.values()) == chunk.left:
                     self._in_flight -= 1
                 self._end(chunk, {entry: points for entry, points in share.items() if points}, flush=False)
+            self._note_state(state)
             self._flush()
 
     def release(self) -> None:
@@ -201,13 +206,14 @@ class Spool:
             self._do(lambda store: store.set_aside(ascii(why), body=encode(points, None)))
 
     def recall(self) -> bytes:
-        """Return what `remember` kept last, also before a restart, or b"" if there is nothing."""
+        """Return the state of the sink that was kept last, also before a restart, or b"" if there is none."""
         return self._memo(self._state) or self._memo(STATE)
 
     def remember(self, state: bytes) -> None:
-        """Keep what the sink must know after a restart; it is lost if the file fails."""
+        """Keep what the sink must know after a restart; it is lost if there is no file."""
         with self._lock:
-            self._do(lambda store: store.note(self._state, state))
+            self._note_state(state)
+            self._flush()
 
     def close(self) -> None:
         """Write what can be written and close the file; safe to call twice."""
@@ -426,17 +432,24 @@ class Spool:
         """Note for `_flush`: add to the ledger, delete the chunk `gone`, store how many points of a chunk ended."""
         if self._store is None:
             return
-        keys, before, entries = self._pending or ([], None, Counter())
+        keys, before, entries, memos = self._pending or ([], None, Counter(), {})
         entries.update(change)
         if gone is not None:
             keys.append(gone)
-        self._pending = (keys, front or before, entries)
+        self._pending = (keys, front or before, entries, memos)
+
+    def _note_state(self, state: bytes | None) -> None:
+        """Note the state of the sink for `_flush`, if it has changed."""
+        if state is not None:
+            self._note_end({})
+        if state is not None and self._pending is not None:
+            self._pending[3][self._state] = state
 
     def _flush(self) -> bool:
         """Write the changes that the file did not take; return whether none is left and the file is open."""
         if self._pending is not None:
-            gone, front, entries = self._pending
-            if self._do(lambda store: store.acknowledge(gone, front, entries)):
+            gone, front, entries, memos = self._pending
+            if self._do(lambda store: store.acknowledge(gone, front, entries, **memos)):
                 self._pending = None
         return self._pending is None and self._store is not None
 

@@ -213,11 +213,6 @@ class Store:
             )  # fmt: skip
             self._note(db, NEWEST, newest.to_bytes(8, "big", signed=True))
 
-    def note(self, name: str, body: bytes) -> None:
-        """Keep `body` under `name`; replaces what was there."""
-        with self._transaction() as db:
-            self._note(db, name, body)
-
     def noted(self, name: str) -> bytes:
         """Return what is kept under `name`, or b"" if there is nothing or its checksum is wrong."""
         row = self._db.execute("SELECT body, crc FROM memo WHERE name = ?", (name,)).fetchone()
@@ -232,9 +227,17 @@ class Store:
             raise LookupError("its checksum is wrong")
         return row[0]
 
-    def acknowledge(self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int]) -> None:
-        """Delete the chunks with the keys `gone`; `front` has the key of a chunk and how many of its points ended."""
+    def acknowledge(
+        self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int], **memos: bytes
+    ) -> None:
+        """
+        Delete the chunks with the keys `gone`; `front` has the key of a chunk and how many of its points ended.
+
+        Keep each of `memos` under its name; it replaces what was there.
+        """
         with self._transaction(change) as db:
+            for name, body in memos.items():
+                self._note(db, name, body)
             db.executemany("DELETE FROM chunk WHERE key = ?", [(key,) for key in gone])
             if front:
                 key, done = front

@@ -145,7 +145,7 @@ class GoogleSink(Sink):
 
     def _classify(self, answer: MonitoringError, sent: Sequence[SentPoint], project: str) -> dict[int, str]:
         """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
-        from chipwatch_sinks.google.answers import DESCRIBED, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
+        from chipwatch_sinks.google.answers import DESCRIBED, FREQUENT, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
 
         reasons = answer.refused()
         if reasons is None:
@@ -175,11 +175,15 @@ class GoogleSink(Sink):
             item = sent[n]
             if reason not in ORDER:
                 refused[n] = reason
-            elif item.name not in self._unsure and item.point.at >= self._started_at:
+            elif reason == FREQUENT or not self._is_perhaps_stored(item):
                 refused[n] = f"{reason}: another writer of the same series"
                 self._log_other_writer(item.message)
                 self._history.restart(item.series.digest, item.last)
         return refused
+
+    def _is_perhaps_stored(self, item: SentPoint) -> bool:
+        """Return whether this process, or one before it that was killed, may have sent this point before."""
+        return item.name in self._unsure or item.point.at < self._started_at
 
     def _note_unsure(self, sent: Sequence[SentPoint]) -> None:
         """Remember that these points may have been stored."""

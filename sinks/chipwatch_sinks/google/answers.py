@@ -21,14 +21,23 @@ WHY: Final = re.compile(r"failed with:\s*(.*)", re.DOTALL)
 EXAMPLE: Final = re.compile(r"\s*\(example ")
 FIELD: Final = re.compile(r"^(:|[.\w\[\]]* had an invalid value)")
 """Text after the notation if the reason follows it; otherwise the reason precedes it."""
+TIMES: Final = re.compile(r"Youngest Existing: '([^']*)', New: '([^']*)'")
+"""End times of the stored point and of the refused one, which sort as text."""
 RESET: Final = "start older than the stored one"
+FREQUENT: Final = "too frequent"
+NOT_NEWER: Final = "out of order"
 DESCRIBED: Final = "unit or description differs from the stored one"
 RESOURCE: Final = "resource refused"
 UNCLEAR: Final = "refused by the service"
 TEXTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 REASONS: Final = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in TEXTS["reasons"].items()}
-ORDER: Final = frozenset(("too frequent", "out of order", RESET))
-"""Reasons for a point whose time its series already has: it was sent before, or by another writer."""
+ORDER: Final = frozenset((FREQUENT, NOT_NEWER, RESET))
+"""
+Reasons for a point whose series has a point of this time or of a later one, or one that is too near.
+
+A point that the series already has is out of order: https://github.com/googleapis/python-monitoring/issues/57. One that
+is too frequent is newer than all that is stored, so it was not stored before.
+"""
 PERHAPS_STORED: Final = frozenset((
     StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL, StatusCode.ABORTED,
     StatusCode.CANCELLED, StatusCode.UNKNOWN,
@@ -124,7 +133,9 @@ def _unpacked(detail: Any) -> tuple[str, Any]:
 
 def reason_of(text: str) -> str:
     """Return the reason for a text of the service."""
-    return next((reason for reason, pattern in REASONS.items() if pattern.search(text)), UNCLEAR)
+    reason = next((reason for reason, pattern in REASONS.items() if pattern.search(text)), UNCLEAR)
+    times = TIMES.search(text)
+    return NOT_NEWER if reason == FREQUENT and times and times[2] <= times[1] else reason
 
 
 def _numbers(places: str, count: int) -> list[int]:

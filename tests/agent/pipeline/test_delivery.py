@@ -1203,9 +1203,9 @@ def test_a_state_that_is_not_bytes_is_not_kept_and_the_sink_goes_on(start, tmp_p
     assert "mem: cannot return its state: expected bytes, got str" in caplog.text
 
 
-def test_a_sink_is_asked_for_its_state_while_it_still_delivers(start, tmp_path, monkeypatch):
-    """A kill in the midst of a long catching up must not cost what the sink has to know."""
-    monkeypatch.setattr("chipwatch.pipeline.delivery.SAVE_INTERVAL", 0.0)
+def test_the_file_gets_a_sinks_state_together_with_the_end_of_the_points(start, tmp_path, monkeypatch):
+    """A kill at any moment of a long catching up leaves a state that is as old as the first point of the spool."""
+    monkeypatch.setattr(Spool, "remember", lambda *_: None)  # killed before anything else is written
     remembered = []
 
     class Watchful(Mindful):
@@ -1218,7 +1218,28 @@ def test_a_sink_is_asked_for_its_state_while_it_still_delivers(start, tmp_path, 
         until(lambda: spool.ledger.spooled == 0)
         worker.stop()
         assert worker.join(LONG)
+        assert spool.recall() == b"6"
     assert remembered == [b"", b"2", b"4"]
+
+
+def test_a_state_that_knows_points_which_are_not_acknowledged_yet_is_not_kept(tmp_path):
+    class Careful(Mindful, Picky):
+        bad = frozenset({"7"})
+
+    made = [LOAD.point(1, float(n), Dimensions(n=str(n))) for n in range(20)]
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        sink = Careful()
+        worker = Worker("mem", sink, spool, **QUICK)
+        spool.append([*made])
+        worker._turn()
+        assert (spool.recall(), spool.ledger.sent) == (b"19", 19)
+        spool.append([*made])
+        real, sink.write = sink.write, fail_at(sink.write, 2)  # the wire, after the points of other series were taken
+        worker._turn()
+        assert (spool.recall(), spool.ledger.sent) == (b"19", 19)
+        sink.write = real
+        worker._turn()
+        assert (spool.recall(), spool.ledger.sent) == (b"38", 38)
 
 
 def test_internal_dimensions_of_a_sink_are_not_logged(start, caplog):

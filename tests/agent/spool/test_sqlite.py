@@ -233,8 +233,8 @@ def test_the_file_does_not_grow_with_chunks_that_were_sent(path):
 def test_the_last_note_of_a_name_survives_a_restart(path):
     with closing(Store(path)) as store:
         assert store.noted("sink") == b""
-        store.note("sink", b"old")
-        store.note("sink", b"new")
+        store.acknowledge([], None, {}, sink=b"old")
+        store.acknowledge([], None, {}, sink=b"new")
     with closing(Store(path)) as store:
         assert store.noted("sink") == b"new"
 

@@ -116,11 +116,17 @@ def test_without_a_summary_nobody_says_which_points_are_refused():
     )
 
 
+OFTEN = "One or more points were written more frequently than the maximum sampling period."
+AT = "2026/03/01-10:00:00"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("the reset timestamp moved", "start older than the stored one"),
         ("One or more points were written more frequently than the maximum sampling period", "too frequent"),
+        (f"{OFTEN} {{Metric: m, Timestamps: {{Youngest Existing: '{AT}.000', New: '{AT}.001'}}}}", "too frequent"),
+        (f"{OFTEN} {{Metric: m, Timestamps: {{Youngest Existing: '{AT}.001', New: '{AT}.001'}}}}", "out of order"),
         ("Points must be written in order", "out of order"),
         ("The unit cannot be changed", "unit or description differs from the stored one"),
         ("Quota of time series", "over a quota of the project"),
