@@ -251,7 +251,13 @@ class ProcTree:
         stats = {pid: stat for pid in sorted(candidates) if (stat := self._stat(pid))}
         while joined := [pid for pid, stat in stats.items() if stat.parent in self._members]:
             for pid in joined:
-                member = self._members[pid] = Member(stats.pop(pid))
+                stat = stats.pop(pid)
+                if pid < stat.parent:  # pids began again, so its parent was read after it and may have reaped it
+                    again = self._stat(pid)
+                    if not again or again.began != stat.began:
+                        continue
+                    stat = again
+                member = self._members[pid] = Member(stat)
                 started = not first and pid not in listed_before
                 if started:
                     self._own += member.stat.own + member.stat.reaped

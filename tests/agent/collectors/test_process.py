@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
@@ -603,8 +603,14 @@ def test_changes_during_a_reading_are_counted_by_the_next(intervals):
     assert found == used
 
 
+FORK, LAST = ("fork", 0, 0), ("exit", 1, 0)
+REUSED = [FORK, LAST, LAST, ("reap", 0, 0), ("fork", 1, 0), ("burn", 1, 1), LAST]
+"""The pid of a child is less than its parent's, and the parent reaps it while new processes are read."""
+
+
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8), st.booleans(), st.booleans())
+@example([([FORK, FORK], []), (REUSED, [("reap", 0, 0), *[FORK] * 4])], True, True)
 def test_the_cpu_time_never_falls_and_is_never_too_large(intervals, reuse, heirs):
     last = 0
     for found, used in readings(Kernel(reuse=reuse, heirs=heirs), intervals):
