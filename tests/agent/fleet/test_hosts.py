@@ -133,5 +133,5 @@ def test_the_lists_come_from_the_programs_of_the_system(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="Invalid job id"):
         output_of(["squeue"])
     program.write_text("#!/bin/sh\necho gpu1; echo 'slurmctld is away' >&2; exit 1\n")
-    with pytest.raises(ConfigError, match="no whole list.*slurmctld is away"):
+    with pytest.raises(ConfigError, match=r"no whole list.*slurmctld is away"):
         output_of(["squeue"])
