@@ -139,7 +139,7 @@ def test_over_restarts_no_time_is_charged_twice(machine):
         run.tick(told)
         # While the agent is stopped there is only the clock to go by.
         passed += max(0, run.moment - newest, run.at - at) if n else 0
-        newest, at = max(newest, run.moment), run.at
+        newest, at = max(newest, run.moment) if n else run.moment, run.at  # nothing was read before the first tick
         charged, held = run.processor._sums()
         assert abs(charged - held) < 1e-6 * len(machine)
         accounts = run.processor._ledger.accounts.values()
