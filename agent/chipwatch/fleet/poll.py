@@ -26,6 +26,7 @@ from chipwatch.fleet.node import WAITING, FleetNode, believed, idle_of, summaris
 from chipwatch.fleet.page import IdleTimes, NodePageReader
 from chipwatch.host.supervised_process import SupervisedProcess
 from chipwatch.net.address import is_loopback
+from chipwatch.net.faults import MAX_SECRET, is_printable
 
 TIMEOUT: Final = 3.0
 """Seconds for a connection and a whole answer."""
@@ -39,7 +40,6 @@ MAX_KEPT: Final = 600
 """Nodes up to which connections are kept open; files that a process may open are 1024 as a rule."""
 MAX_PAUSE: Final = 30.0
 """Longest time (s) until a node that does not answer is asked again."""
-MAX_SECRET: Final = 1 << 16
 MAX_THREADS: Final = 256
 """Threads of the process; one whose name server does not answer waits for minutes."""
 STARTS: Final = 16
@@ -69,7 +69,7 @@ class Access(NamedTuple):
                 secret = opened.read(MAX_SECRET).strip()
         except (OSError, ValueError) as problem:
             raise ConfigError(f"{file}: cannot be read: {os_text(problem)}") from problem
-        if not secret or not secret.isascii() or not secret.isprintable():
+        if not secret or not is_printable(secret):
             raise ConfigError(f"{file}: expected one line of ASCII characters")
         text = f"Bearer {secret}" if self.token_file else f"Basic {b64encode(secret.encode()).decode()}"
         return {"Authorization": text}
