@@ -78,11 +78,11 @@ def _sum(samples: list[float]) -> float:
 class _Gauge:
     """The samples of a gauge in the open window: the first point, the values of the others, the time of the last."""
 
-    __slots__ = ("at", "first", "more")
+    __slots__ = ("at", "first", "more", "start")
 
-    def __init__(self) -> None:
+    def __init__(self, at: int) -> None:
         self.first: Datapoint | None = None
-        self.at = -1
+        self.at = self.start = at
         self.more: list[float] = []
 
 
@@ -181,7 +181,7 @@ class Window:
             if (gauge := gauges.get(key)) is None:
                 if not wants(metric):
                     continue
-                gauge = gauges[key] = _Gauge()
+                gauge = gauges[key] = _Gauge(point.at)
             if gauge.first is None:
                 gauge.first = point
             elif gauge.at == point.at:
@@ -247,16 +247,16 @@ class Window:
             if (first := gauge.first) is None:
                 gone.append(key)
                 continue
-            metric, value, dims, at, _, _, _, _ = first
+            metric, value, dims, _, _, _, _, _ = first
             if gauge.more:
                 total = summarise([value, *gauge.more])
                 gauge.more.clear()
                 mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # rounding may exceed them
             else:
                 total, mean = _new(Summary, (1, value, value, value, (value,), ONCE, value)), float(value)
-            done.append(_new(Datapoint, (metric, mean, dims, last, None, min(last, at), total, None)))
-            gauge.first = None
-        for key in gone:
+            done.append(_new(Datapoint, (metric, mean, dims, last, None, min(last, gauge.start), total, None)))
+            gauge.first, gauge.start = None, gauge.at
+        for key in gone if self.samples else ():
             del self._gauges[key]
         self.samples = 0
         done += self._end_counters(earliest)

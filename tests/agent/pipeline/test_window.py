@@ -224,7 +224,7 @@ def test_a_window_closed_early_gives_what_it_has_and_the_rest_comes_in_another()
     assert window.close() == []
     window.add([LOAD.point(1210 * S, 2.0), sent(1210 * S, 15)], 1210 * S)
     load, bytes_sent = window.close()
-    assert (load.value, load.window_start) == (2.0, 1210 * S)
+    assert (load.value, load.window_start, load.at) == (2.0, 1200 * S, 1210 * S)
     assert (bytes_sent.increase, bytes_sent.window_start, bytes_sent.at) == (5, 1200 * S, 1210 * S)
 
 
@@ -250,8 +250,10 @@ def test_the_increases_of_windows_join_without_a_gap():
     window = Window(60, born=BORN)
     found = []
     for second in range(1200, 1400, 5):
-        found += window.add([sent(second * S, 2 * second)], second * S)
+        found += window.add([sent(second * S, 2 * second), LOAD.point(second * S, 1.0)], second * S)
     found += window.close()
+    gauges, found = ([p for p in found if p.metric is metric] for metric in (LOAD, SENT))
+    assert [(p.window_start, p.at) for p in gauges] == [(p.window_start, p.at) for p in found]
     assert [p.increase for p in found] == [110, 120, 120, 40]
     assert [p.window_start for p in found[1:]] == [p.at for p in found[:-1]]
     assert found[0].window_start == 1200 * S
@@ -360,6 +362,14 @@ def test_a_clock_that_jumps_and_comes_back_invents_nothing(jump, length):
     assert all(p.window_start <= p.at for p in found if p.window_start is not None)
 
 
+def test_a_gauge_that_was_absent_for_a_window_starts_at_its_first_sample():
+    window = Window(60, born=BORN)
+    window.add([LOAD.point(1200 * S, 1.0)], 1200 * S)
+    window.add([sent(1260 * S, 1)], 1260 * S)
+    window.add([LOAD.point(1320 * S, 1.0)], 1320 * S)
+    assert [(p.window_start, p.at) for p in window.close()] == [(1320 * S, 1320 * S)]
+
+
 def test_a_window_closed_after_the_clock_went_back_does_not_end_before_it_begins():
     window = Window(60, born=BORN)
     for second, value in ((1240, 10), (1235, 11)):
@@ -462,7 +472,7 @@ def test_a_short_window_that_is_closed_is_stamped_with_the_first_moment_allowed(
     window = Window(60, born=BORN, spacing=10)
     assert ends(window, 1255, 1260) == [1255]
     (point,) = window.close()
-    assert (point.window_start, point.at) == (1260 * S, 1265 * S)
+    assert (point.window_start, point.at) == (1255 * S, 1265 * S)
 
 
 def test_a_restart_just_after_a_short_window_waits_for_the_moment_it_was_stamped_with():
