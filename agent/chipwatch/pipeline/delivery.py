@@ -194,13 +194,13 @@ class Worker:
     # -- the thread ---------------------------------------------------------------------------------------------
 
     def _run(self, delay: float | None = None) -> None:
-        last_try = False
-        while not (last_try or self._is_inline):
-            last_try = self._wait(delay)
-            delay = self._turn(is_last=last_try)
-            self._is_inline = self._never_waits and self._is_open and delay is None and not last_try
-        if not self._is_inline:
-            self._call(self.sink.close, "failed to close")
+        while not (last_try := self._wait(delay)):
+            delay = self._turn()
+            if self._never_waits and self._is_open and delay is None:
+                self._is_inline = True  # last of all: from here on the clock's thread may start another one
+                return
+        self._turn(is_last=last_try)
+        self._call(self.sink.close, "failed to close")
 
     def _turn(self, *, is_last: bool = False) -> float | None:
         """Open the sink if it is not open, and deliver what waits; return the seconds to wait after a failure."""

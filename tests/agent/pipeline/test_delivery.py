@@ -1366,3 +1366,44 @@ def test_a_sink_that_never_waits_gets_nothing_while_the_machine_is_not_known(sta
     machine[0] = HERE
     worker.wake()
     assert sink.got == [0, 1]
+
+
+def test_a_thread_that_hands_over_leaves_the_sink_to_the_one_that_follows():
+    """The clock's thread writes, fails and starts another thread before the first one has ended."""
+    sink, handed_over = Quick(), threading.Event()
+
+    class Watched(Worker):
+        @property
+        def _is_inline(self):
+            return self.__dict__.get("flag", False)
+
+        @_is_inline.setter
+        def _is_inline(self, is_inline):
+            self.__dict__["flag"] = is_inline
+            if is_inline and not handed_over.is_set():
+                self.spool.append(points([1]))
+                clock = threading.Thread(target=self.wake)
+                clock.start()
+                clock.join(LONG)
+                handed_over.set()
+
+    spool = Spool("mem")
+    spool.append(points([0]))
+    worker = Watched("mem", sink, spool)
+    take = sink.write
+
+    def write(batch):
+        if worker._stop.is_set() or not sink.got:
+            return take(batch)
+        raise Retryable("busy", after=LONG)
+
+    sink.write = write
+    worker.start()
+    first = worker._thread
+    assert handed_over.wait(LONG)
+    first.join(LONG / 10)
+    assert not first.is_alive()
+    assert (sink.got, sink.closed) == ([0], 0)
+    worker.stop()
+    assert worker.join(LONG)
+    assert (sink.got, sink.closed) == ([0, 1], 1)
