@@ -16,7 +16,7 @@ from chipwatch.runtime.wrapped import WrappedCommand
 
 ROOT = Path(__file__).parents[2]
 ON_LINUX_ONLY = {
-    "container", "gaudi", "hardware", "intel", "jobs", "kernel", "nccl", "neuron", "pressure", "programs", "rdma", "storage", "tpu",
+    "container", "gaudi", "hardware", "intel", "jobs", "kernel", "nccl", "neuron", "pressure", "rdma", "storage", "tpu",
 }  # fmt: skip
 TERMINAL = "ModuleNotFoundError('import of termios halted; None in sys.modules')"
 HOST = {"cpu.utilization", "memory.used", "disk.used", "disk.read", "network.received"}

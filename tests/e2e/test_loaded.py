@@ -23,7 +23,6 @@ if sys.version_info < (3, 12):  # later ones load it where a protocol is asked f
     BIG |= {"ast", "dis", "inspect"}
 OWN = {
     "chipwatch.collectors.openmetrics",
-    "chipwatch.collectors.programs",
     "chipwatch.collectors.textfile",
     "chipwatch.contract.advice",
     "chipwatch.host.exposition",

@@ -51,20 +51,6 @@ file, into = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 1 <<
 while True:
     os.preadv(file, [into], random.randrange(16) << 20)
 """
-PUSH = """
-import json, sys, time, urllib.request
-began = time.monotonic()
-while True:
-    time.sleep(1)
-    point = {"asDouble": 0.6 * (time.monotonic() - began), "startTimeUnixNano": "1"}
-    metric = {"name": "job.input.wait", "unit": "s", "sum": {"isMonotonic": True, "dataPoints": [point]}}
-    body = json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}).encode()
-    request = urllib.request.Request(sys.argv[1], body, {"Content-Type": "application/json"})
-    try:
-        urllib.request.urlopen(request).read()
-    except OSError:  # the agent has not started yet
-        pass
-"""
 RAS = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
@@ -76,7 +62,7 @@ while True:
     time.sleep(60)
 """
 IDLE = "import time\nwhile True: time.sleep(0.01)"
-PORT, PUSHES = 28_931, 28_932
+PORT = 28_931
 JOBS = {
     "pipe": (PIPE, "0.2/1", "few_workers"),
     "quota": (COMPUTE, "0.2/1", "quota"),
@@ -84,7 +70,6 @@ JOBS = {
     "writes": (WRITE, "0.4/1", "checkpoint"),
     "behind": (RAS, "1/1", "rank_behind"),
     "disk": (READ, "0.3/1", "files"),
-    "told": (PUSH, "0.4/1", "input"),
     "late": (READ, "0.3/1", "rank_files"),
     "healthy": (IDLE, "1/1", "none"),
 }
@@ -109,8 +94,7 @@ def machine(tmp_path):
     (driver, env), children, peers = machine_with(tmp_path, len(JOBS) + PEERS), {}, []
     try:
         for number, (name, (code, kernels, _)) in enumerate(JOBS.items()):
-            arguments = {"behind": [str(Path.cwd()), str(PORT)], "told": [f"http://127.0.0.1:{PUSHES}/v1/metrics"]}
-            arguments = arguments.get(name, [str(tmp_path / name)])
+            arguments = [str(Path.cwd()), str(PORT)] if name == "behind" else [str(tmp_path / name)]
             children[name] = child = subprocess.Popen(
                 ["sh", "-c", 'read go; exec nice -n -10 "$0" "$@"', sys.executable, "-c", code, *arguments],
                 stdin=subprocess.PIPE, env={**os.environ, "NCCL_RAS_ADDR": f"localhost:{PORT}"}, start_new_session=True,
@@ -154,12 +138,11 @@ def test_real_jobs_have_their_causes_within_ninety_seconds_and_a_healthy_one_has
     state = str(tmp_path / "state")
     record = tmp_path / "run.chipwatch"
     running = agent.start(
-        "--collector", "nvidia,jobs,nccl,disk,programs", "--interval", "1", "--spool", state, "--record", str(record),
-        env=env | {"CHIPWATCH_COLLECTORS__PROGRAMS__PORT": str(PUSHES)},
-    )  # fmt: skip
+        "--collector", "nvidia,jobs,nccl,disk", "--interval", "1", "--spool", state, "--record", str(record), env=env
+    )
     children["stopped"].send_signal(signal.SIGSTOP)
     begun, moments, last = time.monotonic(), {}, {}
-    named = {name: Counter() for name in JOBS}  # a busy machine may slow a push or a reader for a moment
+    named = {name: Counter() for name in JOBS}  # a busy machine may slow a reader for a moment
     while time.monotonic() - begun < SECONDS:
         time.sleep(3)
         done = agent.run("why", "--json", "--spool", state)

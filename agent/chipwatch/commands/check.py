@@ -74,9 +74,7 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     missing = {name for names in asked_collectors(config) if absent(by_name, names) for name in names}
     for sampler in samplers:
         asked_for = sampler.name in {*missing, *config.collector, *config.collectors}
-        yield _held(config, "collector", sampler.name, sampler.unavailable) or _plugin_line(
-            sampler, missing=sampler.name in missing, asked_for=asked_for
-        )
+        yield _plugin_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
     for reason in gpu_troubles(ticks[-1] if ticks else ()):
         word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
         yield _line("device", reason.about, word, f"{reason.says}. {reason.do}")
@@ -93,7 +91,7 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
             name, sink, spool_path(name, sink, state_folder(config.spool, os.environ)), common
         ):
             is_held = not good and isinstance(sink, IsScraped)
-            yield (_held(config, "sink", name, line) if is_held else None) or (good, line)
+            yield (_held(config, name, line) if is_held else None) or (good, line)
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
         try:
             advisor_of(name, config)
@@ -108,15 +106,15 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
         yield from _fault_lines(name, preflight.dimension_faults(name, sink, dims, "common_dims"))
 
 
-def _held(config: Config, kind: str, name: str, problem: str | None) -> CheckLine | None:
-    """Return the line of a plugin that fails here because its port is taken, by the agent that runs beside."""
-    if not problem or os.strerror(errno.EADDRINUSE) not in problem:
+def _held(config: Config, name: str, problem: str) -> CheckLine | None:
+    """Return the line of a sink that fails here because its port is taken, by the agent that runs beside."""
+    if os.strerror(errno.EADDRINUSE) not in problem:
         return None
     with suppress(NoAgent):
         running = ask(state_folder(config.spool, os.environ), "status")
-        theirs = running.get(f"{kind}s", {}).get(name, {})
-        if theirs and not (theirs.get("last_error") or theirs.get("error")):
-            return _line(kind, name, "ok", f"the running agent (pid {running.get('pid')}) holds its port")
+        theirs = running.get("sinks", {}).get(name, {})
+        if theirs and not theirs.get("last_error"):
+            return _line("sink", name, "ok", f"the running agent (pid {running.get('pid')}) holds its port")
     return None
 
 

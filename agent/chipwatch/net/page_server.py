@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for ready pages and small bodies: one thread, bounded connections, bytes and seconds."""
+"""A small HTTP/1.1 server for ready pages: one thread, bounded connections, bytes and seconds."""
 
 from __future__ import annotations
 
@@ -49,10 +49,6 @@ class Request(NamedTuple):
     """By lower-case name; several of one name are joined by commas."""
     peer: str = ""
     """Address of the host that asks."""
-    port: int = 0
-    """Port from which it asks."""
-    body: bytes = b""
-    """Of a POST, where the server takes any; else it is not read."""
 
 
 class Response(NamedTuple):
@@ -80,7 +76,7 @@ class _Connection:
 
     __slots__ = ("closing", "deadline", "idle", "out", "peer", "received", "secured", "sock")
 
-    def __init__(self, sock: socket.socket, peer: tuple[str, int], deadline: float, *, secured: bool) -> None:
+    def __init__(self, sock: socket.socket, peer: str, deadline: float, *, secured: bool) -> None:
         self.sock, self.peer, self.deadline, self.secured = sock, peer, deadline, secured
         self.received, self.out = b"", memoryview(b"")
         self.closing = self.idle = False
@@ -104,15 +100,12 @@ class PageServer:
         *,
         connections: int = MAX_CONNECTIONS,
         seconds: float = REQUEST_SECONDS,
-        max_body: int = 0,
     ) -> None:
         """
         Bind and serve `address`; raise OSError.
 
         `tls` returns the context of a new connection, or None. A request, and its answer, may take `seconds` each.
-        `max_body`: bytes of the body of a POST, which is refused if this is 0.
         """
-        self._max_body = max_body
         self._answer, self._tls, self._connections, self._seconds = answer, tls, connections, seconds
         self._listener = listener(address, connections)
         self.host, self.port = self._listener.getsockname()[:2]
@@ -179,7 +172,7 @@ class PageServer:
             except OSError:
                 sock.close()
                 return
-        connection = _Connection(sock, peer[:2], time.monotonic() + self._seconds, secured=context is None)
+        connection = _Connection(sock, peer[0], time.monotonic() + self._seconds, secured=context is None)
         self._open[connection] = None
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
@@ -245,37 +238,18 @@ class PageServer:
         if not end and len(head) <= MAX_HEAD:
             return False
         try:
-            request, version, length = self._parse(head)
+            request, version = parse(head)
         except BadRequest as problem:
             connection.received, connection.closing = b"", True
             self._put(connection, _text(problem.status, str(problem)), is_head=False)
             return True
-        if len(rest) < length:
-            return False
-        connection.received = rest[length:]
-        is_head, request = request.method == "HEAD", request._replace(body=rest[:length])
+        connection.received, is_head = rest, request.method == "HEAD"
         response = self._respond(connection, request, version)
         if isinstance(response, Response):
             self._put(connection, response, is_head=is_head)
         else:
             self._later[connection] = response, is_head
         return True
-
-    def _parse(self, head: bytes) -> tuple[Request, str, int]:
-        """Return a request, its HTTP version and the bytes of its body that are read; raise BadRequest."""
-        if len(head) > MAX_HEAD:
-            raise BadRequest(431, f"A request may have {MAX_HEAD} bytes of headers.")
-        request, version = parse(head)
-        if not self._reads(request):
-            return request, version, 0
-        length, is_chunked = int(request.headers.get("content-length", "0")), "transfer-encoding" in request.headers
-        if is_chunked or length > self._max_body:
-            text = f"A request may have a body of {self._max_body} bytes, and needs its length."
-            raise BadRequest(411 if is_chunked else 413, text)
-        return request, version, length
-
-    def _reads(self, request: Request) -> bool:
-        return self._max_body > 0 and request.method == "POST"
 
     def _put(self, connection: _Connection, response: Response, *, is_head: bool) -> None:
         connection.deadline = time.monotonic() + self._seconds
@@ -287,15 +261,14 @@ class PageServer:
 
     def _respond(self, connection: _Connection, request: Request, version: str) -> Response | Callable[[], Response]:
         """Return the answer to a request; note whether the connection ends."""
-        options, is_read = request.headers.get("connection", "").lower(), self._reads(request)
+        options = request.headers.get("connection", "").lower()
         has_body = {"content-length", "transfer-encoding"} & {*request.headers}
         is_old = version == "HTTP/1.0" and "keep-alive" not in options
-        connection.closing = bool(has_body and not is_read) or is_old or "close" in options
-        if request.method not in ("GET", "HEAD") and not is_read:
+        connection.closing = bool(has_body) or is_old or "close" in options
+        if request.method not in ("GET", "HEAD"):
             refusal = _text(405, f"{request.method} is not allowed here, only GET and HEAD.")
             return refusal._replace(headers=(*refusal.headers, ("Allow", "GET, HEAD")))
-        peer, port = connection.peer
-        return self._survive(connection, partial(self._answer, request._replace(peer=peer, port=port)))
+        return self._survive(connection, partial(self._answer, request._replace(peer=connection.peer)))
 
     def _survive(self, connection: _Connection, answer: Callable[[], T]) -> T | Response:
         """Return an answer; a bug in it ends its own connection, and never the thread."""
@@ -324,6 +297,8 @@ def _text(status: int, text: str) -> Response:
 @lru_cache(maxsize=8)
 def parse(head: bytes) -> tuple[Request, str]:
     """Return a request and its HTTP version; raise BadRequest. A scraper sends the same each time."""
+    if len(head) > MAX_HEAD:
+        raise BadRequest(431, f"A request may have {MAX_HEAD} bytes of headers.")
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[0].isalpha() or words[2] not in ("HTTP/1.0", "HTTP/1.1"):

@@ -22,7 +22,7 @@ PROC: Final = ("stat", "sys", "meminfo", "self", "mounts", "version", "cpuinfo",
 """Names of which each /proc has at least one."""
 SYS: Final = ("class", "devices", "bus", "fs", "block", "module", "kernel", "dev", "firmware")
 """Names of which each /sys has at least one."""
-IDLE: Final = frozenset(("openmetrics", "programs", "textfile", *(() if sys.platform == "darwin" else ("apple",))))
+IDLE: Final = frozenset(("openmetrics", "textfile", *(() if sys.platform == "darwin" else ("apple",))))
 """Our collectors that find nothing on this system, or nothing until they have options; a run does not load them."""
 
 

@@ -37,7 +37,7 @@ A later process is left behind: a call in a driver may not even end by a signal.
 """
 UNWATCHED: Final = frozenset(
     {"container", "cpu", "disk", "ipu", "jobs", "memory", "nccl", "network", "openmetrics", "pressure", "process"}
-    | {"programs", "textfile"}
+    | {"textfile"}
 )
 """Our collectors with no metric that a verdict is made of; they are not loaded."""
 MIN_WAIT: Final = 0.05

@@ -43,7 +43,7 @@ def test_without_a_watched_process_or_after_its_end_there_is_no_owner(proc):
         ({}, IDLE),
         ({"collector": ("textfile", "cpu")}, IDLE - {"textfile"}),
         ({"collector": ("all",)}, set()),
-        ({"sinks": {"stdout": {"include": ["job.step.*"]}}}, set()),
+        ({"sinks": {"stdout": {"include": ["job.gpu.*"]}}}, set()),
     ],
 )
 def test_a_run_spares_collectors_without_options_unless_they_or_their_metrics_are_named(options, left):

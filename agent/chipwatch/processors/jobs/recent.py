@@ -38,9 +38,7 @@ POWER: Final = "gpu.power"
 UNANSWERED: Final = "nfs.unanswered"
 NAMED: Final = frozenset((*RISES, UNANSWERED))
 LAUNCHED: Final = "job.collectives"
-REPORTED: Final = ("job.input.wait", "job.checkpoint.time")
-"""Times that programs of the job report, as shares of the time."""
-KEPT: Final = NAMED | {LAUNCHED, *REPORTED, *READ, *WRITTEN, *CLOCKS, POWER, "gpu.temperature"}
+KEPT: Final = NAMED | {LAUNCHED, *READ, *WRITTEN, *CLOCKS, POWER, "gpu.temperature"}
 PHASES: Final = ("startup", "no_process", "held")
 """Causes of idle time that last until something begins: figures are of the time after that."""
 THROTTLED: Final = "throttled"
@@ -138,8 +136,6 @@ class RecentMoments:
             is_mine &= name not in worst or place[:1] == worst[name]
             if name == LAUNCHED and dims.get("job") == key[-1]:
                 numbers["collectives"] = rise
-            if name in REPORTED and dims.get("job") == key[-1]:
-                numbers[name] = min(1.0, rise / seconds)
             if name in NAMED and is_mine and number > numbers.get(name, 0.0):
                 numbers[name] = number
                 words[name] = dims.get("gpu") or " ".join(

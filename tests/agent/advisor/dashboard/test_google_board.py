@@ -13,7 +13,7 @@ from chipwatch.contract.datapoint import Kind
 ALL = {"level": "all", "common_dims": ["instance_id"]}
 FILTER = re.compile(r'metric\.type = "([\w./]+)" AND resource\.type = "(\w+)"((?: AND metric\.labels\.\w+ != "\w+")*)')
 NAMES = ["native", "wandb", "mlflow", "cwagent", "neuron-prometheus"]
-HOST = ("host", "health", "fabric", "jobs", "nccl", "programs")
+HOST = ("host", "health", "fabric", "jobs", "nccl")
 DEVICES = ("gpu", "process")
 OTHERS = ("neuron", "tpu", "ipu", "textfile")
 """All that we have; on one dashboard it would be more than Google allows."""
