@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build, machine_with
 
 LONG = 60.0
 PROGRAM = """
@@ -175,6 +175,7 @@ def test_gpus_are_in_the_summary_and_what_is_sent_stays_at_its_level(agent, tmp_
     driver = Driver(tmp_path, "h100", 2)
     for gpu in driver.gpus:
         gpu["field"]["83"] = "1000000@650000"  # mJ, and mW by which it rises
+        del gpu["processes"]  # it works, and the driver names nobody
     driver.write()
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").touch()
@@ -198,3 +199,15 @@ def test_gpus_are_in_the_summary_and_what_is_sent_stays_at_its_level(agent, tmp_
     assert '"gpu.energy"' not in sent
     written = sent.count("\n")
     assert f"  sent      stdout {written:,} of {written:,} points" in lines  # a busy machine has a warning after it
+
+
+@pytest.mark.parametrize(("pids", "line"), [("1:9", "(2 here, used by others)"), (None, "(2 here)")])
+def test_a_command_that_used_no_gpu_has_no_cost_of_the_gpus_of_others(agent, tmp_path, pids, line):
+    driver, env = machine_with(tmp_path, 2)
+    for gpu in driver.gpus:
+        gpu |= {"processes": pids, "kernels": "4/5" if pids else "0/1000+1000", "utilization": {}}
+    driver.write()
+    env["CHIPWATCH_PROCESSORS__JOBS__DOLLARS_PER_HOUR"] = "2.5"
+    done = agent.run("--interval", "0.2", "--collector", "nvidia,jobs", "--", "sleep", "2", env=env)
+    assert f"  GPU       used no GPU {line}" in done.stderr.splitlines()
+    assert not re.search("  (cost|advice|time      acc)", done.stderr)

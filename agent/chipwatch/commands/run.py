@@ -162,7 +162,7 @@ def _run_beside(
     if with_details := path is not None:
         from chipwatch.report.summary import KeptSummary  # noqa: PLC0415  # 1 MB
 
-        summary = KeptSummary(path, current.config.pid)
+        summary = KeptSummary(path, current.config.pid, current.config.proc)
 
     def on_start(pipeline: Pipeline) -> None:
         signals.watch(pipeline)
@@ -195,7 +195,7 @@ def _run_command(this: _Run, command: Sequence[str], tell: Callable[[str], None]
     for number in early:  # signals that came while it started
         watched.forward(number, None)
     logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
-    summary = RunSummary() if not config.quiet and is_first_rank(os.environ) else None
+    summary = RunSummary(watched.pid, config.proc) if not config.quiet and is_first_rank(os.environ) else None
 
     def on_start(pipeline: Pipeline) -> None:
         if summary:

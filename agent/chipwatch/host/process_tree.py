@@ -25,6 +25,7 @@ REAPED: Final = frozenset("Xx")
 """States of a process that is already included in its parent's totals."""
 IO: Final = "process.io"
 FILES: Final = "process.open_files"
+MOST_ANCESTORS: Final = 100
 MAX_READINGS: Final = 3
 """Readings for which an amount is expected in a parent's total; usually it is there after one."""
 
@@ -125,6 +126,19 @@ def parse_stat(data: bytes) -> Stat:
         began=int(fields[19]),
         pages=int(fields[21]),
     )
+
+
+def is_within(proc: Path, pid: int, first: int) -> bool | None:
+    """Return whether a process is `first` or one of its descendants; None without such a process."""
+    parent: int | None = None
+    for _ in range(MOST_ANCESTORS):
+        if pid == first:
+            return True
+        try:
+            parent = pid = parse_stat(read_small(proc / str(pid) / "stat")).parent
+        except (OSError, ValueError):  # there is none, or an ancestor has ended
+            break
+    return None if parent is None else False
 
 
 class TreeReading(NamedTuple):

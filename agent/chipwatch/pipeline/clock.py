@@ -71,8 +71,8 @@ class Pipeline:
             self._followers = [sampler for sampler in samplers if isinstance(sampler.collector, Follows)]
             for sampler in samplers:
                 sampler.needs_facts = True
-        self._devices: dict[str, DeviceFacts] = {}
-        """The last devices and processes by collector, which may be late."""
+        self.devices: dict[str, DeviceFacts] = {}
+        """The last devices and processes by collector, which may be late; empty unless a processor needs facts."""
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
         self._grace = min(GRACE, interval / 2)
         self.stopped: float | None = None
@@ -146,8 +146,7 @@ class Pipeline:
             self._wait(self._request(samplers, at), deadline, points, facts)
             return
         self._wait(self._request(samplers, at), deadline, points, facts)
-        self._devices |= {fact.source: fact for fact in facts if isinstance(fact, DeviceFacts)}
-        device_facts = [self._devices[finder.name] for finder in finders if finder.name in self._devices]
+        device_facts = [self.devices[finder.name] for finder in finders if finder.name in self.devices]
         pids = {process.pid for devices in device_facts for process in devices.processes or ()}
         idle = {pid for devices in device_facts for pid in _idle(devices)}
         for sampler in self._followers:
@@ -191,6 +190,7 @@ class Pipeline:
                 continue
             points += reading.points
             facts += reading.facts
+            self.devices |= {fact.source: fact for fact in reading.facts if isinstance(fact, DeviceFacts)}
             batches.discard(reading.batch)
 
     def _free_shared(self) -> bool:

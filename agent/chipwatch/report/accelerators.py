@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean
 from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.extensions import DeviceFacts
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.report import amounts
@@ -68,8 +69,12 @@ class DeviceUsage:
         self.name = name
         self.slices = 1.0
         """Share (0 to 1) of the device's compute that this part has; times by cause are weighted by it."""
-        self.is_used = False
-        """True once a process of the command was seen on it."""
+        self.is_used = self.has_others = False
+        """True once a process of the command was listed on it, and once another one was."""
+        self.may_be_used = True
+        """False if each list of processes says that it worked for others only."""
+        self._is_listed = self._has_worked = self._had_users = False
+        """True once its processes were listed, if it has worked since, and if that list had processes."""
         self._points, self._spans = Utilization(), Utilization()
         self.memory: float | None = None
         """Largest reading in bytes."""
@@ -105,10 +110,19 @@ class DeviceUsage:
         self.is_used |= PROCESS in points
         busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
         self.busy += busy
+        self._has_worked |= busy > 0 or any(values.get(UTILIZATION, ()))
         read = [point for point in points.get(IDLE, ()) if point.dims.get("cause") not in NOT_READ]
         seconds = busy + sum(point.increase or 0 for point in read)
         if seconds > 0:
             self._spans.take(100 * busy / seconds, seconds)
+
+    def list_users(self, users: Collection[bool | None]) -> None:
+        """Take a list of its processes, True for one of the command, None if that is not known."""
+        self.is_used |= True in users
+        is_unclear = None in users or (self._is_listed and self._has_worked and not (users or self._had_users))
+        self.may_be_used = is_unclear or (self.may_be_used and self._is_listed)
+        self.has_others |= False in users
+        self._is_listed, self._has_worked, self._had_users = True, False, bool(users)
 
     @property
     def utilization(self) -> Utilization:
@@ -160,26 +174,48 @@ class Accelerators:
         for (device, at), by_role in readings.items():
             device.take(at, by_role)
 
+    def list_users(self, facts: DeviceFacts, is_mine: Callable[[int], bool | None]) -> None:
+        """Take a reading's list of processes; `is_mine`: whether a pid is of the command, None if that is not known."""
+        users: defaultdict[Key, list[bool | None]] = defaultdict(list)
+        for process in facts.processes or ():
+            users[_device_of(key_of(process.dims))].append(is_mine(process.pid))
+        for key in {_device_of(key_of(device.dims)) for device in facts.devices} if facts.processes is not None else ():
+            if device := self._devices.get(key):
+                device.list_users(users[key])
+
     def set_slices(self, slices: Mapping[Key, float]) -> None:
         """Set the share that each part has of its device, 1 unless it is known."""
         for key, device in self._devices.items():
             device.slices = slices.get(key, 1.0)
 
+    def _used(self) -> dict[Key, DeviceUsage]:
+        """Return the devices that the command used; where none is known, those that it may have used."""
+        seen = {key: device for key, device in self._devices.items() if device.is_used}
+        return seen or {key: device for key, device in self._devices.items() if device.may_be_used}
+
     def lines(self) -> Iterator[str]:
-        """Yield a table for each family: the devices that the command used or, where none is known, all."""
+        """Yield a table for each family: the devices that the command used or may have used."""
+        used = self._used()
         for family, title in FAMILIES.items():
-            devices = [self._devices[key] for key in sorted(self._devices, key=order) if key[0][0] == family]
-            used = [device for device in devices if device.is_used]
-            if devices:
-                yield from _table(title, used or devices)
-            if used and (others := len(devices) - len(used)):
-                yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
+            present = [key for key in sorted(self._devices, key=order) if key[0][0] == family]
+            shown = [self._devices[key] for key in present if key in used]
+            if shown:
+                yield from _table(title, shown)
+                if others := len(present) - len(shown):
+                    yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
+            elif present:
+                here, others = ({key[:1] for key in keys} for keys in (present, filter(self._has_others, present)))
+                who = "used by others" if here == others else f"{len(others)} used by others"
+                yield f"{title:<{FIRST_COLUMN}}  used no {title} ({len(here)} here{f', {who}' if others else ''})"
+
+    def _has_others(self, key: Key) -> bool:
+        return self._devices[key].has_others
 
     def cost(self, seconds: float, dollars_per_hour: float) -> Iterator[str]:
-        """Yield the cost of the devices that the command used, else of all, and the idle part of it."""
-        used = [key for key, device in self._devices.items() if device.is_used] or [*self._devices]
+        """Yield the cost of the devices that the command used or may have used, and the idle part of it."""
+        used = self._used()
         cut = {key[:1] for key in used if key[1:]}
-        if counted := [self._devices[key] for key in used if key not in cut]:
+        if counted := [device for key, device in used.items() if key not in cut]:
             number = sum(device.slices for device in counted)
             total, idle = number * seconds, sum(device.idle.total() for device in counted) / 1000
             yield (
@@ -188,8 +224,8 @@ class Accelerators:
             )
 
     def time(self) -> Iterator[str]:
-        """Yield what the time of the devices that the command used, else of all, went to."""
-        used = [device for device in self._devices.values() if device.is_used] or [*self._devices.values()]
+        """Yield what the time of the devices that the command used or may have used went to."""
+        used = self._used().values()
         busy, idle = sum(device.busy for device in used), Counter[str]()
         for device in used:
             idle.update(device.idle)
@@ -201,8 +237,7 @@ class Accelerators:
 
     def advice(self, seconds: float) -> Iterator[str]:
         """Yield what to do about the longest idle time of one device and cause, in a run of so many seconds."""
-        titled = [(f"{FAMILIES[key[0][0]]} {label(key)}", device) for key, device in self._devices.items()]
-        used = [item for item in titled if item[1].is_used] or titled
+        used = [(f"{FAMILIES[key[0][0]]} {label(key)}", device) for key, device in self._used().items()]
         times = ((device.idle[cause] / 1000 / device.slices, cause, name) for name, device in used for cause in ADVICE)
         idle, cause, name = max(times, default=(0.0, "", ""))
         if seconds and idle >= WORTH * seconds:
@@ -210,12 +245,17 @@ class Accelerators:
 
     def _device(self, key: Key, dims: Dimensions) -> DeviceUsage:
         """Return the device of `key`; `dims` has its model."""
-        key = key[:1] if key[0][0] == "neuron_device" else key
+        key = _device_of(key)
         if (device := self._devices.get(key)) is None:
             parts = (f"{dimension.upper()} {number}" for dimension, number in key[1:])
             name = one_line(" ".join(filter(None, (key[0][1], *parts, dims.get("model", "")))), LONGEST)
             device = self._devices[key] = DeviceUsage(name)
         return device
+
+
+def _device_of(key: Key) -> Key:
+    """Return the key of the device for a core of a Neuron device, else the key."""
+    return key[:1] if key[:1] and key[0][0] == "neuron_device" else key
 
 
 def _table(title: str, devices: Sequence[DeviceUsage]) -> Iterator[str]:

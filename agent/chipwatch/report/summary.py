@@ -14,9 +14,10 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Metric
 from chipwatch.contract.errors import ConfigError, os_text
-from chipwatch.contract.extensions import Answers
+from chipwatch.contract.extensions import Answers, DeviceFacts
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
+from chipwatch.host.process_tree import is_within
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.window import Window
@@ -36,7 +37,14 @@ LONGEST: Final = 80
 class RunSummary:
     """Listens to the datapoints of a run; `lines` yields at the end what the command used and sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | None = None, proc: Path = Path("/proc")) -> None:
+        """`pid`: the process whose tree uses accelerators, by this /proc; None: all processes do."""
+        self._pid, self._proc = pid, proc
+        self._members: dict[int, bool | None] = {}
+        """The processes on accelerators: whether each is of the tree, None if that is not known."""
+        self._listings: Mapping[str, DeviceFacts] = {}
+        self._listed: dict[str, int] = {}
+        """The moment of the last list of processes of each collector."""
         self._routes: list[tuple[Route, Ledger]] = []
         self._window = Window(0, born=time.time_ns(), increases=True)  # gives counters their increase
         self._accelerators = Accelerators()
@@ -56,6 +64,10 @@ class RunSummary:
         prices = (processor.answer().get("dollars_per_hour") for processor in self._answering)
         self._price = next((price for price in prices if price is not None), None)
         pipeline.listeners.append(self.take)
+        if self._pid is not None:
+            self._listings = pipeline.devices
+            for sampler in pipeline.samplers:
+                sampler.needs_facts = True
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Take the datapoints of one tick; called by the pipeline."""
@@ -70,6 +82,16 @@ class RunSummary:
         if RSS in last and last[RSS].value > self._peak_rss:
             self._peak_rss = last[RSS].value
             self._processes = round(last[PROCESSES].value) if PROCESSES in last else 0
+        new = [facts for source, facts in self._listings.items() if self._listed.get(source) != facts.moment]
+        pids = {process.pid for facts in self._listings.values() for process in facts.processes or ()}
+        known = {pid: is_mine for pid, is_mine in self._members.items() if is_mine is not None}
+        self._members = {pid: known[pid] if pid in known else self._is_mine(pid) for pid in pids}
+        for facts in new:
+            self._listed[facts.source] = facts.moment
+            self._accelerators.list_users(facts, self._members.get)
+
+    def _is_mine(self, pid: int) -> bool | None:
+        return is_within(self._proc, pid, self._pid or 0)
 
     def lines(self, command: WrappedCommand, recorded: Iterable[Path] = ()) -> Iterator[str]:
         """Yield the lines, `recorded` files last; call it after the command has ended and the pipeline is closed."""
@@ -151,8 +173,8 @@ class RunSummary:
 class KeptSummary(RunSummary):
     """Keeps the summary of a process that the agent did not start in a file; the system's counts are not known."""
 
-    def __init__(self, path: Path, pid: int | None) -> None:
-        super().__init__()
+    def __init__(self, path: Path, pid: int | None, proc: Path) -> None:
+        super().__init__(pid, proc)
         self._path, self._begun, self._usage = path, time.monotonic(), SystemUsage()
         self._who = "this machine" if pid is None else f"process {pid}"
 

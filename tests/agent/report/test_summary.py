@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -12,6 +14,7 @@ from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.contract.extensions import Device, DeviceFacts, DeviceProcess
 from chipwatch.host import gpu_metrics
 from chipwatch.processors.jobs.metrics import BUSY as WORK
 from chipwatch.processors.jobs.metrics import IDLE
@@ -37,7 +40,7 @@ class Pipeline:
                 self.ledger, self.apart, self.last_error = ledger, 0, None
 
         self.routes = [Route(name, ledger) for name, ledger in ledgers.items()]
-        self.listeners, self.derivations = [], []
+        self.listeners, self.derivations, self.samplers, self.devices = [], [], [], {}
 
     def tick(self, second, *points):
         at = START + second * SECOND
@@ -245,6 +248,83 @@ def test_only_gpus_that_the_command_used_are_shown_where_they_are_known(pipeline
         pipeline.tick(0, GPU.process_memory_used.point(0, 1, Dimensions(gpu=n)))
     assert [line.split()[0] for line in table(summary, ended)] == ["GPU", "2", "10", "9"]
     assert table(summary, ended)[-1].strip() == "9 more, not used by the command"
+
+
+class Node:
+    """A machine with GPUs whose processes the driver lists, and a summary of the process of this test."""
+
+    def __init__(self, pipeline, many):
+        self._pipeline, self._moment = pipeline, 0
+        self._all = [Dimensions(gpu=str(n)) for n in range(many)]
+        pipeline.derivations = [Priced()]
+        self.summary = RunSummary(os.getpid())
+        self.summary.listen(pipeline)
+
+    def tick(self, *listed, busy=(), names=True):
+        """Read once: the pids on each GPU, and the GPUs that worked."""
+        self._moment += 1
+        processes = [DeviceProcess(self._all[n], pid) for n, pids in enumerate(listed) for pid in pids]
+        facts = DeviceFacts(self._moment, processes if names else None, {}, (), "it", [*map(Device, self._all)])
+        self._pipeline.devices["it"] = facts
+        points = [GPU.utilization.point(0, 90 * (n in busy), dims) for n, dims in enumerate(self._all)]
+        idle = [IDLE.point(0, self._moment, dims | {"cause": "data"}, start_time=START) for dims in self._all]
+        self._pipeline.tick(self._moment, *points, *idle)
+
+    def lines(self, command):
+        command.seconds = float(self._moment)
+        ours = ("  GPU", "   ", "  time      acc", "  cost", "  advice")
+        return [line for line in self.summary.lines(command) if line.startswith(ours)]
+
+
+def test_a_command_that_used_no_gpu_has_no_times_cost_or_advice_of_those_that_others_use(pipeline, ended):
+    node = Node(pipeline, 3)
+    for _ in range(4):
+        node.tick([1], [1], [1], busy=(0, 1, 2))
+    assert node.lines(ended) == ["  GPU       used no GPU (3 here, used by others)"]
+    node.tick([1], [1], [])
+    assert node.lines(ended) == ["  GPU       used no GPU (3 here, used by others)"]
+
+
+def test_gpus_that_nobody_uses_are_not_used_by_others(pipeline, ended):
+    node = Node(pipeline, 3)
+    for _ in range(4):
+        node.tick([], [1], [])
+    assert node.lines(ended) == ["  GPU       used no GPU (3 here, 1 used by others)"]
+    free = Node(Pipeline(), 2)
+    free.tick([], [])
+    assert free.lines(ended) == ["  GPU       used no GPU (2 here)"]
+
+
+def test_a_command_is_charged_the_gpus_that_it_used_by_the_list_of_processes(pipeline, ended):
+    node, child = Node(pipeline, 4), subprocess.Popen(["sleep", "60"])
+    try:
+        node.tick([], [], [1], [1], busy=(2, 3))
+        node.tick([1, os.getpid()], [child.pid], [1], [1], busy=(0, 1, 2, 3))
+    finally:
+        child.kill()
+        child.wait()
+    node.tick([child.pid], [], [1], [1], busy=(2, 3))
+    time, *table, more, cost, advice = node.lines(ended)
+    assert "idle 100 %: data 100 %" in time
+    assert [line.split()[0] for line in table] == ["GPU", "0", "1"]
+    assert more.strip() == "2 more, not used by the command"
+    assert cost.startswith("  cost      2 x ")
+    assert "GPU 0 was idle" in advice or "GPU 1 was idle" in advice
+
+
+def test_a_gpu_that_worked_for_nobody_who_was_listed_may_have_been_the_commands(pipeline, ended):
+    node = Node(pipeline, 3)
+    node.tick([], [1], [])
+    node.tick([], [1], [], busy=(1, 2))
+    assert [line.split()[0] for line in node.lines(ended)[1:4]] == ["GPU", "2", "2"]
+
+
+@pytest.mark.parametrize("listed", [{"names": False}, {}])
+def test_where_the_users_of_a_gpu_are_not_known_it_is_shown(pipeline, ended, listed):
+    node = Node(pipeline, 1)
+    for _ in range(3):
+        node.tick([2**22 + 1], busy=(0,), **listed)  # no process here has this number
+    assert [line.split()[0] for line in node.lines(ended)] == ["time", "GPU", "0", "cost", "advice"]
 
 
 def test_instances_and_models_are_named_and_what_no_device_told_has_no_column(pipeline, summary, ended):
