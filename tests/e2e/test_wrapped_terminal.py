@@ -211,3 +211,37 @@ def test_a_command_that_used_no_gpu_has_no_cost_of_the_gpus_of_others(agent, tmp
     done = agent.run("--interval", "0.2", "--collector", "nvidia,jobs", "--", "sleep", "2", env=env)
     assert f"  GPU       used no GPU {line}" in done.stderr.splitlines()
     assert not re.search("  (cost|advice|time      acc)", done.stderr)
+
+
+@pytest.mark.parametrize("place", ["no/folder/run.chipwatch", "folder", "full/run.chipwatch"])
+def test_a_recording_that_cannot_be_written_is_refused_before_the_command_starts(agent, tmp_path, place):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "full").mkdir()
+    limit = "ulimit -f 0; " if "full" in place else ""  # as on a full disk, the system takes no byte
+    file, started = tmp_path / place, tmp_path / "started"
+    done = in_shell(agent, f'{limit}exec "$@"', "record", file, "--collector", "memory", "--", "mkdir", started)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"chipwatch: record: {file}: ")
+    assert not started.exists()
+    assert place == "folder" or not file.exists()
+
+
+def test_a_recording_that_fails_while_the_command_runs_is_the_last_line_of_the_summary(agent, tmp_path):
+    file, words = tmp_path / "run.chipwatch", ("--collector", "memory", "--interval", "0.1", "--", "sleep", "4")
+    done = in_shell(agent, 'ulimit -f 2; exec "$@"', "record", file, *words)
+    assert done.returncode == 0, "the command's own"
+    *_, head, last = [line for line in done.stderr.splitlines() if line.startswith("  ")]
+    assert head.startswith(f"  recorded  {file} (")
+    assert re.fullmatch(r"  recorded  not all of the run: nothing after [\d:]{8}: the disk is full \(.*\)", last)
+
+
+def test_a_command_that_cannot_start_leaves_no_recording(agent, tmp_path):
+    file = tmp_path / "run.chipwatch"
+    assert agent.run("record", file, "--collector", "memory", "--", tmp_path / "nothing").returncode == 127
+    assert not file.exists()
+
+
+def in_shell(agent, script, *words):
+    """Run the command through a shell, which may set limits first."""
+    command = ["sh", "-c", script, "sh", *agent.command, *map(str, words)]
+    return subprocess.run(command, env=agent.env(), capture_output=True, text=True, timeout=LONG, check=False)

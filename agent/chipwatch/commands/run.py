@@ -20,7 +20,7 @@ from chipwatch.config.instances import build_sinks, hints
 from chipwatch.config.load import chosen, level_of, recorder_options
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Level
-from chipwatch.contract.errors import ConfigError, os_text, text_of
+from chipwatch.contract.errors import ConfigError, text_of
 from chipwatch.contract.extensions import ChecksStart, IsScraped
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import count
@@ -37,6 +37,7 @@ from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched, spa
 from chipwatch.status import heartbeat
 
 if TYPE_CHECKING:
+    from chipwatch.recording.file import RecordFile
     from chipwatch.runtime.recorder import Recorder
     from chipwatch.runtime.wrapped import WrappedCommand
     from chipwatch.status.server import HealthServer
@@ -62,6 +63,8 @@ class _Run:
     duration: float | None = None
     pipeline: Pipeline | None = None
     recorder: Recorder | None = None
+    file: RecordFile | None = None
+    """The file of `record` that was made before the run."""
     health: HealthServer | None = None
 
     @property
@@ -82,11 +85,16 @@ class _Run:
         if self.pipeline and (self.record or is_kept):
             from chipwatch.runtime.recorder import Recorder  # noqa: PLC0415  # a single reading goes without
 
+            self.make_file()
             folder = None if self.brief else state
-            try:
-                self.recorder = Recorder(self.config, self.pipeline, self.common.known, folder, self.record)
-            except OSError as problem:
-                raise ConfigError(f"{self.record}: {os_text(problem)}") from problem
+            self.recorder = Recorder(self.config, self.pipeline, self.common.known, folder, self.file)
+
+    def make_file(self) -> None:
+        """Make the file of `record`, if there is one; raise CommandError."""
+        if self.record and not self.file:
+            from chipwatch.runtime.recorder import open_file  # noqa: PLC0415  # only where it is asked for
+
+            self.file = open_file(self.config, self.common.known, self.record)
 
     def seal(self, *words: str) -> Mapping[str, Any]:
         """Begin an incident because somebody asks for it; return the answer."""
@@ -186,11 +194,17 @@ def _run_beside(
 def _run_command(this: _Run, command: Sequence[str], tell: Callable[[str], None]) -> int:
     """Collect while `command` runs; return its exit code."""
     from chipwatch.report.summary import RunSummary  # noqa: PLC0415  # these take 1 MB, only if there is a command
-    from chipwatch.runtime.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
+    from chipwatch.runtime.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank  # noqa: PLC0415
 
     config, lines, early = this.config, [], list[int]()
+    this.make_file()  # nor a file that cannot be written
     handle(FORWARDED, lambda number, _: early.append(number))
-    watched = WrappedCommand(command)
+    try:
+        watched = WrappedCommand(command)
+    except NotStarted:
+        if this.file:
+            this.file.path.unlink()
+        raise
     handle(FORWARDED, watched.forward)
     for number in early:  # signals that came while it started
         watched.forward(number, None)
@@ -213,7 +227,8 @@ def _run_command(this: _Run, command: Sequence[str], tell: Callable[[str], None]
         _collect(this, on_start, watched, with_details=bool(summary))
     with watched:
         if summary:
-            lines = [*summary.lines(watched, this.recorder.files() if this.recorder else ())]
+            files, trouble = (this.recorder.files(), this.recorder.trouble) if this.recorder else ((), "")
+            lines = [*summary.lines(watched, files, trouble)]
     for line in (*lines, *logs.trouble(only_errors=config.quiet)):
         tell(line)
     return watched.code()

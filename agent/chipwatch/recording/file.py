@@ -34,7 +34,7 @@ class RecordFile:
         self._series = set[int]()
         """Hashes of the series of the file."""
         if path.exists() or tail_of(path).exists():
-            if path.exists() and path.stat().st_size and header_of(path) is None:
+            if path.exists() and (not path.is_file() or (path.stat().st_size and header_of(path) is None)):
                 raise NotARecording(f"{path}: this file has another form; name another one")
             self._rename()
         self._append()
@@ -74,7 +74,7 @@ class RecordFile:
             self._begin_another()
 
     def _append(self, *lines: bytes) -> None:
-        """Add a member with these lines; take it back where the disk is full."""
+        """Add a member with these lines; take it back, or a new file, where the disk is full."""
         with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             header = () if end else (encode(self._header()),)  # the file is new, or was deleted
@@ -84,6 +84,8 @@ class RecordFile:
                 os.fsync(file.fileno())
             except OSError:
                 file.truncate(end)
+                if not end:
+                    self.path.unlink()
                 raise
 
     def _begin_another(self) -> None:

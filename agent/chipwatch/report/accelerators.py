@@ -204,12 +204,10 @@ class Accelerators:
                 if others := len(present) - len(shown):
                     yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
             elif present:
-                here, others = ({key[:1] for key in keys} for keys in (present, filter(self._has_others, present)))
-                who = "used by others" if here == others else f"{len(others)} used by others"
-                yield f"{title:<{FIRST_COLUMN}}  used no {title} ({len(here)} here{f', {who}' if others else ''})"
-
-    def _has_others(self, key: Key) -> bool:
-        return self._devices[key].has_others
+                here = {key[:1] for key in present}
+                taken = {key[:1] for key in present if self._devices[key].has_others}
+                who = "used by others" if here == taken else f"{len(taken)} used by others"
+                yield f"{title:<{FIRST_COLUMN}}  used no {title} ({len(here)} here{f', {who}' if taken else ''})"
 
     def cost(self, seconds: float, dollars_per_hour: float) -> Iterator[str]:
         """Yield the cost of the devices that the command used or may have used, and the idle part of it."""

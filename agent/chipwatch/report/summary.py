@@ -93,8 +93,12 @@ class RunSummary:
     def _is_mine(self, pid: int) -> bool | None:
         return is_within(self._proc, pid, self._pid or 0)
 
-    def lines(self, command: WrappedCommand, recorded: Iterable[Path] = ()) -> Iterator[str]:
-        """Yield the lines, `recorded` files last; call it after the command has ended and the pipeline is closed."""
+    def lines(self, command: WrappedCommand, recorded: Iterable[Path] = (), trouble: str = "") -> Iterator[str]:
+        """
+        Yield the lines, `recorded` files last, and why they are not whole if there was `trouble`.
+
+        Call it after the command has ended and the pipeline is closed.
+        """
         code, words = command.code(), takewhile(lambda word: not word.startswith("-"), command.command)
         shown = shlex.join(words)
         ran = duration(command.seconds)
@@ -103,6 +107,8 @@ class RunSummary:
         for path in recorded:
             size = amounts.binary(path.stat().st_size)
             yield f"  recorded  {path} ({size}): chipwatch report {shlex.quote(str(path))}"
+        if trouble:
+            yield f"  recorded  not all of the run: {trouble}"
 
     def details(self, usage: SystemUsage) -> Iterator[str]:
         """Yield the lines below the first one."""

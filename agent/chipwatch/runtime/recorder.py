@@ -7,15 +7,16 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chipwatch.config.load import recorder_options
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import HIDDEN, Datapoint, Dimensions
-from chipwatch.contract.errors import os_text
+from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.extensions import NotesJobs
 from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
@@ -25,6 +26,9 @@ from chipwatch.recording.detector import Detector
 from chipwatch.recording.event import WHY, Event
 from chipwatch.recording.journal import STEP
 from chipwatch.recording.ring import Ring
+
+if TYPE_CHECKING:
+    from chipwatch.recording.file import RecordFile
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +50,35 @@ COMMAND: Final = "command"
 JOB: Final = "job"
 
 
+def open_file(config: Config, common: Callable[[], Dimensions | None], path: Path) -> RecordFile:
+    """Make the file for the whole run; raise CommandError."""
+    from chipwatch.recording.file import RecordFile  # noqa: PLC0415  # only where it is asked for
+
+    try:
+        return RecordFile(path, partial(_header, common, time.time_ns(), config.interval))
+    except NotARecording as problem:
+        raise ConfigError(f"record: {problem}") from problem
+    except OSError as problem:
+        raise ConfigError(f"record: {path}: {os_text(problem)}; choose another place") from problem
+
+
+def _header(common: Callable[[], Dimensions | None], started: int, interval: float | None) -> Mapping[str, Any]:
+    dims = {key: value for key, value in (common() or {}).items() if not key.startswith(HIDDEN)}
+    about = {"chipwatch": 1, "version": __version__, "host": {"hostname": platform.node()} | dims}
+    return about | {"started": started, "interval": interval}
+
+
 class Recorder:
     """Gets the points of each tick from the clock, and writes them without holding it up."""
 
     def __init__(
         self, config: Config, pipeline: Pipeline, common: Callable[[], Dimensions | None], state: Path | None,
-        file: Path | None = None,
+        file: RecordFile | None = None,
     ) -> None:  # fmt: skip
-        """Keep a ring in the folder `state`, and write all to `file`; raise CommandError or OSError for the latter."""
-        self._pipeline, self._common, self._interval = pipeline, common, config.interval
-        self._file = file
+        """Keep a ring in the folder `state`, and write all to `file`."""
+        self._pipeline, self._file = pipeline, file
+        self.trouble = ""
+        """Why the file lacks a part of the run."""
         self._started = time.time_ns()  # compared with the points' time
         self._detector = Detector(self._started)
         self._queue: SimpleQueue[list[Tick] | Event | None] = SimpleQueue()
@@ -78,13 +101,12 @@ class Recorder:
         self.incidents: list[Path] = []
         """The incidents of this run."""
         if file:
-            from chipwatch.recording.file import RecordFile  # noqa: PLC0415  # only where it is asked for
-
-            self._targets.append(RecordFile(file, self._header))
+            self._targets.append(file)
         options = recorder_options(config)
         if state and options:
             self._keep = int(options.keep * 1e9)
-            self._survive(lambda: self._open_ring(state, options.keep))
+            header = partial(_header, common, self._started, config.interval)
+            self._survive(lambda: self._open_ring(Ring(state, options.keep, header)))
         self._thread = Thread(target=self._run, name="recorder", daemon=True)
         if self._targets:
             pipeline.listeners.append(self.take)
@@ -103,6 +125,7 @@ class Recorder:
             self._queue.put(ticks)
         elif not self._late:
             self._late = True
+            self.trouble = self.trouble or "the disk was too slow for some readings"
             log.warning("recorder: the disk is too slow; ticks are left out")
 
     def happened(self, cause: str, text: str, **dims: str) -> None:
@@ -146,18 +169,14 @@ class Recorder:
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join(ENDING)
+            if self._thread.is_alive():
+                self.trouble = self.trouble or "the disk was too slow for the last readings"
 
-    def _open_ring(self, state: Path, keep: float) -> None:
-        self._ring = ring = Ring(state, keep, self._header)
+    def _open_ring(self, ring: Ring) -> None:
+        self._ring = ring
         self._targets.append(ring)
         if ring.left:
             self._tell(Event(0, ring.left.stem.partition("-")[2], "the last run was killed"), ring.left)
-
-    def _header(self) -> Mapping[str, Any]:
-        dims = {key: value for key, value in (self._common() or {}).items() if not key.startswith(HIDDEN)}
-        host = {"hostname": platform.node()} | dims
-        about = {"chipwatch": 1, "version": __version__, "host": host}
-        return about | {"started": self._started, "interval": self._interval}
 
     def _run(self) -> None:
         at = self._started
@@ -220,9 +239,12 @@ class Recorder:
             self._targets = [other for other in self._targets if other is not target]
             if target is self._ring:
                 self._broken, self._ring = self._ring, None
-            log.log(self._level, "recorder: %s; it ends, the agent goes on", os_text(problem))
+            level = self._level
+            if target is self._file and target:
+                level, self.trouble = logging.ERROR, f"nothing after {time.strftime('%H:%M:%S')}: {os_text(problem)}"
+            log.log(level, "recorder: %s; it ends, the agent goes on", os_text(problem))
 
     def files(self) -> Iterator[Path]:
         """Yield the files of this run that are there."""
-        file = [self._file] if self._file else []
+        file = [self._file.path] if self._file else []
         yield from (path for path in (*file, *self.incidents) if path.exists())

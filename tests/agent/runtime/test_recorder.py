@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.recording.columns import load
 from chipwatch.recording.ring import incidents
-from chipwatch.runtime.recorder import MOST_WAITING, Recorder
+from chipwatch.runtime.recorder import MOST_WAITING, Recorder, open_file
 
 S = 10**9
 POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
@@ -88,7 +89,9 @@ def test_a_clock_that_is_set_back_ends_an_open_incident_which_has_the_minutes_be
 
 
 def test_a_recording_whose_newest_ticks_are_gone_ends_with_one_warning(tmp_path, pipeline, caplog):
-    made = Recorder(Config(interval=1.0), pipeline, Dimensions, tmp_path / "state", tmp_path / "run.chipwatch")
+    config = Config(interval=1.0)
+    file = open_file(config, Dimensions, tmp_path / "run.chipwatch")
+    made = Recorder(config, pipeline, Dimensions, tmp_path / "state", file)
     begun = run(made, 10)
     wait = time.monotonic() + 10
     while not (tail := tmp_path / "run.chipwatch.tail").exists() and time.monotonic() < wait:
@@ -100,6 +103,7 @@ def test_a_recording_whose_newest_ticks_are_gone_ends_with_one_warning(tmp_path,
     assert [record.getMessage() for record in caplog.records if "it ends" in record.getMessage()] == [
         f"recorder: {tail}: No such file or directory; it ends, the agent goes on"
     ]
+    assert re.fullmatch(rf"nothing after [\d:]{{8}}: {re.escape(str(tail))}: No such file or directory", made.trouble)
     assert incidents(tmp_path / "state/incidents")
 
 
@@ -197,4 +201,5 @@ def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog
         made.take([], n)
     assert made._queue.qsize() == MOST_WAITING
     assert caplog.text.count("the disk is too slow") == 1
+    assert made.trouble == "the disk was too slow for some readings"
     made._ring.close()
