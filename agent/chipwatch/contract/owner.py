@@ -14,7 +14,7 @@ ECS: Final = "ecs"
 DOCKER: Final = "docker"
 UNIT: Final = "unit"
 USER: Final = "user"
-KINDS: Final = (SLURM, KUBERNETES, ECS, DOCKER, UNIT, USER)
+KINDS: Final = (SLURM, "pbs", "htcondor", "lsf", "nomad", KUBERNETES, ECS, "kata", DOCKER, UNIT, USER)
 """The kinds of owners; of several that a cgroup's path names, the first one counts."""
 
 
@@ -23,7 +23,7 @@ class Owner(NamedTuple):
 
     kind: str
     job: str
-    """Slurm's job id, the pod's name or its uid, the ECS task, the container's id, the unit, or the user."""
+    """The scheduler's job id, the pod's name or its uid, the ECS task, the container's id, the unit, or the user."""
     step: str = ""
     """Slurm's step: a number, `batch`, `extern` or `interactive`."""
     user: str = ""

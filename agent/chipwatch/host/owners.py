@@ -33,13 +33,20 @@ ID: Final = r"(?P<container>[0-9a-f]{64}|[0-9a-f]{32}-\d+)"
 """Of a container; ECS on Fargate uses the second form."""
 SLURMD: Final = r"(?:[^/]*slurmstepd\.scope|slurm[^/]*/uid_(?P<uid>\d+))"
 """The folder of all jobs: cgroup v2, cgroup v1."""
+PBS_JOBS: Final = r"(?:(?:pbs_jobs|pbspro)\.service/job(?:id|s)/|(?:propbs|torque)/|(propbs|pbspro)\.slice/\1-)"
+"""The folder of all jobs: PBS, an older hook of it and TORQUE, that hook under systemd."""
 PATHS: Final = (
     (SLURM, re.compile(rf".*/{SLURMD}/(?:job_)?(?P<job>(?<=/job_)[^/]+|{SLUID}(?![^/]))(?:/step_(?P<step>[^/]+))?")),
+    ("pbs", re.compile(rf".*/{PBS_JOBS}(?P<job>\d[^/]*?)(?:\.slice)?(?=/|$)")),
+    ("htcondor", re.compile(r".*/(?:htcondor|condor\.service)/condor_[^/]*_(?P<job>slot\d+(_\d+)?(@[^/]*)?)(?=/|$)")),
+    ("lsf", re.compile(r".*/lsf/[^/]+/job\.(?P<job>\d+)\.")),
+    ("nomad", re.compile(rf".*/nomad(?:\.slice)?/(?:(?:share|reserve)(?:\.slice)?/)?{UID}(?=[./]|$)")),
     (KUBERNETES, re.compile(rf"(?=.*kubepods).*[/-]pod{UID}(?:\.slice)?(?:[/:](?:[a-z-]+[-:])?{ID})?")),
     (KUBERNETES, re.compile(rf"(?:/\.\.)+(?:/burstable|/besteffort)?/pod{UID}(?:/{ID})?")),  # seen from another pod
     (KUBERNETES, re.compile(rf".*/(?:cri-containerd|crio)-{ID}\.scope")),  # of the pod that this process is in
     (ECS, re.compile(rf".*/ecs/(?:[^/]+/)?{UID}/{ID}")),
     (ECS, re.compile(rf"(?i:.*/ecstasks\.slice/ecstasks)-{UID}\.slice(?:/docker-{ID})?")),
+    ("kata", re.compile(rf".*/kata_overhead/{ID}(?=/|$)")),
     (DOCKER, re.compile(rf".*/(?:(?:docker|libpod|nerdctl|podman)[/-])?{ID}(?=[./]|$)")),
     (DOCKER, re.compile(r".*/lxc(?:\.payload[./]|/)(?P<job>(?P<container>[^/]+))")),
 )
@@ -211,7 +218,7 @@ class Owners:
                 partition = ""
             owner = self.numbered(owner, variables)
             owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
-        elif owner.kind in {UNIT, USER} or (owner.kind == DOCKER and uid != "0"):  # which is anybody's in a container
+        elif owner.kind != ECS and (owner.kind != DOCKER or uid != "0"):  # which is anybody's in a container
             owner = owner._replace(user=self._user(uid))
         return OwnedProcess(identity, owner, _devices(owner, variables), cgroup, self._turn)
 

@@ -76,6 +76,11 @@ def host(tmp_path):
     return Host(tmp_path)
 
 
+def test_a_process_of_another_scheduler_has_its_users_name(host):
+    host.process(41, "/pbs_jobs.service/jobid/123.server")
+    assert owner_of(host.owners(), 41)[:4] == ("pbs", "123.server", "", "ada")
+
+
 def test_a_process_of_slurm_has_its_users_name_its_partition_and_its_start(host):
     host.process(41, SLURM_JOB, began=1000, SLURM_JOB_PARTITION="h100", SLURM_JOB_GPUS="2,3", SECRET="x")
     found = host.owners()
