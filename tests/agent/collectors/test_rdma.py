@@ -10,7 +10,7 @@ from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.testing import check_collector
 
-CAPTURES = ("rdma_mlx5", "rdma_efa", "rdma_irdma", "rdma_bnxt_re", "rdma_hfi1", "rdma_i40iw_mlx4")
+CAPTURES = ("rdma_mlx5", "rdma_efa", "rdma_irdma", "rdma_bnxt_re", "rdma_hfi1", "rdma_i40iw_mlx4", "rdma_ionic")
 
 
 @pytest.fixture
@@ -72,6 +72,7 @@ TRAFFIC = (
         ("rdma_irdma", [7224092, 5884668, 101959, 87399, 0, 0]),
         ("rdma_bnxt_re", [163840, 81920, 240, 120, 13, 0]),
         ("rdma_hfi1", [4000, 8000, 77, 78, 9, 0]),
+        ("rdma_ionic", [7570000070, 6570000140, 1848145, 1648146, 9, 0]),
     ],
 )
 def test_each_driver_has_other_files_for_the_same_traffic(rdma, capture, traffic):
@@ -114,6 +115,30 @@ def test_state_rate_congestion_and_errors_have_their_units_and_kinds(rdma):
     assert values["rdma.errors.detail rx_roce_discards"] == 5
     assert values["rdma.errors.detail rnr_naks_rcvd"] == 8
     assert values["rdma.counter rx_read_req"] == 9
+
+
+def test_a_card_of_amds_has_congestion_and_errors(rdma, folder, clock):
+    collector = rdma("rdma_ionic")
+    values, _ = read(collector)
+    assert of(values, *(f"rdma.congestion {kind}" for kind in ("cnp_sent", "cnp_handled", "ecn_marked"))) == [
+        11,
+        12,
+        13,
+    ]
+    assert of(values, "rdma.errors.detail req_rx_inval_pkts", "rdma.errors.detail resp_rx_outouf_seq") == [2, 6]
+    assert values["rdma.counter tx_rdma_retx_bytes"] == 36864
+    sysfs.write(folder / "ionic_0/ports/1/hw_counters/rx_rdma_mtu_discard_pkts", "13")
+    clock[0] += 60
+    assert read(collector)[0]["rdma.errors"] == 10
+
+
+@pytest.mark.parametrize(("missing", "retransmits"), [(["retx_pkts"], 12), (["retx_pkts", "ack_timeout"], 4)])
+def test_firmware_that_counts_no_packets_sent_again_has_the_events_that_cause_one(rdma, folder, missing, retransmits):
+    collector = rdma("rdma_ionic")
+    for name in missing:
+        (folder / f"ionic_0/ports/1/hw_counters/tx_rdma_{name}").unlink()
+    collector.open()
+    assert read(collector)[0]["rdma.retransmits"] == retransmits
 
 
 def test_the_operations_of_efa_have_sizes(rdma):

@@ -37,27 +37,35 @@ OTHER: Final = counter("rdma.counter", "1", "Any other counter of the driver.", 
 WORDS: Final = re.compile(r"port_(xmit|rcv)_data(_64)?")
 """Counters of units of four bytes."""
 FIRST_OF: Final[tuple[tuple[Metric, Mapping[str, str], tuple[str, ...]], ...]] = (
-    (SENT, {}, ("port_xmit_data_64", "port_xmit_data", "tx_bytes", "ip4OutOctets+ip6OutOctets")),
-    (RECEIVED, {}, ("port_rcv_data_64", "port_rcv_data", "rx_bytes", "ip4InOctets+ip6InOctets")),
+    (SENT, {}, ("port_xmit_data_64", "port_xmit_data", "tx_bytes", "ip4OutOctets+ip6OutOctets",
+            "tx_rdma_ucast_bytes+tx_rdma_mcast_bytes")),
+    (RECEIVED, {}, ("port_rcv_data_64", "port_rcv_data", "rx_bytes", "ip4InOctets+ip6InOctets",
+                "rx_rdma_ucast_bytes+rx_rdma_mcast_bytes")),
     (DOWNED, {}, ("link_downed",)),
     (RETRANSMITS, {}, ("retrans_pkts", "tcpRetransSegs", "rc_resends", "to_retransmits+seq_err_naks_rcvd",
-                       "local_ack_timeout_err+packet_seq_err")),
+                       "local_ack_timeout_err+packet_seq_err", "tx_rdma_retx_pkts",
+                       "tx_rdma_ack_timeout+req_rx_pkt_seq_err", "req_rx_pkt_seq_err")),
     (WAIT, {}, ("port_xmit_wait",)),
-    (PACKETS, {"direction": "sent"}, ("port_xmit_packets_64", "port_xmit_packets", "tx_pkts", "ip4OutPkts+ip6OutPkts")),
-    (PACKETS, {"direction": "received"}, ("port_rcv_packets_64", "port_rcv_packets", "rx_pkts", "ip4InPkts+ip6InPkts")),
-    (CONGESTION, {"kind": "cnp_sent"}, ("np_cnp_sent", "cnpSent", "tx_cnp_pkts")),
-    (CONGESTION, {"kind": "cnp_handled"}, ("rp_cnp_handled", "cnpHandled", "rx_cnp_pkts")),
-    (CONGESTION, {"kind": "ecn_marked"}, ("np_ecn_marked_roce_packets", "RxECNMrkd", "rx_ecn_marked_pkts")),
+    (PACKETS, {"direction": "sent"}, ("port_xmit_packets_64", "port_xmit_packets", "tx_pkts", "ip4OutPkts+ip6OutPkts",
+                                      "tx_rdma_ucast_pkts+tx_rdma_mcast_pkts")),
+    (PACKETS, {"direction": "received"}, ("port_rcv_packets_64", "port_rcv_packets", "rx_pkts", "ip4InPkts+ip6InPkts",
+                                          "rx_rdma_ucast_pkts+rx_rdma_mcast_pkts")),
+    (CONGESTION, {"kind": "cnp_sent"}, ("np_cnp_sent", "cnpSent", "tx_cnp_pkts", "tx_rdma_cnp_pkts")),
+    (CONGESTION, {"kind": "cnp_handled"}, ("rp_cnp_handled", "cnpHandled", "rx_cnp_pkts", "rx_rdma_cnp_pkts")),
+    (CONGESTION, {"kind": "ecn_marked"}, ("np_ecn_marked_roce_packets", "RxECNMrkd", "rx_ecn_marked_pkts",
+                                          "rx_rdma_ecn_pkts")),
 )  # fmt: skip
 """Metric, dimensions, and the files of the drivers: the first that can be read counts; `+` adds two."""
 LINK_ERROR: Final = re.compile(
     r"symbol_error|link_error_recovery|local_link_integrity_errors|excessive_buffer_overrun_errors"
     r"|port_(rcv|xmit)_(constraint_)?errors|port_rcv_remote_physical_errors|port_(rcv|xmit)_discards"
     r"|[rt]x_roce_(errors|discards)|(un)?recoverable_err(ors)?|rx_drops|ip[46]InDiscards|rxVlanErrors"
+    r"|rx_rdma_mtu_discard_pkts|req_rx_inval_pkts"
 )
 """The counters in ERRORS; an application's own errors, such as a wrong key, are in DETAIL only."""
 ERROR: Final = re.compile(
-    r"err|discard|drop|over(run|flow)|ovr|nak|out_of_|exceed|missing|timeout|truncated|noroute|impaired|unresponsive",
+    r"err|discard|drop|over(run|flow)|ovr|nak|out_of_|exceed|missing|timeout|truncated|noroute|impaired|unresponsive"
+    r"|inval_pkts|outou?f_",
     re.IGNORECASE,
 )
 OPERATION: Final = re.compile(r"(send|recv|rdma_(?:read|write)(?:_resp|_recv)?)_(bytes|wrs)")
