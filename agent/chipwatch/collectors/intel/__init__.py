@@ -21,8 +21,8 @@ class IntelCollector(CardCollector[IntelCard]):
     """
     Reads every Intel card from files that are kept open; does not wake a card that sleeps.
 
-    Values that sysfs lacks come from xpu-smi, where that is installed. `gpu` is the kernel's number of the card
-    (/sys/class/drm/cardN), which no card of another vendor has.
+    Values that sysfs lacks come from xpu-smi, where that is installed: all of them for a card without sensors.
+    `gpu` is the kernel's number of the card (/sys/class/drm/cardN), which no card of another vendor has.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -52,30 +52,36 @@ class IntelCollector(CardCollector[IntelCard]):
     )  # fmt: skip
 
     def __init__(self, config: Config) -> None:
-        super().__init__(
-            Cards(lambda: cards(config.sys, INTEL), lambda index, folder: IntelCard(index, folder, self.level)),
-            config.dimensions,
-        )
+        super().__init__(Cards(lambda: cards(config.sys, INTEL), self._make_card), config.dimensions)
         self._config = config
+        self._program: str | None = None
         self._xpu: CardTool | None = None
         self._open: OpenDevices | None = None
         self._clients: tuple[int, dict[tuple[str, int], DrmClient]] = 0, {}
         """The uses of cards in the last list of processes, and when it was made (monotonic ns)."""
 
     def open(self) -> None:
-        super().open()
+        self.close()
         config = self._config
-        if not self._cards:
-            raise Unavailable(f"no Intel card with sensors in {config.sys / 'class/drm'}")
+        where = config.sys / "class/drm"
+        if not any(cards(config.sys, INTEL)):
+            raise Unavailable(f"no Intel card in {where}")
         from shutil import which  # noqa: PLC0415  # 0.6 MB, only where there is a card
 
-        if program := which("xpu-smi", path=config.path):
+        self._program = which("xpu-smi", path=config.path)
+        super().open()
+        if not self._cards:
+            raise Unavailable(f"no Intel card with sensors in {where}, and no xpu-smi")
+        if self._program:
             from chipwatch.collectors.intel.xpu_smi import xpu_smi  # noqa: PLC0415  only where it is installed
 
-            self._xpu = xpu_smi(program, config.tool_interval, config.tool_timeout)
+            self._xpu = xpu_smi(self._program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._share = IntelShare(config, config.pid, parse_client)
+
+    def _make_card(self, index: str, folder: Path) -> IntelCard:
+        return IntelCard(index, folder, self.level, needs_files=self._program is None)
 
     def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, gpu_metrics.Readings]:
         if not self._xpu:

@@ -34,8 +34,8 @@ RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
 class IntelCard(CardFiles):
     """One card."""
 
-    def __init__(self, index: str, folder: Path, level: Level = Level.ALL) -> None:
-        """Open the files of `level`; raise LookupError if there is none."""
+    def __init__(self, index: str, folder: Path, level: Level = Level.ALL, *, needs_files: bool = True) -> None:
+        """Open the files of `level`; raise LookupError if there is none and it `needs_files`."""
         super().__init__(index, device := folder / "device")
         chip = self.temperatures.get("pkg") or ("temp1_input" if not self.temperatures else "none")
         engines = sorted(path for path in device.glob("tile*/gt*/gtidle/name") if text(path).endswith("-rc"))
@@ -53,7 +53,7 @@ class IntelCard(CardFiles):
         )
         self._idle = [file for path in engines if (file := self.kept(path.parent / "idle_residency_ms"))]
         self._last: dict[KeptFile, tuple[int, float]] = {}
-        if not (self._idle or any(file for _, file, _ in self._files)):
+        if needs_files and not (self._idle or any(file for _, file, _ in self._files)):
             self.close()
             raise LookupError(folder)
 

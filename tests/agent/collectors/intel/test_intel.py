@@ -297,6 +297,20 @@ def test_xpu_smi_fills_what_sysfs_lacks_by_pci_address(machine, until):
     collector.close()
 
 
+def test_a_card_without_sensors_has_what_xpu_smi_says(machine, until):
+    machine.card(3)
+    with pytest.raises(Unavailable, match="no Intel card with sensors in .*, and no xpu-smi"):
+        machine.collector()
+    dump = "DeviceId, GPU Utilization (%), GPU Power (W)\\n0, 12.00, 14.61\\n"
+    machine.tool(f"[ $1 = discovery ] && echo '{DISCOVERY}' && exit; printf %b '{dump}'")
+    collector = machine.collector()
+    collector._clock = time.monotonic_ns
+    values = until(lambda: read(collector)[0])
+    assert values == {("gpu.utilization", "3"): 12, ("gpu.power", "3"): 14.61}
+    assert collector.describe().startswith("1 GPUs")
+    collector.close()
+
+
 def test_devices_of_xpu_smi_are_listed_again_when_an_answer_has_others(machine, until):
     machine.xe(3)
     dump = "DeviceId, GPU Memory Used (MiB)\\n1, 24\\n"
