@@ -299,7 +299,7 @@ def test_xpu_smi_fills_what_sysfs_lacks_by_pci_address(machine, until):
 
 def test_a_card_without_sensors_has_what_xpu_smi_says(machine, until):
     machine.card(3)
-    with pytest.raises(Unavailable, match="no Intel card with sensors in .*, and no xpu-smi"):
+    with pytest.raises(Unavailable, match=r"no Intel card with sensors in .*, and no xpu-smi"):
         machine.collector()
     dump = "DeviceId, GPU Utilization (%), GPU Power (W)\\n0, 12.00, 14.61\\n"
     machine.tool(f"[ $1 = discovery ] && echo '{DISCOVERY}' && exit; printf %b '{dump}'")
