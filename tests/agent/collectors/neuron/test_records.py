@@ -178,6 +178,19 @@ def test_a_first_record_without_runtimes_has_the_memory_of_the_devices():
     assert feed.problems() == []
 
 
+def test_generic_errors_go_on_from_the_start_of_a_runtime_and_others_are_of_a_period():
+    feed = Feed()
+    for generic, numerical, sums in (23654, 1, (0, 1)), (23692, 2, (38, 3)), (23749, 0, (95, 3)), (7, 0, (102, 3)):
+        made = only(execution_stats__error_summary={"generic": generic, "numerical": numerical})
+        del made["neuron_runtime_data"][1]
+        found = feed.tick(made)["neuron.execution.errors"]
+        assert (found["generic"], found["numerical"]) == sums
+    del made["neuron_runtime_data"][0]["report"]["execution_stats"]["error_summary"]["generic"]
+    made["neuron_runtime_data"].append(deepcopy(made["neuron_runtime_data"][0]) | {"pid": 9})
+    made["neuron_runtime_data"][1]["report"]["execution_stats"]["error_summary"] = {"generic": -1}
+    assert feed.tick(made)["neuron.execution.errors"]["generic"] == 102
+
+
 def test_records_of_2026_have_no_generic_errors_and_effective_flops():
     feed = Feed()
     found = feed.tick(*lines("inf2_2026_no_generic_eff_flops"))
