@@ -44,6 +44,7 @@ from chipwatch import (
     HasFacts,
     HasIdentity,
     HasProcesses,
+    HasSilent,
     HasVerdictMetrics,
     InputEnded,
     IsScraped,
@@ -106,6 +107,7 @@ class RichCollector:
     never_waits = False
     events = frozenset({"rich.sent"})
     zeros: bool = True
+    asking: str = ""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -171,6 +173,9 @@ class RichCollector:
 
     def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
         return {DEVICE: (1, "the log says so")}
+
+    def silent(self) -> Mapping[Dimensions, str]:
+        return {DEVICE: "it does not answer"}
 
 
 class RichProcessor:
@@ -339,8 +344,8 @@ def check_them(path: Path) -> list[str]:
     contracts: tuple[Collector, Processor, Sink, Advisor] = (collector, processor, sink, advisor)
     by_collector: tuple[
         HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows, FollowsIdle,
-        HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits, CountsEvents,
-    ] = (collector,) * 14  # fmt: skip
+        HasVerdictMetrics, HasIdentity, HasEvidence, HasSilent, KeepsFiles, NeverWaits, CountsEvents,
+    ] = (collector,) * 15  # fmt: skip
     by_processor: tuple[NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords, NotesJobs] = (processor,) * 6
     by_sink: tuple[ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState] = (
         sink,
@@ -352,7 +357,8 @@ def check_them(path: Path) -> list[str]:
     assert not assert_type(check_sink(sink, points[:2]), Sequence[Rejected])
     asked: list[tuple[object, tuple[type, ...]]] = [
         (collector, (HasDevices, HasProcesses, HasActivity, ReadsByLevel, YieldsOtherNames, HasFacts, Follows)),
-        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, KeepsFiles, NeverWaits, CountsEvents)),
+        (collector, (FollowsIdle, HasVerdictMetrics, HasIdentity, HasEvidence, HasSilent, KeepsFiles, NeverWaits)),
+        (collector, (CountsEvents,)),
         (processor, (NeedsFacts, NeedsDevices, Answers, KeepsState, LeavesRecords, NotesJobs)),
         (sink, (ChecksStart, HasDestination, Refuses, IsSized, Prepares, HasConsole, IsScraped, KeepsState)),
         (advisor, (MeasuresBytes, DrawsBoards)),

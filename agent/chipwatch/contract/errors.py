@@ -64,13 +64,14 @@ class Unavailable(Exception):
     The host has no such thing; say what is missing and where you looked.
 
     Raised by a collector's `open`. One INFO line, and `open` is tried again every few minutes. `is_counted`: the
-    driver answered, and has none; else it may only be out of reach.
+    driver answered, and has none; else it may only be out of reach. `is_silent`: a driver is there, and does not
+    answer.
     """
 
-    def __init__(self, message: str = "", *, is_counted: bool = False) -> None:
-        """Take what is missing, and whether that is the driver's own count."""
+    def __init__(self, message: str = "", *, is_counted: bool = False, is_silent: bool = False) -> None:
+        """Take what is missing, whether that is the driver's own count, and whether a driver does not answer."""
         super().__init__(message)
-        self.is_counted = is_counted
+        self.is_counted, self.is_silent = is_counted, is_silent
 
 
 class PartlyCollected(Exception):

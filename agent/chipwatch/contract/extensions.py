@@ -208,6 +208,18 @@ class HasEvidence(Protocol):
 
 
 @runtime_checkable
+class HasSilent(Protocol):
+    """A collector that knows which of its devices do not answer, for verdicts; asked by other threads, too."""
+
+    asking: str
+    """What a reading that goes on waits for, such as `GPU 3: NVML`; empty if that is not known."""
+
+    @abstractmethod
+    def silent(self) -> Mapping[Dimensions, str]:
+        """Return the devices that are there and could not be read, and why."""
+
+
+@runtime_checkable
 class KeepsFiles(Protocol):
     """A collector that keeps files over a restart."""
 

@@ -244,8 +244,8 @@ class Sampler(PluginRunner):
         """The end of the collector's input, once it has ended for good."""
         self.found: str | None = None
         """The collector's description of its devices, after the first reading."""
-        self.is_counted = False
-        """True if the driver counted that; see Unavailable."""
+        self.is_counted = self.is_silent = False
+        """True if the driver counted that, or does not answer; see Unavailable."""
         self.partial = self.skipped = 0
         self._processes = collector.processes if isinstance(collector, HasProcesses) else None  # asked once: it is slow
         self._activity = collector.activity if isinstance(collector, HasActivity) else None
@@ -345,7 +345,7 @@ class Sampler(PluginRunner):
             self.ok, self.ended = True, end
         except Unavailable as reason:
             self.is_open, self.unavailable, self.ok = False, str(reason), None
-            self.is_counted = reason.is_counted
+            self.is_counted, self.is_silent = reason.is_counted, reason.is_silent
             text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
             self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:

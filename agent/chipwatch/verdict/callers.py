@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
@@ -40,14 +41,18 @@ def code_of_failure(argv: Sequence[str]) -> int | None:
     """
     Return the exit code where no verdict was reached: None for other commands, 0 for an invalid caller.
 
-    A caller that is named by a misspelt option or to a misspelt command gets its own code of unknown.
+    A caller that the words name gets its own code of unknown, also if its option or the command is misspelt.
     """
     words = [word.lower() for word in takewhile(lambda word: word != "--", argv)]
     given = [following for word, following in pairwise(words) if word == "--for"]
     given += [word.removeprefix("--for=") for word in words if word.startswith("--for=")]
-    named = [word for word in (*given[::-1], *(word.rpartition("=")[2] for word in words)) if word in CALLERS]
+    values = [word.strip("'\"=,;").rpartition("=")[2].strip("'\"") for word in words]
+    options = [word.partition("=")[0] for word in words if word.startswith("-")]
+    parts = [part for option in options for part in re.split(r"^--?for|\W+", option)]  # --for:npd, --fornpd, --npd
+    named = [word for word in (*given[::-1], *values, *parts) if word in CALLERS]
     if words[:1] != ["verdict"] and not (named and any(similar(word, ["verdict"], 1) for word in words)):
         return None
     if named:
         return code_of(UNKNOWN, named[0])
-    return 0 if any(word.startswith(("--fo", "-fo")) for word in words) else code_of(UNKNOWN, "person")
+    is_for = any(word.startswith(("--fo", "-fo")) or similar(word, ["--for"], 1) for word in options)
+    return 0 if is_for else code_of(UNKNOWN, "person")

@@ -22,6 +22,8 @@ COUNTS: Final = {
 """Thing that can be expected -> the metrics that show it, and the dimensions that identify each."""
 STATES: Final = frozenset({"gpu.state", "rdma.state", "disk.nvme.state"})
 """Metrics that are 0 for a thing that does not work."""
+Key = tuple[str | None, ...]
+"""The dimensions that identify a thing."""
 VENDORS: Final = ("0x10de", "0x1002", "0x1da3")
 """PCI vendors of GPUs that are counted on the bus: NVIDIA, AMD, Habana (https://pci-ids.ucw.cz)."""
 CLASSES: Final = ("0x03", "0x12")
@@ -79,55 +81,76 @@ def compare(
     expected: Iterable[Expected], series: Sequence[Seen], collectors: Mapping[str, Mapping[str, Any]], sys: Path
 ) -> tuple[list[Reason], list[tuple[str, str]]]:
     """
-    Return what is missing, and pairs of what cannot be determined and why.
+    Return what is missing, and pairs of what cannot be counted and why.
 
     Something is missing only where a collector or a driver has counted, or where the PCI bus shows fewer GPUs.
     """
     reasons: list[Reason] = []
     unknown: list[tuple[str, str]] = []
-    for thing, number, rate in (each for each in expected if each.number):
+    for each in (each for each in expected if each.number):
+        thing, number, _ = each
         metrics, keys = COUNTS[thing]
         sources = {name: source for name, source in collectors.items() if {*metrics} & {*source["metrics"]}}
-        seen: dict[tuple[str | None, ...], dict[str, float]] = {}
+        seen: dict[Key, dict[str, float]] = {}
         for item in series:
             if item.metric in metrics:
                 seen.setdefault(tuple(map(item.dims.get, keys)), {})[item.metric] = item.value
-        troubles, absent = (
-            [f"{name}: {source['error']}" for name, source in sources.items() if source["state"] == state]
-            for state in ("failing", "absent")
-        )
-        bus = gpus_on_bus(sys) if thing == "gpus" and not seen else None
+        silent = [tuple(map(dims.get, keys)) for source in sources.values() for dims, _ in source.get("silent", ())]
+        troubles, absent, partly = (
+            [f"{name}: {source['error']}" for name, source in sources.items()
+             if source["state"] == state and source["error"] and (state != "ok" or "silent" not in source)]
+            for state in ("failing", "absent", "ok")
+        )  # fmt: skip
+        bus = gpus_on_bus(sys) if thing == "gpus" and not seen and not silent else None
         none = next((source["error"] for source in sources.values() if not seen and source.get("is_counted")), None)
-        if (bus and bus[1] < number) or none:
+        if (bus and bus[1] < number and (bus[1] or not troubles)) or none:
             shown = f"{bus[0]} on the PCI bus, {bus[1]} with a driver" if bus else None
             says = f"{number} expected, {', '.join(filter(None, (shown, none)))}"
             reasons.append(Reason(thing, NOT_FIT, says, "Drain this node; see dmesg for the driver's reason."))
-        elif troubles or not seen:
+        elif troubles or not (seen or silent):
             why = "; ".join(troubles or absent) or "nothing that is running reads them"
             unknown.append((thing, f"{number} expected: {why}"))
         else:
-            reasons += _missing(thing, number, rate, seen)
+            wrong, unclear = _count(each, seen, silent, "; ".join(partly))
+            reasons += wrong
+            unknown += [(thing, unclear)] if unclear else []
     return reasons, unknown
 
 
-def _missing(
-    thing: str, number: int, rate: float, seen: Mapping[tuple[str | None, ...], Mapping[str, float]]
-) -> Iterable[Reason]:
-    """Yield what is wrong with the number and the rates of the things that were counted."""
+def _count(
+    expected: Expected, seen: Mapping[Key, Mapping[str, float]], silent: Iterable[Key], partly: str
+) -> tuple[list[Reason], str]:
+    """
+    Return what is wrong with the number and the rates of what was read, and what cannot be counted.
+
+    A thing is counted only if its state was read. `silent` are those that are there and do not answer; `partly`: why
+    others may be there, too.
+    """
+    thing, number, rate = expected
+    needed = COUNTS[thing][0][0] if thing == "rdma" else None
+    unclear = {*silent, *(key for key, values in seen.items() if needed and needed not in values)}
     broken = {key for key, values in seen.items() if any(values.get(state, 1) < 1 for state in STATES)}
-    slow = {key: values["rdma.rate"] for key, values in seen.items()
-            if key not in broken and values.get("rdma.rate", rate) < rate}  # fmt: skip
-    works = len(seen) - len(broken)
-    if works < number:
-        names = ", ".join(_name(key) for key in sorted(broken, key=str))
-        says = f"{number} expected, {works} work{f'; down: {names}' if names else ''}"
-        yield Reason(thing, NOT_FIT, says, "Drain this node; look for them in dmesg and on the PCI bus.")
-    elif works - len(slow) < number:
-        for key, actual in slow.items():
-            says = f"runs at {actual:g} of {rate:g} Gbit/s"
-            yield Reason(_name(key), DEGRADED, says, "Check the cable and the port of the switch.")
+    works = seen.keys() - unclear - broken
+    if len(works) < number:
+        counted = f"{number} expected, {len(works)} work{f'; down: {_names(broken)}' if broken else ''}"
+        if len(works) + len(unclear) >= number or (partly and len(seen) < number):
+            reason = "; ".join(filter(None, (f"{_names(unclear)} cannot be read" if unclear else "", partly)))
+            return [], f"{counted}; {reason}"
+        return [Reason(thing, NOT_FIT, counted, "Drain this node; look for them in dmesg and on the PCI bus.")], ""
+    rates = {key: seen[key].get("rdma.rate") for key in works} if rate else {}
+    unrated = {key for key, actual in rates.items() if actual is None}
+    slow = {key: actual for key, actual in sorted(rates.items(), key=str) if actual is not None and actual < rate}
+    if len(works) - len(slow) - len(unrated) >= number:
+        return [], ""
+    speed, advice = f"{rate:g} Gbit/s", "Check the cable and the port of the switch."
+    wrong = [Reason(_name(key), DEGRADED, f"runs at {actual:g} of {speed}", advice) for key, actual in slow.items()]
+    return wrong, f"{number} of {speed} expected; the rate of {_names(unrated)} cannot be read" if unrated else ""
 
 
-def _name(key: Sequence[str | None]) -> str:
+def _names(keys: Iterable[Key]) -> str:
+    return ", ".join(map(_name, sorted(keys, key=str)))
+
+
+def _name(key: Key) -> str:
     """Return the name of a thing: a number, a device, or a device and its port unless that is 1."""
     return " port ".join(str(word) for n, word in enumerate(key) if not (n and word == "1"))

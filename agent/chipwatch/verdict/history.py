@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions
-from chipwatch.contract.extensions import HasEvidence
+from chipwatch.contract.extensions import HasEvidence, HasSilent
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.verdict.expect import COUNTS
@@ -84,10 +84,15 @@ class EventHistory:
         }
 
 
-def _state(sampler: Sampler) -> Mapping[str, str | bool | None]:
+def _state(sampler: Sampler) -> Mapping[str, Any]:
+    collector = sampler.collector
     if sampler.unavailable:
-        return {"state": "absent", "error": sampler.unavailable, "is_counted": sampler.is_counted}
+        flags = {"is_counted": sampler.is_counted, "is_silent": sampler.is_silent}
+        return {"state": "absent", "error": sampler.unavailable, **flags}
     if sampler.ok:
-        return {"state": "ok", "error": sampler.trouble}
-    silent = "no answer: a driver or a file server may hang"
-    return {"state": "failing", "error": sampler.trouble or silent}
+        silent = collector.silent() if isinstance(collector, HasSilent) else None
+        known = {} if silent is None else {"silent": [(dict(dims), why) for dims, why in silent.items()]}
+        return {"state": "ok", "error": sampler.trouble, **known}
+    asked = collector.asking if sampler.is_busy and isinstance(collector, HasSilent) else ""
+    hangs = f"{asked} did not answer in time" if asked else "no answer: a driver or a file server may hang"
+    return {"state": "failing", "error": hangs if asked else sampler.trouble or hangs}

@@ -52,8 +52,12 @@ def judge(
             unknown.append(Unknown(name, error, decides=True))
         elif state == "absent" and name == "kernel":  # a permission is missing, not a device
             unknown.append(Unknown("kernel log", error, decides=False))
+        elif state == "absent" and collector.get("is_silent"):
+            unknown.append(Unknown(name, error, decides=True))
         elif error and state == "ok":
             unknown.append(Unknown(name, error, decides=False))
+        silent = [(dims["gpu"], why) for dims, why in collector.get("silent", ()) if "gpu" in dims]
+        unknown += [Unknown(f"gpu {gpu}", why, decides=True) for gpu, why in silent]
     if any("gpu.fault" in collector["metrics"] for collector in collectors.values()):
         unknown += [Unknown(about, why, decides=False) for about, why in rules.unreported_faults(series)]
     if not series and not any(collector["state"] in ("ok", "failing") for collector in collectors.values()):

@@ -19,6 +19,7 @@ from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
+from chipwatch.contract.errors import os_text
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import Sampler
@@ -41,6 +42,8 @@ UNWATCHED: Final = frozenset(
 )
 """Our collectors with no metric that a verdict is made of; they are not loaded."""
 MIN_WAIT: Final = 0.05
+ENDS: Final = 10
+"""Number of looks, within MIN_WAIT, at the end of a process."""
 MAX_ANSWER: Final = 8 << 20
 
 
@@ -109,27 +112,61 @@ def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mappi
     receiver, sender = os.pipe()
     child = os.fork()
     if not child:
+        code = 1
         try:
-            for standard in range(3):  # a reader of our output would wait until this process has closed it
-                os.dup2(os.open(os.devnull, os.O_RDWR), standard)
-            body = json.dumps(_read(collectors, timeout)).encode()
-            while body:
-                body = body[os.write(sender, body) :]
+            os.close(receiver)
+            _write(sender, _read_apart(collectors, timeout))
+            code = 0
         finally:
-            os._exit(0)
+            os._exit(code)
     os.close(sender)
-    body = b""
+    body, is_closed = b"", False
     while len(body) < MAX_ANSWER and select.select([receiver], [], [], _left(CHILD_SHARE * timeout))[0]:
         if not (part := os.read(receiver, 1 << 16)):
+            is_closed = True
             break
         body += part
     os.close(receiver)
-    os.kill(child, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(child, os.WNOHANG)
     try:
         answer: Mapping[str, Any] = json.loads(body)
     except ValueError:
-        why = f"the readings did not return in {timeout:g} s: a driver or a file server may hang"
-        return {"series": [], "collectors": {"machine": {"state": "failing", "error": why, "metrics": []}}}
+        hangs = f"the readings did not return in {timeout:g} s: a driver or a file server may hang"
+        answer = _no_answer(_end_of(child) if is_closed else hangs)
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):  # this process may ignore SIGCHLD
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, os.WNOHANG)
     return answer
+
+
+def _read_apart(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
+    """Return the answer of a reading by this process, which is a child; where the host stops it, the reason."""
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):  # a reader of our output would wait until this process has closed it
+            os.dup2(null, standard)
+        return _read(collectors, timeout)
+    except (OSError, MemoryError, ImportError, RuntimeError) as problem:  # what a host without room raises
+        return _no_answer(f"the readings have ended: {os_text(problem)}")
+
+
+def _write(pipe: int, answer: Mapping[str, Any]) -> None:
+    body = json.dumps(answer).encode()
+    while body:
+        body = body[os.write(pipe, body) :]
+
+
+def _end_of(child: int) -> str:
+    """Return what ended a child whose pipe is closed; the child is still to be waited for."""
+    end = ""
+    with contextlib.suppress(ChildProcessError):  # this process may ignore SIGCHLD
+        for _ in range(ENDS):  # it may hang in a driver while it ends
+            if info := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                is_signal = info.si_code != os.CLD_EXITED
+                end = f" by {signal.Signals(info.si_status).name}" if is_signal else f" with {info.si_status}"
+                break
+            time.sleep(MIN_WAIT / ENDS)
+    return f"the process of the readings has ended{end}"
+
+
+def _no_answer(why: str) -> Mapping[str, Any]:
+    return {"series": [], "collectors": {"machine": {"state": "failing", "error": why, "metrics": []}}}

@@ -63,6 +63,7 @@ def read(collector, at=7):
         (ROOT, 0),
         ("21 1 8:1 / / rw,relatime - ext4 /dev/sda1 ro", 1),
         ("21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw,emergency_ro", 1),
+        ("21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw,shutdown", 1),
         ("21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw,errors=remount-ro", 0),
         ("21 1 0:22 / / rw - xfs /dev/md0 rw,attr2", 0),
     ],

@@ -33,6 +33,11 @@ def ports(many: int, *, rate: float = 400, slow: int = 0, down: int = 0) -> list
     return states + [Seen("rdma.rate", one, rate / 2 if n < slow else rate) for n, one in enumerate(dims)]
 
 
+def without(series: Sequence[Seen], *metrics: str, device: str = "mlx5_3") -> list[Seen]:
+    """Return the series but these of one device."""
+    return [one for one in series if not (one.metric in metrics and one.dims["device"] == device)]
+
+
 def logged(line: str) -> list[Seen]:
     """Return what a message of the last hour in the kernel's log makes, if it is counted."""
     kind = kind_of(line.encode())
@@ -64,6 +69,11 @@ NVIDIA, KERNEL = collector("nvidia", "gpu.state"), collector("kernel", "kernel.e
 RDMA, STORAGE = collector("rdma", "rdma.state"), collector("storage", "disk.nvme.state")
 WELL = {**NVIDIA, **KERNEL, **RDMA, **STORAGE}
 HANGS = collector("nvidia", "gpu.state", "failing", "no answer: a driver or a file server may hang")
+SILENT = {**NVIDIA, "nvidia": {**NVIDIA["nvidia"], "silent": [({"gpu": "3"}, "the driver answers no query")]}}
+REFUSES = {"rdma": {**RDMA["rdma"], "silent": [({"device": "mlx5_3", "port": "1"}, "its state cannot be read")]}}
+UNREAD = {"storage": {**STORAGE["storage"], "silent": [({"device": "nvme3"}, "its state cannot be read")]}}
+PARTLY = collector("neuron", "neuron.core.utilization", "ok", "device 3: no answer")
+UNLOADED = collector("nvidia", "gpu.state", "absent", "NVML: Driver Not Loaded (NVML 9)", is_silent=True)
 NONE = collector("nvidia", "gpu.state", "absent", "NVML lists no GPU", is_counted=True)
 APART = collector("nvidia", "gpu.state", "absent", "no NVIDIA driver")
 STOPPED = {"state": "failing", "error": "the agent has read nothing for minutes"}
@@ -133,6 +143,21 @@ SITUATIONS = [
     Situation("the host's memory has errors", NOT_FIT, rose("memory.errors", kind="uncorrected")),
     Situation("a port is down", NOT_FIT, ports(8, down=1), expected="rdma=8x400"),
     Situation("a port is slow", DEGRADED, ports(8, slow=1), expected="rdma=8x400"),
+    Situation("the state of a port cannot be read", UNKNOWN, without(ports(8), "rdma.state"), {**WELL, **REFUSES}, "rdma=8"),
+    Situation("the state of a port cannot be read, none expected", FIT, without(ports(8), "rdma.state"), {**WELL, **REFUSES}),
+    Situation("the state of a port cannot be read, the others suffice", FIT, without(ports(8), "rdma.state"), {**WELL, **REFUSES}, "rdma=7x400"),
+    Situation("nothing of a port can be read", UNKNOWN, without(ports(8), "rdma.state", "rdma.rate"), {**WELL, **REFUSES}, "rdma=8"),
+    Situation("nothing of a port can be read, two are down", NOT_FIT, without(ports(8, down=2), "rdma.state", "rdma.rate"), {**WELL, **REFUSES}, "rdma=8"),
+    Situation("the rate of a port cannot be read", UNKNOWN, without(ports(8), "rdma.rate"), expected="rdma=8x400"),
+    Situation("the rate of a port cannot be read, no rate expected", FIT, without(ports(8), "rdma.rate"), expected="rdma=8"),
+    Situation("the rate of a port cannot be read, another is slow", UNKNOWN, without(ports(8, slow=1), "rdma.rate"), expected="rdma=8x400"),
+    Situation("the state of a drive cannot be read", UNKNOWN, now("disk.nvme.state", 1, device="nvme1"), {**WELL, **UNREAD}, "nvme=2"),
+    Situation("a Neuron device was not read", UNKNOWN, now("neuron.core.utilization", 1, neuron_device="0"), {**WELL, **PARTLY}, "neuron=2"),
+    Situation("a GPU that answers no query", UNKNOWN, [one for one in gpus(8) if one.dims["gpu"] != "3"], {**WELL, **SILENT}),
+    Situation("a GPU that answers no query, 8 expected", UNKNOWN, [one for one in gpus(8) if one.dims["gpu"] != "3"], {**WELL, **SILENT}, "gpus=8"),
+    Situation("a GPU that answers no query beside a lost one", NOT_FIT, [one for one in gpus(8, lost=[5]) if one.dims["gpu"] != "3"], {**WELL, **SILENT}, "gpus=8"),
+    Situation("a driver that is not loaded", UNKNOWN, [], {**WELL, **UNLOADED}),
+    Situation("a driver that is not loaded, 8 GPUs expected", UNKNOWN, [], {**WELL, **UNLOADED}, "gpus=8"),
     Situation("a link went down for a moment", DEGRADED, rose("rdma.link.downed", device="mlx5_3", port="1")),
     Situation("the file server does not answer", DEGRADED, now("nfs.unanswered", 90, source="fs:/a")),
     Situation("a CPU is stuck", DEGRADED, logged("NMI watchdog: Watchdog detected hard LOCKUP on cpu 12")),
@@ -140,9 +165,10 @@ SITUATIONS = [
 ]  # fmt: skip
 MISUSES = (
     "verdict --for {} --expekt gpus=8", "verdict --for {} --expect gpu=8", "verdict --fo {}", "verdict --fro={}", "verdct --for {}",
-    "--quiet verdict --for {}",
+    "--quiet verdict --for {}", "verdict --fro {}", "verdict --caller {}", "verdict {}", "verdict --for:{}",
+    "verdict --for{}", "verdict --for {}=",
 )  # fmt: skip
-NAMELESS = ("verdict --for slrum", "verdict --fo")
+NAMELESS = ("verdict --for slrum", "verdict --fo", "verdict --fro", "verdict --fro slrum")
 
 
 def judged(situation: Situation) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ from tests.doubles.kmsg.log import record
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
 from chipwatch.contract.errors import ConfigError
+from chipwatch.verdict import reading
 from chipwatch.verdict.history import WATCHED
 from chipwatch.verdict.reading import UNWATCHED
 
@@ -228,6 +230,26 @@ def test_missing_and_slow_ports(machine):
     assert machine.ask("--expect", "rdma=7x400").stdout.startswith("FIT\n")
 
 
+@pytest.mark.parametrize("how", ["no file", "empty", "a FIFO"])
+@pytest.mark.parametrize(("name", "says"), [
+    ("rate", "8 of 400 Gbit/s expected; the rate of mlx5_7 cannot be read"),
+    ("state", "8 expected, 7 work; mlx5_7 cannot be read"),
+])  # fmt: skip
+def test_a_rate_or_a_state_that_cannot_be_read_is_unknown_where_it_is_expected(machine, how, name, says):
+    for n in range(8):
+        machine.port(f"mlx5_{n}")
+    file = machine.folder / f"sys/class/infiniband/mlx5_7/ports/1/{name}"
+    file.write_text("")
+    if how != "empty":
+        file.unlink()
+    if how == "a FIFO":
+        os.mkfifo(file)
+    done = machine.ask("--for", "nagios", "--expect", "rdma=8x400")
+    assert (done.returncode, done.stdout.strip()) == (3, f"UNKNOWN: rdma: {says}")
+    assert machine.ask("--for", "nagios", "--expect", "rdma=7x400").returncode == 0
+    assert machine.ask("--for", "nagios", "--expect", "rdma=9x400").returncode == 2
+
+
 def test_gpus_that_are_not_on_the_bus_or_have_no_driver_are_missing_even_where_no_driver_answers(machine):
     (machine.folder / "proc/driver/nvidia/version").unlink()
     machine.pci(bound=1, free=1)
@@ -292,6 +314,45 @@ def test_where_a_driver_hangs_it_ends_as_unknown_in_less_than_two_seconds(machin
     done = machine.ask("--for", "nagios", timeout="2s")
     assert (done.returncode, done.stdout.partition(":")[0]) == (3, "UNKNOWN")
     assert machine.seconds < 2 * max(1, os.getloadavg()[0])
+
+
+ENDS = """
+import os, resource, signal, time
+from dataclasses import dataclass
+from chipwatch import Collector, gauge
+class Ends(Collector):
+    metrics = (gauge("gpu.state", "1", "Works.", dims=("gpu",)),)
+    @dataclass(frozen=True)
+    class Config: pass
+    def __init__(self, config): pass
+    def open(self):
+        {}
+    def collect(self, at): return ()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "the process of the readings has ended by SIGSEGV"),
+        ("os._exit(7)", "the process of the readings has ended with 7"),
+        ("os.closerange(3, 99); time.sleep(60)", "the process of the readings has ended"),
+    ],
+)
+def test_what_ended_the_readings_is_said_and_not_that_they_did_not_return(machine, plugins_folder, code, why):
+    plugins_folder.add("ends", ENDS.format(code), collectors=[("ends", "Ends")])
+    done = machine.ask("--for", "nagios", timeout="10s", PYTHONPATH=str(plugins_folder.folder))
+    assert (done.returncode, done.stdout.strip()) == (3, f"UNKNOWN: machine: {why}")
+
+
+def test_readings_that_cannot_begin_say_why():
+    class Full(dict):
+        def items(self):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    answer = reading._read_in_child(Full(), 10.0)
+    why = "the readings have ended: too many files are open (`ulimit -n`) (Too many open files)"
+    assert answer["collectors"]["machine"]["error"] == why
 
 
 def test_what_only_deliveries_need_is_not_loaded():

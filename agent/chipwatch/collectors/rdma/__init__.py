@@ -152,6 +152,7 @@ class RdmaCollector(Collector):
     metrics = METRICS
     level: Level = Level.ALL
     state: Path | None = None
+    asking = ""
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         self._config, self._clock = config, clock
@@ -159,6 +160,8 @@ class RdmaCollector(Collector):
         self._devices: dict[str, _Device] = {}
         self._pace = Pace(config.every, clock)
         self._kept: LastValues | None = None
+        self._states: set[Dimensions] = set()
+        """Ports whose state was read last."""
 
     def open(self) -> None:
         self._pace = Pace(self._config.every, self._clock)
@@ -173,7 +176,7 @@ class RdmaCollector(Collector):
         if not self._kept or not self._pace.is_due():
             return
         self._find(self._kept)
-        now, problems, states, is_complete = self._clock(), [], list[float](), True
+        now, problems, states, is_complete = self._clock(), [], dict[Dimensions, float](), True
         for name, device in list(self._devices.items()):
             if device.is_waiting(now):
                 is_complete = False
@@ -181,18 +184,22 @@ class RdmaCollector(Collector):
             try:
                 for point in device.points(at, now):
                     if point.metric is STATE:
-                        states.append(point.value)
+                        states[point.dims] = point.value
                     yield point
             except FileNotFoundError:
                 del self._devices[name]  # unplugged, or its driver was reloaded: found again at the next reading
             except OSError as error:
                 problems.append(f"{name} {error.strerror}")
-        ports = sum(len(device.ports) for device in self._devices.values())
-        if is_complete and not problems and len(states) == ports:
-            yield ACTIVE.point(at, sum(states))
+        self._states = {*states}
+        if is_complete and not problems and not self.silent():
+            yield ACTIVE.point(at, sum(states.values()))
         self._kept.save(at)
         if problems:
             raise PartlyCollected(problems)
+
+    def silent(self) -> dict[Dimensions, str]:
+        ports = [port.dims for device in [*self._devices.values()] for port in device.ports]
+        return {dims: "its state cannot be read" for dims in ports if dims not in self._states}
 
     def describe(self) -> str:
         names = list(self._devices)

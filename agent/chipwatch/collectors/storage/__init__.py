@@ -58,6 +58,7 @@ class StorageCollector(Collector):
         sys: Path = Path("/sys")
 
     metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *nfs.METRICS)
+    asking = ""
     never_waits = False
     """True while there is no driver or server to wait for: no NVMe drive, NFS or Lustre."""
 
@@ -69,6 +70,7 @@ class StorageCollector(Collector):
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
         self._sources: dict[tuple[str, bytes], nfs.NfsSource] = {}
         self._counters = Counters()
+        self._silent: dict[Dimensions, str] = {}
 
     def open(self) -> None:
         if sys.platform != "linux":
@@ -88,7 +90,13 @@ class StorageCollector(Collector):
         for line in self._disks(lines):
             yield READ_ONLY.point(at, int(is_read_only(line)), Dimensions(path=line.mount.point))
         yield from self._error_points(at)
-        for folder in self._controllers():
+        controllers = self._controllers()
+        self._silent = {
+            Dimensions(device=folder.name): "its state cannot be read"
+            for folder in controllers
+            if not text(folder / "state")
+        }
+        for folder in controllers:
             yield from self._nvme_points(at, folder)
         yield from self._lustre_points(at)
         if self._has_nfs(lines):
@@ -100,6 +108,9 @@ class StorageCollector(Collector):
             self._sources = {key: self._sources.get(key) or nfs.NfsSource(key[0]) for key in by_mount}
             for key, source in self._sources.items():
                 yield from source.points(at, self._clock(), by_mount[key])
+
+    def silent(self) -> dict[Dimensions, str]:
+        return self._silent
 
     def describe(self) -> str:
         lines = self._lines()
@@ -183,6 +194,6 @@ def is_read_only(line: MountLine) -> bool:
     Return whether a file system that is mounted for writing refuses to write.
 
     After an error the file system is read-only and its mount is still `rw`; a person who remounts it changes both.
-    Since Linux 6.15, ext4 stays `rw` and adds `emergency_ro`.
+    Since Linux 6.15, ext4 stays `rw` and adds `emergency_ro`, or `shutdown` if it takes no reads either.
     """
-    return bool({"ro", "emergency_ro"} & {*line.super_options.split(",")})
+    return bool({"ro", "emergency_ro", "shutdown"} & {*line.super_options.split(",")})
