@@ -190,10 +190,9 @@ class OtlpSink(Sink):
         if partial.rejected:
             reason = f"by the receiver: {partial.words or 'it does not say why'}"
             return [Rejected(UNNAMED.point(batch[0].at, 0.0), reason)] * min(partial.rejected, len(batch))
-        remark = (partial.words and f"the receiver says: {partial.words}") or partial.oddity
-        if remark and not self._warned:
+        if partial.words and not self._warned:
             self._warned = True
-            log.warning("otlp: %s", remark)
+            log.warning("otlp: the receiver says: %s", partial.words)
         return []
 
     def size(self, point: Datapoint) -> int:

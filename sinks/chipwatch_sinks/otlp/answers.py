@@ -19,8 +19,8 @@ from chipwatch.net.protobuf import BadMessage, fields
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_FIELDS: Final = 1000
 """Fields that are read of an answer, which has five at most: megabytes of tiny ones would take seconds."""
-ERRORS: Final = ("error", "errors", "code")
-"""Keys of an error in JSON, which some servers send with status 200."""
+KNOWN: Final = frozenset({"partialSuccess", "code"})
+"""Keys of an answer of OTLP, and of a google.rpc.Status; an object that has others alone is another server's."""
 RETRIED: Final = frozenset({429, 502, 503, 504})
 """Statuses that OTLP calls retryable."""
 PAGE: Final = re.compile(
@@ -32,32 +32,26 @@ ADVICE: Final[Mapping[int, str]] = {int(status): text for status, text in RECEIV
 
 
 class Partial(NamedTuple):
-    """Number of rejected points, the receiver's message, and an oddity of its answer."""
+    """Number of rejected points, and the receiver's message."""
 
     rejected: int = 0
     words: str = ""
-    oddity: str = ""
 
 
 def judge(answer: HttpAnswer, advice: Mapping[int, str] = ADVICE) -> Partial:
     """
     Return the rejected points of a success; raise Retryable, Refused or BadBatch for other answers.
 
-    A success with any body but a page counts: sent again, its points would be stored again and again.
+    A success has an empty body or one of OTLP: another server took no point.
     """
     status = answer.status
     if 200 <= status < 300:
-        kind = ascii(answer.headers.get("content-type", "no content type")[:60])[1:-1]
-        if _is_page(answer):
-            raise Retryable(
-                f"the answer is {status} with a page instead of OTLP ({kind}): check endpoint_url and proxy"
-            )
         try:
             partial = _partial(answer)
         except BadMessage:
-            return Partial(
-                oddity=f"the answer {status} is not OTLP ({kind}), but counts as accepted: check endpoint_url"
-            )
+            kind = ascii(answer.headers.get("content-type") or "no content type")[1:-1][:60]
+            text = f"the answer is {status} with a body that is not OTLP's ({kind}): check endpoint_url and proxy"
+            raise Retryable(text) from None
         return Partial(partial.rejected, answer.says(partial.words))
     words = answer.says(_status_words(answer))
     says = f"the answer is {status}{f': {words}' if words else ''}"
@@ -74,14 +68,20 @@ def judge(answer: HttpAnswer, advice: Mapping[int, str] = ADVICE) -> Partial:
 def _partial(answer: HttpAnswer) -> Partial:
     """Return the partial success of an ExportMetricsServiceResponse; raise BadMessage."""
     body, kind = answer.body, _kind(answer)
+    if _is_page(answer):
+        raise BadMessage
     if not body.strip():
         return Partial()
     if kind == JSON or body[:1] == b"{":
         content = _json(body)
-        if any(map(content.get, ERRORS)):
+        if content and KNOWN.isdisjoint(content):
+            raise BadMessage
+        if content.get("code"):
             return Partial(words=_status_words(answer) or "an error")
         return _partial_json(content.get("partialSuccess") or {})
     parts = [value for number, value in _few(body) if number == 1]
+    if not parts:
+        raise BadMessage
     if any(isinstance(part, int) for part in parts):  # a google.rpc.Status
         return Partial(words=_status_words(answer) or "an error")
     inner = b"".join([part for part in parts if isinstance(part, bytes)])

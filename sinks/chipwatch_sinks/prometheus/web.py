@@ -66,6 +66,12 @@ class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     http_server_config: Http = Http()
     basic_auth_users: dict[str, str] = {}
 
+    @property
+    def protects(self) -> bool:
+        """True if a password or a client certificate is required."""
+        tls = self.tls_server_config
+        return bool(self.basic_auth_users or (tls and tls.client_auth_type == "RequireAndVerifyClientCert"))
+
 
 class Web:
     """The settings of a web configuration file; without a file there is neither TLS nor auth."""
@@ -81,8 +87,7 @@ class Web:
     @property
     def protects(self) -> bool:
         """True if a password or a client certificate is required."""
-        tls = self._file.tls_server_config
-        return bool(self._file.basic_auth_users or (tls and tls.client_auth_type == "RequireAndVerifyClientCert"))
+        return self._file.protects
 
     @property
     def encrypts(self) -> bool:
@@ -90,7 +95,7 @@ class Web:
         return self._context is not None
 
     def load(self) -> None:
-        """Read the file, if there is one; raise WebError."""
+        """Read the file, if there is one; raise WebError, also where it would end the protection of a page."""
         if self._path is None:
             return
         stamps = {self._path: _stamp(self._path)}
@@ -99,6 +104,12 @@ class Web:
         names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
         stamps |= {path: _stamp(path) for path in (self._path.parent / name for name in names if name)}
         self._stamps = stamps  # of files that cannot be used too: they are read again once they change
+        for what, before, now in (
+            ("TLS", self.encrypts, tls is not None),
+            ("a password or a client certificate", self.protects, file.protects),
+        ):
+            if before and not now:
+                raise WebError(f"{self._path}: it no longer asks for {what}; restart the agent if that is meant")
         _check_rights(self._path, secret=bool(file.basic_auth_users))
         if tls:
             _check_rights(self._path.parent / tls.key_file, secret=True)

@@ -130,13 +130,13 @@ def test_a_warning_of_the_receiver_is_logged_once(receiver, caplog, opened):
         (Reply(400, b'{"__type": "ValidationException", "message": "of AWS"}', kind=JSON), BadBatch, "of AWS"),
         (Reply(503, b"<html>maintenance</html>", kind="text/html"), Retryable, "the answer is 503"),
         (Reply(400, b"plain words", kind="text/plain"), BadBatch, "plain words"),
-        (Reply(200, b"<html>Welcome, log in</html>", kind="text/html"), Retryable, "200 with a page"),
-        (Reply(200, b"", kind="text/html; charset=utf-8"), Retryable, "200 with a page"),
-        (Reply(200, b"welcome", kind="application/xhtml+xml"), Retryable, "200 with a page"),
-        (Reply(200, b"\r\n <!DOCTYPE html><title>x</title>", kind="text/plain"), Retryable, "200 with a page"),
-        (Reply(200, b"\xef\xbb\xbf<!-- x --><HTML>", kind=JSON), Retryable, "200 with a page"),
-        (Reply(200, b"<html>", kind=""), Retryable, "200 with a page"),
-        (Reply(202, b"<html>", kind=double.PROTOBUF), Retryable, "202 with a page"),
+        (Reply(200, b"<html>Welcome, log in</html>", kind="text/html"), Retryable, "200 with a body that is not OTLP's"),
+        (Reply(200, b"", kind="text/html; charset=utf-8"), Retryable, "200 with a body that is not OTLP's"),
+        (Reply(200, b"welcome", kind="application/xhtml+xml"), Retryable, "200 with a body that is not OTLP's"),
+        (Reply(200, b"\r\n <!DOCTYPE html><title>x</title>", kind="text/plain"), Retryable, "200 with a body that is not OTLP's"),
+        (Reply(200, b"\xef\xbb\xbf<!-- x --><HTML>", kind=JSON), Retryable, "200 with a body that is not OTLP's"),
+        (Reply(200, b"<html>", kind=""), Retryable, "200 with a body that is not OTLP's"),
+        (Reply(202, b"<html>", kind=double.PROTOBUF), Retryable, "202 with a body that is not OTLP's"),
         (Reply(503, b"x" * (5 << 20)), Retryable, "503"),
         (Reply(200, b"x" * (5 << 20)), Retryable, "4194304 bytes"),
     ],
@@ -152,19 +152,30 @@ def test_each_answer_has_its_consequence(receiver, reply, kind, words, opened):
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (b"ok", "text/plain"), (b"OK\n", ""), (b" ", "text/plain"), (b"[1]", JSON), (b'{"partialSuccess": 5}', JSON),
-        (b'{"partialSuccess": {"rejectedDataPoints": 1e999}}', JSON), (b'{"partialSucc', JSON), (b"\xff\xff", double.PROTOBUF), (b"\x1f\x8b no gzip", double.PROTOBUF),
-        (b"\xef\xbb\xbfok", JSON), (b"x" * 100_000, "text/plain"),
+        (b"ok", "text/plain"), (b"OK\n", ""), (b"[]", JSON), (b"[1]", JSON), (b"null", JSON), (b"null", "text/plain"), (b'{"status": "ok"}', JSON),
+        (b'{"status": "ok"}', "text/plain"), (b'{"error": {"message": "x"}}', JSON), (b'{"__type": "X", "message": "x"}', JSON),
+        (b'{"partialSuccess": 5}', JSON), (b'{"partialSuccess": {"rejectedDataPoints": 1e999}}', JSON), (b'{"partialSucc', JSON),
+        (b"\xff\xff", double.PROTOBUF), (b"\x1f\x8b no gzip", double.PROTOBUF), (b"\x30\x01", double.PROTOBUF), (b"\xef\xbb\xbfok", JSON), (b"x" * 100_000, "text/plain"),
     ],
 )  # fmt: skip
-def test_a_success_without_a_page_counts_and_is_logged_once_where_it_is_not_otlp(receiver, body, kind, caplog, opened):
-    receiver.will(*[Reply(200, body, kind=kind)] * 3)
+def test_a_success_whose_body_is_not_otlps_is_kept_and_told(receiver, body, kind, opened):
+    receiver.will(Reply(200, body, kind=kind))
     sink = opened(receiver.url)
-    with caplog.at_level(logging.WARNING):
-        assert [sink.write(BATCH) for _ in range(3)] == [[], [], []]
-    assert len(receiver.requests) == 3
-    oddity = f"otlp: the answer 200 is not OTLP ({kind}), but counts as accepted: check endpoint_url"
-    assert [record.getMessage() for record in caplog.records] == ([oddity] if body.strip() else [])
+    with pytest.raises(Retryable) as caught:
+        sink.write(BATCH)
+    shown = kind or "no content type"
+    assert str(caught.value) == (
+        f"the answer is 200 with a body that is not OTLP's ({shown}): check endpoint_url and proxy"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [(b"", "text/plain"), (b" ", "text/plain"), (b"{}", JSON), (b"{}\n", "text/plain"), (b"\n\x00", ""),
+                       (b'{"partialSuccess": null, "later": 1}', JSON), (b"\n\x00\x30\x01", double.PROTOBUF)],
+)  # fmt: skip
+def test_a_success_of_otlp_counts_also_where_it_has_fields_of_a_later_version(receiver, body, kind, opened):
+    receiver.will(Reply(200, body, kind=kind))
+    assert opened(receiver.url).write(BATCH) == []
 
 
 def test_a_partial_success_of_sixty_bytes_is_not_taken_for_a_page(receiver, opened):

@@ -205,9 +205,8 @@ def test_headers_of_the_file_are_sent(configured, made):
 
 
 def test_a_changed_file_counts_at_once_and_a_broken_one_does_not(configured, made, caplog):
-    sink = configured({"basic_auth_users": USERS})
+    sink = configured("{}")
     file = made.folder / "web.yml"
-    file.write_text("{}")
     assert get(sink, made)[0] == 200
     file.write_text(yaml.safe_dump({"basic_auth_users": USERS}))
     assert get(sink, made)[0] == 401
@@ -217,6 +216,39 @@ def test_a_changed_file_counts_at_once_and_a_broken_one_does_not(configured, mad
     assert [record.message for record in caplog.records] == [
         f"{file}: not YAML, line 1; the settings from before are kept"
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (("tls and users", "{}"), "TLS"),
+        (("tls and users", "users"), "TLS"),
+        (("users", "{}"), "a password or a client certificate"),
+        (("tls and users", "tls"), "a password or a client certificate"),
+    ],
+)
+def test_a_changed_file_never_opens_a_page_that_was_protected(configured, made, caplog, change, what):
+    parts = {"tls": tls(made), "users": {"basic_auth_users": USERS}, "{}": {}}
+    before, after = (
+        {key: value for word in name.split(" and ") for key, value in parts[word].items()} for name in change
+    )
+    sink, file = configured(before), made.folder / "web.yml"
+    file.write_text(yaml.safe_dump(after))
+    assert [get(sink, made)[0] for _ in range(3)] == [401] * 3
+    assert get(sink, made, user="prom:öpen:sesame")[0] == 200
+    assert sink._web.encrypts is ("tls" in change[0])
+    assert [record.message for record in caplog.records] == [
+        f"{file}: it no longer asks for {what}; restart the agent if that is meant; the settings from before are kept"
+    ]
+
+
+def test_passwords_may_be_replaced_by_client_certificates(configured, made):
+    sink = configured({"basic_auth_users": USERS, **tls(made)})
+    more = {"client_auth_type": "RequireAndVerifyClientCert", "client_ca_file": "ca.pem"}
+    (made.folder / "web.yml").write_text(yaml.safe_dump(tls(made, **more)))
+    sink._web.context()
+    assert sink._web.protects
+    assert not sink._web._file.basic_auth_users
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -52,6 +53,9 @@ def make(config: Config, options: BoardOptions) -> Documents:
                 raise ConfigError(f"--records: {given} does not record the results of queries")
             return Documents("\n".join(advisor.dashboard(drawn, scope)), (*sent.notes, *advisor.omissions(drawn)))
     wanted, missing = alarms(sent.metrics, options, count=advisor.board.counts_hosts)
+    if wanted and not re.search(r"://|\$", options.runbooks):
+        page = scope.runbook(wanted[0].rule)
+        missing.append(f"alarms link to pages such as {page}, which is no address; set --runbooks URL")
     with asked(name):
         return Documents("\n".join(advisor.alarms(wanted, scope)), (*sent.notes, *missing))
 

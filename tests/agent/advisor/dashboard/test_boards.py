@@ -229,3 +229,14 @@ def test_each_alarm_has_the_link_of_its_page_which_can_be_elsewhere(made, cloud)
     ):
         text = made(cloud, OPTIONS, families=("all",), alarms=True, hosts=2, **given).text
         assert [key for key in KEYS if f"{folder}/{key}.md" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("runbooks", "is_told"),
+    [("docs/runbooks", True), ("/wiki", True), ("https://wiki.example/gpu", False), ("${runbooks}", False)],
+)
+def test_a_link_that_is_no_address_is_told_with_the_option_that_makes_it_one(made, runbooks, is_told):
+    options = {"families": ("all",), "hosts": 2, "runbooks": runbooks}
+    note = f"alarms link to pages such as {runbooks}/agent-silent.md, which is no address; set --runbooks URL"
+    assert (note in made("cloudwatch", OPTIONS, alarms=True, **options).notes) is is_told
+    assert note not in made("cloudwatch", OPTIONS, **options).notes

@@ -290,10 +290,11 @@ def test_machines_are_counted_over_whole_windows(alarms, window, period, points)
 
 
 def test_who_is_silent_is_not_guessed(made):
-    board = made("cloudwatch", families=("host",), alarms=True)
+    linked = {"alarms": True, "runbooks": "https://wiki.example"}
+    board = made("cloudwatch", families=("host",), **linked)
     assert "agent-silent" not in board.text
     assert board.notes == ("no alarm agent-silent: set how many machines should send: --hosts or --autoscaling-group",)
-    board = made("cloudwatch", families=("neuron",), alarms=True, hosts=3)
+    board = made("cloudwatch", families=("neuron",), hosts=3, **linked)
     assert board.notes == (
         "no alarm job-gpu-imbalance: job.gpu.imbalance is not sent",
         "no alarm agent-silent: network.sent, which counts machines, is not sent; add host to --for",
@@ -369,12 +370,13 @@ def test_where_names_hold_the_device_there_is_an_alarm_for_each(alarms):
 
 
 def test_an_alarm_that_cannot_be_is_left_out_and_said(made):
-    board = made("cloudwatch", families=("nvidia", "network"), alarms=True, hosts=1)
+    linked = {"alarms": True, "hosts": 1, "runbooks": "https://wiki.example"}
+    board = made("cloudwatch", families=("nvidia", "network"), **linked)
     assert board.notes == (
         "no alarm gpu-throttled: gpu.throttled is not sent",
         "no alarm job-gpu-imbalance: job.gpu.imbalance is not sent",
     )
-    board = made("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron", "network"), alarms=True, hosts=1)
+    board = made("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron", "network"), **linked)
     assert board.notes == (
         "no alarm job-gpu-imbalance: job.gpu.imbalance is not sent",
         "no alarm neuron-ecc-uncorrected: neuron.ecc.events is not sent with the dimension corrected",
