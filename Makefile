@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/bin
 
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -47,7 +47,7 @@ check: lint
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory -j3 mypy-linux mypy-win32 mypy-darwin
+	@$(MAKE) --no-print-directory -j2 mypy-linux mypy-darwin
 	$(BIN)/lint-imports
 
 # Each takes one core for half a minute where its cache is new.

@@ -12,6 +12,8 @@ INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.platform == "win32":
+        sys.exit("chipwatch: it runs on Linux and macOS; on Windows use WSL")
     if not os.path.isdir(os.path.dirname(__file__)):  # noqa: PTH112, PTH120  # pathlib may not be loaded yet
         sys.exit("chipwatch: it cannot run from a zip file: install the wheel, or take the one file (`make packages`)")
     try:

@@ -1,43 +1,23 @@
-"""Runs chipwatch as if on Windows or macOS: sys.platform, and no module or attribute that only Unix or Linux has.
+"""Runs chipwatch as if on macOS: sys.platform, and no module or attribute that only Linux has.
 
 Modules of others are imported before and keep what they need: psutil reads Linux. Only new imports see the difference.
 """
 
 import contextlib
-import ctypes
 import errno
 import importlib
 import os
 import runpy
-import stat
 import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-
-from tests.doubles.windows_console import consoles
 
 OTHERS = (
     "asyncio", "ctypes.util", "http.client", "multiprocessing.connection", "psutil", "rich.console", "shutil", "sqlite3", "ssl", "subprocess",
     "tempfile", "urllib.request", "uuid",
 )  # fmt: skip
 OPTIONAL = ("bcrypt", "botocore.session", "google.cloud.monitoring_v3", "grpc", "yaml")
-LINUX_MODULES = ("spwd",)
-UNIX_MODULES = (
-    "crypt",
-    "fcntl",
-    "grp",
-    "nis",
-    "posix",
-    "pty",
-    "pwd",
-    "readline",
-    "resource",
-    "spwd",
-    "syslog",
-    "termios",
-    "tty",
-)
 LINUX = {
     "fcntl": "F_SETPIPE_SZ F_GETPIPE_SZ",
     "os": "O_PATH O_DIRECT O_TMPFILE pidfd_open fdatasync sched_getaffinity sched_setaffinity posix_fadvise posix_fallocate memfd_create",
@@ -46,18 +26,6 @@ LINUX = {
     "socket": "AF_NETLINK AF_PACKET AF_VSOCK SOCK_CLOEXEC SOCK_NONBLOCK SO_PEERCRED SO_BINDTODEVICE TCP_USER_TIMEOUT",
     "time": "CLOCK_BOOTTIME CLOCK_TAI",
 }
-UNIX = {
-    "os": "O_CLOEXEC O_NOFOLLOW O_NONBLOCK O_DIRECTORY O_NOCTTY O_SYNC O_DSYNC O_ASYNC pread preadv pwrite fork forkpty wait wait3"
-    " wait4 waitid WNOHANG getuid geteuid getgid getegid getgroups getpgid getpgrp setsid setpgid getsid killpg tcgetpgrp tcsetpgrp"
-    " sysconf sysconf_names confstr statvfs fstatvfs getloadavg uname mkfifo mknod chown fchown lchown fchmod chroot nice"
-    " getpriority setpriority openpty ttyname ctermid spawnvp spawnlp posix_spawn set_blocking get_blocking sync lockf sendfile"
-    " register_at_fork RTLD_NOW sched_yield",
-    "select": "poll PIPE_BUF POLLIN POLLOUT POLLHUP POLLERR",
-    "signal": "SIGKILL SIGHUP SIGQUIT SIGCHLD SIGTSTP SIGCONT SIGSTOP SIGWINCH SIGUSR1 SIGUSR2 SIGPIPE SIGALRM SIGVTALRM SIGPROF"
-    " alarm setitimer getitimer pthread_sigmask pthread_kill sigwait siginterrupt",
-    "socket": "AF_UNIX socketpair_unix CMSG_LEN sethostname SO_REUSEPORT MSG_DONTWAIT",
-    "time": "clock_gettime clock_gettime_ns clock_settime clock_getres tzset pthread_getcpuclockid",
-}  # fmt: skip
 
 
 def without(name: str, attributes: str) -> ModuleType:
@@ -66,15 +34,6 @@ def without(name: str, attributes: str) -> ModuleType:
     copy = ModuleType(name)
     copy.__dict__.update({key: value for key, value in vars(real).items() if key not in attributes.split()})
     return copy
-
-
-def select_sockets(*lists_and_timeout: object) -> object:
-    """Wait for sockets; raise OSError for other files, as Windows does."""
-
-    for each in (file for files in lists_and_timeout[:3] for file in files):  # type: ignore[attr-defined]
-        if not stat.S_ISSOCK(os.fstat(each if isinstance(each, int) else each.fileno()).st_mode):
-            raise OSError(10038, "An operation was attempted on something that is not a socket")
-    return REAL_SELECT(*lists_and_timeout)
 
 
 def refuse_linux(event: str, arguments: tuple[object, ...]) -> None:
@@ -97,15 +56,7 @@ def become(platform: str, proc: Path) -> None:
     psutil.PROCFS_PATH = str(proc)
     sys.addaudithook(refuse_linux)
     os.stat = stat_of
-    absent = [LINUX, UNIX] if platform == "win32" else [LINUX]
-    copies = {
-        name: without(name, " ".join(each.get(name, "") for each in absent))
-        for name in {name for each in absent for name in each} - {"fcntl" if platform == "win32" else ""}
-    }
-    if platform == "win32":
-        copies["select"].select = select_sockets  # type: ignore[attr-defined]
-        sys.modules.update(dict.fromkeys(UNIX_MODULES))  # type: ignore[arg-type]
-        sys.modules["msvcrt"], ctypes.windll = consoles(Path.home() / "console")
+    copies = {name: without(name, attributes) for name, attributes in LINUX.items()}
     sys.modules.update(copies)
     sys.platform = platform
 
@@ -140,7 +91,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import select
-
-    REAL_SELECT, REAL_STAT = select.select, os.stat
+    REAL_STAT = os.stat
     main()

@@ -26,8 +26,6 @@ LONG = 60.0
 HOUR = 60
 """Windows of a minute."""
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
-
 
 @pytest.fixture(autouse=True)
 def _no_way_out(monkeypatch):

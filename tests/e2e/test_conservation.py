@@ -93,7 +93,6 @@ def wait_for(process, condition):
         time.sleep(0.0005)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_an_agent_killed_again_and_again_loses_nothing_and_counts_everything(tmp_path, seed):
     lives, dice = Lives(tmp_path, seed), random.Random(seed)

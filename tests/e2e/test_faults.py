@@ -13,7 +13,6 @@ from chipwatch.spool.queue import Spool
 
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 COLLECTORS = """
 import threading

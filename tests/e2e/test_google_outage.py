@@ -14,7 +14,6 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from tests.doubles import monitoring as service
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.gce import VM, Gce
@@ -32,8 +31,6 @@ from chipwatch_sinks.google import GoogleSink
 ROOT = Path(__file__).parents[2]
 LONG = 60.0
 S = 10**9
-
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
 
 
 def ledger(path):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import sys
 from collections import Counter
 from contextlib import closing
 
 import pytest
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 TWO = """
 collector = ["memory", "cpu"]
 interval = 0.1

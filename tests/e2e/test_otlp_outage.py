@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sqlite3
 from collections import Counter
 from contextlib import closing
 
-import pytest
 from tests.doubles import otlp as service
 from tests.doubles.otlp import OtlpDouble
 
@@ -16,8 +14,6 @@ from chipwatch.contract.datapoint import Kind
 from chipwatch.spool.chunk import decode
 
 LONG = 60.0
-
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
 
 
 def ledger(path):

@@ -13,7 +13,6 @@ import pytest
 
 IN_TIME = 8.5
 """Seconds that a stop may take where something hangs; a machine that runs tests is busy."""
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and forks of POSIX")
 
 PROCESSORS = """
 import os, signal, sys, threading, time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 import time
 from contextlib import closing
 
@@ -18,7 +17,6 @@ from chipwatch.spool.queue import Spool
 LONG = 60.0
 POINTS = 20_000
 LOAD = gauge("cpu.load", "1", "The load.", dims=("n",))
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sqlite3
@@ -26,8 +25,6 @@ def ahead():
 time.time_ns = lambda: wall_ns() + ahead() * 10**9
 time.time = lambda: wall() + ahead()
 """
-
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from random import Random
@@ -13,10 +12,8 @@ from tests.faults.figures import Figures, table
 from tests.faults.mutants import Mutator
 
 QUICK = 60.0
-posix = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
 
 
-@posix
 @pytest.mark.parametrize("trial", [kills.cloudwatch, kills.google])
 def test_agents_killed_during_any_answers_lose_no_finished_window(trial, tmp_path):
     counts, failures = trial(Random(2), tmp_path, kills=3, most=0.7)
@@ -44,7 +41,6 @@ def test_any_configuration_is_valid_or_gives_one_line():
     assert figures.counts.keys() == {"config", "line"}
 
 
-@posix
 def test_a_soak_with_a_server_that_comes_and_goes_leaves_nothing_behind():
     figures = Figures("soak", 1, 1_000, QUICK)
     soak.run(figures)

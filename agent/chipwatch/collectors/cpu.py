@@ -76,7 +76,7 @@ def _times(data: bytes, *, cores: bool, modes: int) -> Times:
 
 
 class _Psutil(PsutilSource):
-    """Other systems; on Windows the `interrupt` and `dpc` times are included in the system time."""
+    """Other systems, by psutil."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class _Psutil(PsutilSource):
         return {name: [round(100 * getattr(of, mode, 0)) for mode in MODES] for name, of in times.items()}
 
     def load(self) -> Sequence[float]:
-        return os.getloadavg() if hasattr(os, "getloadavg") else ()
+        return os.getloadavg()
 
 
 @cache

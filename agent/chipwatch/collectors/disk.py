@@ -51,7 +51,6 @@ _NOT_FIXED: Final = re.compile(r"(sr|fd)\d+")
 _NVME_PATH: Final = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
 Statvfs = Callable[[str], os.statvfs_result]
-STATVFS: Final[Statvfs | None] = getattr(os, "statvfs", None)  # None on Windows
 
 
 class _Space(NamedTuple):
@@ -124,7 +123,7 @@ class _Proc(FileSource):
 
 
 class _Psutil(PsutilSource):
-    """Other systems; macOS and Windows list whole disks only."""
+    """Other systems; macOS lists whole disks only."""
 
     def read(self) -> dict[str, _Activity]:
         activity = {}
@@ -202,10 +201,10 @@ class DiskCollector(Collector):
     level: Level = Level.ALL
     state: Path | None = None
 
-    def __init__(self, config: Config, statvfs: Statvfs | None = STATVFS) -> None:
+    def __init__(self, config: Config, statvfs: Statvfs = os.statvfs) -> None:
         """`statvfs`: os.statvfs or a fake."""
         self._config = config
-        space = partial(_space, statvfs) if statvfs is not None and sys.platform == "linux" else _psutil_space
+        space = partial(_space, statvfs) if sys.platform == "linux" else _psutil_space
         self._paths = [_Path(path, config.root, space) for path in config.paths]
         self._mounts = MountTable(config.proc)
         self._io: _Proc | _Psutil | None = None

@@ -238,9 +238,8 @@ def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
 
 def _ignore_timers() -> None:
     """Let timers that a plugin sets end nobody; a program that the agent starts has the system's behaviour again."""
-    for name in ("SIGALRM", "SIGVTALRM", "SIGPROF"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+    for number in (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF):
+        if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)
             atexit.register(signal.signal, number, signal.SIG_IGN)  # Python's exit restores SIG_DFL
 

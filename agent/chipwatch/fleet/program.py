@@ -145,8 +145,6 @@ def page_of(address: NodeAddress, access: Access) -> Callable[[], Iterable[Datap
 
 def open_by_ssh(command: list[str]) -> None:
     """Run ssh on this terminal; keep what it prints until a key if it fails, since the screen hides it."""
-    if sys.platform == "win32":  # which has no such screen
-        return
     try:
         code = os.waitstatus_to_exitcode(os.waitpid(os.posix_spawnp(command[0], command, os.environ), 0)[1])
     except OSError as problem:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from ctypes import CDLL, byref, c_char, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
 from struct import Struct
@@ -34,7 +32,7 @@ NO_DATA: Final = 21
 """NVML_ERROR_NO_DATA; also raised for an answer that is one of NOT_AVAILABLE."""
 MOST_VGPUS: Final = 256
 """vGPUs of a GPU; a larger count is an error of the driver, and must not take memory."""
-LIBRARY: Final = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
+LIBRARY: Final = "libnvidia-ml.so.1"
 load: Callable[[str], Any] = CDLL
 """Opens a library; a function that keeps its calls, while these are captured."""
 library: Any = None
@@ -79,9 +77,8 @@ def nvmlInit() -> None:
     """Load the library and open it; raise NVMLError."""
     global library  # noqa: PLW0603  # a process has one
     if library is None:
-        windows = f"{os.environ.get('WINDIR', 'C:/Windows')}/System32/{LIBRARY}"
         try:
-            library = load(windows if sys.platform == "win32" else LIBRARY)
+            library = load(LIBRARY)
         except OSError as problem:
             raise NVMLError(NVML_ERROR_LIBRARY_NOT_FOUND) from problem
     _done("nvmlInitWithFlags")(0)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from chipwatch.contract.system import sysconf
 from chipwatch.host import cgroup
 from chipwatch.host.cgroup import CgroupLimits
 from chipwatch.host.procfs import boot_time, link, read_small
@@ -177,9 +176,9 @@ class ProcTree:
     two readings is not recognised as a descendant.
     """
 
-    second = sysconf("SC_CLK_TCK") or 100
+    second = os.sysconf("SC_CLK_TCK")
     """Clock ticks of a second."""
-    page = sysconf("SC_PAGE_SIZE")
+    page = os.sysconf("SC_PAGE_SIZE")
     """Bytes of a page."""
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
@@ -413,7 +412,7 @@ class PsutilTree(ProcTree):
             return getattr(self._kept[pid], method)()
         except self._psutil.AccessDenied as error:
             raise PermissionError(pid) from error
-        except (self._psutil.Error, AttributeError) as error:  # macOS has no io_counters, Windows no num_fds
+        except (self._psutil.Error, AttributeError) as error:  # macOS has no io_counters
             raise ProcessLookupError(pid) from error
 
 

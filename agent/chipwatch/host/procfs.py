@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
+from os import pread
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -20,16 +20,6 @@ MAX_SOCKETS = 1 << 20
 """Bytes that are read of a table of sockets: about 7,000 of them."""
 LONGEST = 19
 """Digits of the largest count of 63 bits; drivers set all 64 bits where they have no count."""
-
-if sys.platform == "win32":
-
-    def pread(file: int, most: int, at: int) -> bytes:
-        """Return at most `most` bytes of a file from `at` on; raise OSError."""
-        os.lseek(file, at, os.SEEK_SET)
-        return os.read(file, most)
-
-else:
-    from os import pread
 
 
 class Closes(Protocol):

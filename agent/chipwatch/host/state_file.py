@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from pathlib import Path
 
 from chipwatch.contract.system import NO_WAIT, SAFE
@@ -18,7 +17,7 @@ def read_state(path: Path, most: int) -> bytes:
 
 def write_state(path: Path, data: bytes) -> None:
     """Replace a file; raise OSError, also where the folder is another user's."""
-    if sys.platform != "win32" and path.parent.stat().st_uid != os.geteuid():
+    if path.parent.stat().st_uid != os.geteuid():
         raise PermissionError(errno.EACCES, "the folder is another user's")
     new = path.with_name(f"{path.name}.new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE, 0o600), "wb") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import errno
+import fcntl
 import os
 import re
 import select
@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.redaction import without_secrets
-from chipwatch.contract.system import KILL
 
 CHUNK: Final = 1 << 16
 """Bytes of one read."""
@@ -120,9 +119,7 @@ class LineSplitter:
 
 
 def _poll(*files: int) -> Any:
-    """Return an object that polls the files; raise OSError on Windows, which polls sockets only."""
-    if sys.platform == "win32":
-        raise OSError(errno.ENOTSUP, "on Windows no pipe can be read without waiting")
+    """Return an object that polls the files."""
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
@@ -142,8 +139,6 @@ class Pipe:
         self.ended: str | None = None
         """None while it is open, CLOSED at its end, else the error."""
         if size and sys.platform == "linux":
-            import fcntl  # noqa: PLC0415  # not on Windows
-
             with suppress(OSError):  # no pipe, or more than this user may have
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
@@ -175,7 +170,6 @@ class ChildProcess:
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, *, pipe_size: int = 0
     ) -> None:
         """Start it; raise OSError."""
-        _poll()  # raises before the program starts
         import subprocess  # noqa: PLC0415, TID251  # costs memory; imported only where the tool exists; no shell
 
         self._expired = subprocess.TimeoutExpired
@@ -212,9 +206,8 @@ class ChildProcess:
 
     def send(self, number: int) -> None:
         """Send a signal to the process group."""
-        if sys.platform != "win32":
-            with suppress(OSError):
-                os.killpg(self.child.pid, number)
+        with suppress(OSError):
+            os.killpg(self.child.pid, number)
 
     def end(self, *signals: int) -> None:
         """Send the signals one by one until it ends, waiting after each, and close the pipes."""
@@ -235,7 +228,7 @@ def _end_all() -> None:
     for process in list(_running):
         process.send(signal.SIGTERM)
     for process in list(_running):
-        process.end(signal.SIGTERM, KILL)
+        process.end(signal.SIGTERM, signal.SIGKILL)
 
 
 class SupervisedProcess:
@@ -332,7 +325,7 @@ class SupervisedProcess:
         """End it and its own children; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
-            process.end(signal.SIGTERM, KILL)
+            process.end(signal.SIGTERM, signal.SIGKILL)
 
     def _new_splitter(self) -> LineSplitter:
         return LineSplitter(self._report)
@@ -442,7 +435,7 @@ class OneShot:
             return None if self._cancelled else ProgramOutput(self._data, how + process.last_error(exact=self._exact))
         if self._cancelled:
             if now > self._deadline:
-                process.send(KILL)
+                process.send(signal.SIGKILL)
             return None
         too_much = len(self._data) > MAX_READ
         # A run that had filled the pipe was waiting for this reading.
@@ -461,7 +454,7 @@ class OneShot:
         """Kill the run, if any; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
-            process.end(KILL)
+            process.end(signal.SIGKILL)
 
     def _start(self, command: Sequence[str | Path], now: float) -> None:
         self._data, self._cancelled = b"", False

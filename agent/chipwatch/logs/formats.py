@@ -195,7 +195,7 @@ def _unblocked(stream: TextIO) -> TextIO | Unblocked:
     try:
         number = stream.fileno()
         select.select([], [number], [], 0)
-    except (OSError, ValueError):  # a test's buffer, or Windows
+    except (OSError, ValueError):  # a test's buffer
         return stream
     return Unblocked(number, stream.encoding)
 

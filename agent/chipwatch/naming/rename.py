@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,6 @@ from math import fsum
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
-from chipwatch.contract.system import sysconf
 from chipwatch.naming.profiles import NONE, Copy, ToolName, placeholders, profile
 
 CACHED_SERIES: Final = 100_000
@@ -278,5 +278,5 @@ def copier(name: str) -> Copier | None:
     """Return the copier of a profile of PROFILES, or None if the profile has no copies."""
     if not (copies := profile(name).copies):
         return None
-    memory = float(sysconf("SC_PHYS_PAGES") * sysconf("SC_PAGE_SIZE"))  # 0: as if there were no limit
+    memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return Copier(copies, memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Level, Metric, counter, gauge
-from chipwatch.contract.system import sysconf
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.clock import Pipeline
@@ -23,7 +23,7 @@ P = ("collector", "part")
 D = ("processor",)
 LEVEL: Final = Level.DETAILED
 STATM: Final = Path("/proc/self/statm")
-PAGE_SIZE: Final = sysconf("SC_PAGE_SIZE")
+PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 ZEROS: Final = 14.5
 """Least seconds between two readings that have counters without events, too: 15, by a tick that may be early."""
 

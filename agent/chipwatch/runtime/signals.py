@@ -23,7 +23,7 @@ LIMIT: Final = 7.5
 """Seconds after the stop in which the process ends, whatever hangs."""
 TELLING: Final = 0.25
 """Seconds to log what hangs."""
-STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
@@ -83,7 +83,7 @@ class Signals(Generic[T]):
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
-        is_hang_up = number == getattr(signal, "SIGHUP", None) and all(map(os.isatty, self._terminals))
+        is_hang_up = number == signal.SIGHUP and all(map(os.isatty, self._terminals))
         if is_hang_up and self._renew is not None:
             if self._is_asked:
                 return  # the reload that waits for the lock reads the newest file

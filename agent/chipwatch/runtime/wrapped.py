@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import shutil
 import signal
 import subprocess  # noqa: TID251  # starts the user's command, never through a shell
@@ -20,11 +21,10 @@ from chipwatch.contract.errors import CommandError, os_text, text_of
 
 log = logging.getLogger(__name__)
 
-FORWARDED: Final = tuple(
-    getattr(signal, name)
-    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT")
-    if hasattr(signal, name)
-)
+FORWARDED: Final = (
+    signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT,
+    signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT,
+)  # fmt: skip
 BLOCK: Final = 512
 """Bytes of ru_inblock and ru_oublock on Linux: include/linux/task_io_accounting_ops.h."""
 MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
@@ -75,8 +75,7 @@ class WrappedCommand(SystemUsage):
         """Start `command`; raise NotStarted."""
         self.command = tuple(command)
         self._started = time.monotonic()
-        if hasattr(signal, "SIGCHLD"):
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored: exit codes would be lost
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored: exit codes would be lost
         try:
             self._child = subprocess.Popen(self.command)  # noqa: S603  # what the user asked for, no shell
         except FileNotFoundError:
@@ -130,7 +129,7 @@ class WrappedCommand(SystemUsage):
     def forward(self, number: int, frame: FrameType | None) -> None:
         """Forward a signal; a handler for `signal.signal`."""
         del frame
-        if number in (signal.SIGINT, getattr(signal, "SIGQUIT", None)) and _from_terminal():
+        if number in (signal.SIGINT, signal.SIGQUIT) and _from_terminal():
             return
         if not self.has_ended:
             with suppress(ProcessLookupError):
@@ -152,15 +151,11 @@ class WrappedCommand(SystemUsage):
 
     def _wait(self, longest: float | None) -> None:
         """Wait for the child, up to so many seconds."""
-        if sys.platform == "win32":
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(longest)
+        pid, status, usage = os.wait4(self.pid, 0 if longest is None else os.WNOHANG)
+        if pid:
+            self._usage, self._child.returncode = usage, os.waitstatus_to_exitcode(status)
         else:
-            pid, status, usage = os.wait4(self.pid, 0 if longest is None else os.WNOHANG)
-            if pid:
-                self._usage, self._child.returncode = usage, os.waitstatus_to_exitcode(status)
-            else:
-                time.sleep(longest or 0)
+            time.sleep(longest or 0)
         self.seconds = time.monotonic() - self._started
 
     def tell(self, line: str) -> None:
@@ -172,10 +167,8 @@ class WrappedCommand(SystemUsage):
         return self._usage.ru_utime + self._usage.ru_stime if self._usage else 0.0
 
     def largest_process(self) -> int:
-        if self._usage is None or sys.platform == "win32":
+        if self._usage is None:
             return 0
-        import resource  # noqa: PLC0415  # not on Windows
-
         largest: int = self._usage.ru_maxrss  # Linux begins the count of a child with that of its parent
         return largest * MAXRSS_UNIT if largest > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss else 0
 
@@ -192,8 +185,6 @@ def is_first_rank(env: Mapping[str, str]) -> bool:
 
 def _from_terminal() -> bool:
     """Return whether this process is in the foreground of a terminal, which signals the child too."""
-    if sys.platform == "win32":
-        return True  # a console signals all of its processes
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123  # a device, not a path
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

@@ -36,7 +36,7 @@ def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
         return spool
     if state := env.get("STATE_DIRECTORY"):
         return Path(state.partition(":")[0])
-    if getattr(os, "geteuid", lambda: 1)() != 0:
+    if os.geteuid() != 0:
         if home := env.get("XDG_STATE_HOME"):
             return Path(home) / "chipwatch"
         with contextlib.suppress(RuntimeError):  # a user without a home, as in some containers
@@ -101,11 +101,12 @@ class Heartbeat:
 
 
 def is_held(file: int) -> bool:
-    """Return whether another process holds the lock of the open file; True also where there are no locks."""
+    """Return whether another process holds the lock of the open file."""
     try:
-        return not lock(file, shared=True)
+        lock(file, shared=True)
     except BlockingIOError:
         return True
+    return False
 
 
 def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:

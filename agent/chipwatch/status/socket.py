@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -38,12 +37,6 @@ class NoAgent(CommandError):
     """No running agent answers; the message says why."""
 
 
-def _unix_socket() -> socket.socket:
-    if sys.platform == "win32":
-        raise OSError("Windows has no such sockets")
-    return socket.socket(socket.AF_UNIX)
-
-
 class StatusServer:
     """
     Answers one question for each connection: the client sends a word, the server one JSON object.
@@ -56,7 +49,7 @@ class StatusServer:
         self._path, self._answers = path, answers
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # left by an agent that was killed
-        self._socket = _unix_socket()
+        self._socket = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:
             self._socket.bind(str(path))
@@ -105,23 +98,18 @@ def serve(folder: Path, answers: Answers, level: int = logging.INFO) -> StatusSe
     """Return a server in `folder`; None if the socket cannot be created, which is logged at `level`."""
     try:
         return StatusServer(folder / NAME, answers)
-    except OSError as problem:  # e.g. a path of over 100 bytes, or Windows
+    except OSError as problem:  # e.g. a path of over 100 bytes
         log.log(level, "no status socket: %s: %s", folder / NAME, problem)
         return None
 
 
 def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]:
     """Return the answer of the agent whose state is in `folder`; raise NoAnswer."""
-    if sys.platform == "win32":
-        raise NoAgent(
-            "Windows has no such sockets; start the agent with --health PORT and ask it by"
-            " `chipwatch health --health PORT`"
-        )
     path = folder / NAME
     deadline = time.monotonic() + timeout
     body = b""
     try:
-        with _unix_socket() as connection:
+        with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
             connection.sendall(question.encode() + b"\n")

@@ -67,7 +67,7 @@ def refused(env: Mapping[str, str]) -> str | None:
     """Return why no screen can be drawn here; None if it can."""
     if not (os.isatty(0) and os.isatty(1)):
         return "standard input and output are not a terminal"
-    if sys.platform != "win32" and env.get("TERM", "") in ("", "dumb", "unknown"):
+    if env.get("TERM", "") in ("", "dumb", "unknown"):
         return f"the terminal (TERM={env.get('TERM', '')}) cannot move its cursor"
     return None
 
@@ -119,10 +119,6 @@ class Canvas(Protocol):
 def new_terminal(*, is_ascii: bool) -> Canvas:
     """Return what draws on this system; what ASCII lacks becomes question marks if it `is_ascii`, or not of UTF-8."""
     encoding = "ascii" if is_ascii or not is_utf8() else "utf-8"
-    if sys.platform == "win32":
-        from chipwatch.top.console import Console  # noqa: PLC0415  # of Windows alone
-
-        return Console(encoding)
     from chipwatch.top.terminal import Terminal  # noqa: PLC0415  # of Unix alone
 
     return Terminal(encoding)

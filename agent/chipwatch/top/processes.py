@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import sys
 import time
@@ -14,14 +15,13 @@ from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 from chipwatch.contract.extensions import DeviceProcess
-from chipwatch.contract.system import sysconf, user_name
 from chipwatch.contract.text import duration
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.host.procfs import read
 from chipwatch.report.devices import key_of
 from chipwatch.top.machine import ListedProcess
 
-PAGES: Final = sysconf("SC_PHYS_PAGES")
+PAGES: Final = os.sysconf("SC_PHYS_PAGES")
 PATIENCE: Final = 200
 """A reading of all processes is repeated after this many times what it took, so it takes 0.5 % of a core."""
 MOST: Final = 1000
@@ -114,7 +114,7 @@ def user_of(proc: str, pid: int) -> str:
     """Return the owner's name, or number."""
     try:
         number = Path(f"{proc}/{pid}").stat().st_uid
-        return user_name(number)
+        return pwd.getpwuid(number).pw_name
     except KeyError:
         return f"{number}"
     except OSError:

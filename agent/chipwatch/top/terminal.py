@@ -7,16 +7,12 @@ import os
 import re
 import select
 import signal
-import sys
 import termios
 import tty
 from types import FrameType
 from typing import Any, Final, Self
 
 from chipwatch.top.canvas import ENTER, LEAVE, Canvas, Ended, keys
-
-if sys.platform == "win32":
-    raise ImportError("termios")  # not reached, since the import above fails; mypy reads no further
 
 UNFINISHED: Final = re.compile(rb"\x1b(\[<?[0-9;]*|O)?$")
 REST: Final = 0.05

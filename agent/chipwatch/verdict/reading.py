@@ -107,8 +107,6 @@ def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mappi
 
     A process with a thread that hangs in a driver cannot end, and a process that waits for it hangs, too.
     """
-    if sys.platform == "win32":
-        raise NotImplementedError
     receiver, sender = os.pipe()
     child = os.fork()
     if not child:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PROGRAM: Final = (
     "import os, signal, sys; sys.argv[0] = 'chipwatch'; signal.signal(signal.SIGTERM, signal.SIG_DFL); "
-    "hasattr(signal, 'pthread_sigmask') and signal.pthread_sigmask(signal.SIG_SETMASK, ()); "
+    "signal.pthread_sigmask(signal.SIG_SETMASK, ()); "
     "sys.path += [place for place in sys.argv.pop(1).split(os.pathsep) if place not in sys.path]; "
     "from chipwatch.__main__ import main; main()"
 )

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import platform
+import pwd
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from chipwatch.contract import datapoint
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
 from chipwatch.contract.sink import Limits, Rejected, Sink
-from chipwatch.contract.system import user_name
 from chipwatch.net.faults import check_timeout
 from chipwatch_sinks.mlflow.api import Api, LoggedMetric, Run
 from chipwatch_sinks.mlflow.keys import FORBIDDEN, PREFIX, fault_of, key_of, prefix_of
@@ -189,7 +189,7 @@ class MlflowSink(Sink):
         if self._config.newest_run is False or not self._process:
             raise Retryable(f"process {pid} names no run; {advice}, or sinks.mlflow.newest_run = true", after=5.0)
         try:
-            user = user_name(self._user)
+            user = pwd.getpwuid(self._user).pw_name
         except KeyError:
             raise Refused(f"the user {self._user} of process {pid} has no name; {advice}") from None
         runs, who = api.begun(user, self._since), user

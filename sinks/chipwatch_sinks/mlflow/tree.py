@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
-
-from chipwatch.contract.system import sysconf
 
 MAX_PROCESSES: Final = 1000
 """Limit of processes of the tree that are read."""
@@ -41,7 +40,7 @@ def started_at(proc: Path, pid: int, now: int) -> int:
     """Return when the process started (ms since the epoch), or 0; `now` is in ns."""
     try:
         up = float((proc / "uptime").read_text().split()[0])
-        return int(now / 1e6 - 1000 * (up - int(started(proc, pid)) / (sysconf("SC_CLK_TCK") or 100)))
+        return int(now / 1e6 - 1000 * (up - int(started(proc, pid)) / os.sysconf("SC_CLK_TCK")))
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -204,9 +203,9 @@ def _check_rights(path: Path, *, secret: bool) -> None:
         mode = path.stat().st_mode
     except OSError as problem:
         raise WebError(f"{path}: {os_text(problem)}") from problem
-    if os.name == "posix" and mode & stat.S_IWOTH:
+    if mode & stat.S_IWOTH:
         raise WebError(f"{path}: every user may write it; chmod o-w")
-    if os.name == "posix" and secret and mode & stat.S_IROTH:
+    if secret and mode & stat.S_IROTH:
         log.warning("%s: every user may read it, and it is secret; chmod o-r", path)
 
 

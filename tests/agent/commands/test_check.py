@@ -229,7 +229,6 @@ def test_points_that_a_spool_keeps_for_another_destination_are_listed(checked, t
     assert checked("well", sink=["kept"])[3] == (True, line)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
 def test_a_spool_that_is_a_link_is_a_fault(checked, tmp_path):
     (tmp_path / "kept.db").symlink_to(tmp_path / "nowhere")
     fit, line = checked("well", sink=["kept"])[2]

@@ -27,7 +27,6 @@ LONG = 60.0
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
 FEW = ("--collector", "memory", "--format", "json")
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and exit codes of POSIX")
 
 
 def seconds(point) -> float:

@@ -14,8 +14,6 @@ from tests.load import seconds_since
 from chipwatch.host import supervised_process as limits
 from chipwatch.host.supervised_process import OneShot, ProgramOutput, QueryFailed
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
-
 
 class Tool:
     """A shell script with a log of its starts, run once and again."""

@@ -15,8 +15,6 @@ from chipwatch.contract.errors import Unavailable
 from chipwatch.host import supervised_process as module
 from chipwatch.host.supervised_process import CHUNK, MAX_LINE, LineSplitter, SupervisedProcess, find_program, quoted
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
-
 
 class Tool:
     """A shell script with a log of its starts, as a child."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 
 import pytest
 
@@ -9,7 +8,6 @@ from chipwatch.logs import file
 from chipwatch.logs.file import LogFile, to_file
 
 log = logging.getLogger("chipwatch.test")
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
 
 
 @pytest.fixture

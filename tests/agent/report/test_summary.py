@@ -27,7 +27,6 @@ from chipwatch.spool.ledger import Ledger
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
 GPU = of_gpu()
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="exit codes of POSIX")
 
 
 class Pipeline:

@@ -12,7 +12,6 @@ from chipwatch.runtime import wrapped
 from chipwatch.runtime.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
 
 LONG = 60.0
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and exit codes of POSIX")
 
 
 def python(program: str) -> WrappedCommand:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from chipwatch.status.heartbeat import Heartbeat
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="images run Linux")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import sys
 import threading
 import time
 
@@ -99,12 +98,6 @@ def test_one_that_was_left_behind_is_replaced(tmp_path):
 
 def test_without_an_agent_it_says_where_it_looked(tmp_path):
     with pytest.raises(NoAgent, match=f"no agent answers at {tmp_path / NAME}"):
-        ask(tmp_path, "status")
-
-
-def test_on_a_system_without_such_sockets_it_says_what_to_ask_instead(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(NoAgent, match="Windows has no such sockets; start the agent with --health PORT"):
         ask(tmp_path, "status")
 
 

@@ -17,8 +17,6 @@ import pytest
 from tests.agent.top.conftest import ENTERED, LEFT, Seat
 from tests.doubles.cloudwatch import environment
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal")
-
 USER = psutil.Process().username()  # columns show its beginning
 SIZES = [(60, 20), (80, 24), (120, 40), (240, 60)]
 COLORED = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")

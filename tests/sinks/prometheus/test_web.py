@@ -7,7 +7,6 @@ import contextlib
 import datetime as dt
 import http.client
 import logging
-import os
 import socket
 import ssl
 from types import SimpleNamespace
@@ -329,7 +328,6 @@ def test_a_missing_file_is_reported(tmp_path):
         PrometheusSink(PrometheusSink.Config(listen="127.0.0.1:0", web_config_file=tmp_path / "none.yml")).open()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="rights as POSIX has them")
 def test_rights_of_files_are_checked(configured, made, caplog):
     key = made.server[1]
     key.chmod(0o644)

@@ -86,7 +86,7 @@ class _Psutil(PsutilSource):
     loopback: Final = re.compile(r"lo\d*|Loopback .*")
 
     def read(self) -> dict[str, _Traffic]:
-        counts_drops = sys.platform in {"linux", "win32"}
+        counts_drops = sys.platform == "linux"
         return {
             name: _Traffic(c.bytes_sent, c.bytes_recv, c.errout, c.errin, c.dropout if counts_drops else None, c.dropin)
             for name, c in self._psutil.net_io_counters(pernic=True, nowrap=False).items()

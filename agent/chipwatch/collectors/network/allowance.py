@@ -8,9 +8,9 @@ gVNIC has no allowance, but counts the packets that its receive queues dropped (
 
 from __future__ import annotations
 
+import fcntl
 import re
 import struct
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -46,9 +46,6 @@ Ethtool = Callable[[str, bytes], bytes]
 
 def ethtool(interface: str, request: bytes) -> bytes:
     """Return the kernel's answer to a request of ethtool; raise OSError."""
-    if sys.platform == "win32":
-        raise OSError("Windows has no ethtool")
-    import fcntl  # noqa: PLC0415  # not on Windows
     from _socket import AF_INET, SOCK_DGRAM, socket  # noqa: PLC0415  # the module `socket` costs 0.5 MB
 
     data = array("B", request)

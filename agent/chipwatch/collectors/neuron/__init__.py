@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -75,8 +74,6 @@ class NeuronCollector(Collector):
 
     def open(self) -> None:
         self.close()
-        if sys.platform == "win32":
-            raise Unavailable("neuron-monitor runs on Linux only")
         config, clock = self._config, self._clock
         path = None if config.stdin else _find(config.path)
         from chipwatch.collectors.neuron.monitor import Input, NeuronMonitor  # noqa: PLC0415  # 0.5 MB, only where there is Neuron

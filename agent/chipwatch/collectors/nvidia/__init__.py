@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -73,12 +72,11 @@ class NvidiaCollector(Collector):
 
     def _open(self) -> None:
         """Find the GPUs by NVML; raise Unavailable."""
-        if sys.platform != "win32":  # looking for the driver's files takes microseconds and cannot hang
-            root = self._config.root
-            files = self._config.proc / "driver/nvidia/version", root / "dev/nvidiactl", root / "dev/dxg"
-            if not any(file.exists() for file in files):
-                where = ", ".join(map(str, files))
-                raise Unavailable(f"no NVIDIA driver: {where} are absent; install it, or give the container its GPUs")
+        root = self._config.root
+        files = self._config.proc / "driver/nvidia/version", root / "dev/nvidiactl", root / "dev/dxg"
+        if not any(file.exists() for file in files):
+            where = ", ".join(map(str, files))
+            raise Unavailable(f"no NVIDIA driver: {where} are absent; install it, or give the container its GPUs")
         from chipwatch.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads ctypes
 
         self._gpus = Gpus(self._config, self.level, self._clock)

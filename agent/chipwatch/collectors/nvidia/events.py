@@ -38,7 +38,7 @@ class Xids:
     Counts the Xid errors and EVENTS of each GPU since the agent started; MIG instances have none.
 
     The kernel module queues events for registered clients (nv_post_event of NVIDIA/open-gpu-kernel-modules), so a tick
-    reads all events since the last one and no thread has to wait. On Windows the driver keeps only the last event.
+    reads all events since the last one and no thread has to wait.
     """
 
     def __init__(self, xid: Metric, event: Metric) -> None:

@@ -77,8 +77,6 @@ def main() -> None:
 
 def records(period: float, names: Sequence[str]) -> Iterator[dict[str, object]]:
     """Yield a record once libtpu is loaded, and then one each period (s); a metric without values has its error."""
-    if sys.platform == "win32":
-        return
     try:
         monitoring = importlib.import_module("libtpu.sdk").tpumonitoring
     except ImportError as problem:

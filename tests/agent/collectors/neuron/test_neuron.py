@@ -288,9 +288,3 @@ def test_the_real_standard_input_in_a_pipe_of_a_shell(tmp_path):
         shell=True, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert done.stdout == "True i-0aaaabbbbccccdddd\n", done.stderr
-
-
-def test_on_windows_the_collector_is_unavailable(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(Unavailable, match="Linux only"):
-        NeuronCollector(NeuronCollector.Config()).open()
