@@ -47,7 +47,13 @@ def listing(given: SimpleNamespace) -> str:
     if form == "text" and not chosen:
         asked = "job" if name is None else f"job {one_line(name)}"
         return f"no {asked} held an accelerator{' in this time' if hasattr(given, 'since') else ''}"
-    return "\n".join((_csv if form == "csv" else _lines)(chosen))
+    cut = [item for item in chosen if item.end_unseen and form == "text"]
+    notes = (
+        f"job {one_line(item.job, answers.LONGEST)}: the agent did not run at its end;"
+        f" up to {amounts.clock(item.end_unseen)} more is unseen"
+        for item in cut
+    )
+    return "\n".join((*(_csv if form == "csv" else _lines)(chosen), *notes))
 
 
 def _here(given: SimpleNamespace, since: float) -> list[JobRecord]:

@@ -261,7 +261,7 @@ class KeepsState(Protocol):
 
     @abstractmethod
     def saved(self) -> bytes | None:
-        """Return the state, None if it has not changed; a processor is asked each minute, a sink after each batch."""
+        """Return the state, None to keep the last one; asked after each `derive` of a processor or batch of a sink."""
 
     @abstractmethod
     def restore(self, saved: bytes) -> None:

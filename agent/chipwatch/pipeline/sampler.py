@@ -123,6 +123,8 @@ class Derivation(PluginRunner):
         self.processor = processor
         self.needs_facts = isinstance(processor, NeedsFacts)
         self._needs_devices = isinstance(processor, NeedsDevices) and processor.needs_devices is True
+        self.keep: Callable[[bytes], None] | None = None
+        """Writes the state of the processor to disk; called on its thread."""
         self._next: Callable[[], object] = lambda: None
         self._thread = BlockingCall(self._do_next, f"derive-{name}")
 
@@ -135,14 +137,6 @@ class Derivation(PluginRunner):
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
         return self._ask(lambda: self._attempt(partial(self._derive, tick, at, facts))) or []
-
-    def save(self) -> bytes | None:
-        """Return what the processor wants to keep; None also if it fails, or was not called."""
-        if self.unavailable:
-            return None
-        processor = self.processor
-        assert isinstance(processor, KeepsState)
-        return self._ask(lambda: self._survive(partial(state_of, processor), "cannot save its state"))
 
     def restore(self, saved: bytes, path: object) -> None:
         """Give the processor what was saved in the file `path`."""
@@ -185,6 +179,14 @@ class Derivation(PluginRunner):
             points.clear()
             raise
         self.ok = True
+        if self.keep:
+            self._survive(partial(self._save, self.keep), "cannot save its state")
+
+    def _save(self, keep: Callable[[bytes], None]) -> None:
+        """Keep the state before the points are sent: after a kill, no counter falls below what was sent."""
+        assert isinstance(self.processor, KeepsState)
+        if (saved := state_of(self.processor)) is not None:
+            keep(saved)
 
 
 class Sampler(PluginRunner):

@@ -30,6 +30,8 @@ class JobRecord(msgspec.Struct):
     since: float = 0.0
     until: float = 0.0
     """When it last held a device."""
+    end_unseen: float = 0.0
+    """Longest time for which it may have held one after that: the agent did not run at its end."""
     seconds: Seconds = {}
     """Time of its devices by state."""
     idle: Seconds = {}

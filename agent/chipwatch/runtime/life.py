@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 RETRY: Final = 60.0
 """Seconds until a run tries again to hold the heartbeat, which another run may have held for a while."""
-SAVE_INTERVAL: Final = 60.0
-"""Seconds between two writes of the state of processors."""
 MAX_STATE: Final = 4 << 20
 """Bytes that are read of such a file."""
 
@@ -66,8 +64,7 @@ def show_life(
             "verdict": history.answer,
             "seal": seal,
         }
-        state = KeptState(folder, pipeline.derivations)
-        pipeline.after_tick.append(lambda: state.save() if pipeline.is_ending else state.look())
+        keep_state(folder, pipeline.derivations)
         if served := socket.serve(folder, answers, level):
             open_now.callback(served.close)
         return True
@@ -81,47 +78,34 @@ def show_life(
     return open_now
 
 
-class KeptState:
-    """Restores processors, and saves them each minute and when asked; the caller holds the lock of the folder."""
+def keep_state(folder: Path, derivations: Collection[Derivation]) -> None:
+    """
+    Restore processors from `folder`, and keep their state and records there; the caller holds its lock.
 
-    def __init__(self, folder: Path, derivations: Collection[Derivation]) -> None:
-        """Restore from `folder`, where records are added, too; a file that cannot be read is left out."""
-        for derivation in derivations:
-            if isinstance(derivation.processor, LeavesRecords):
-                derivation.processor.append = partial(self._append, records_of(folder, derivation.name))
-        self._files = {
-            derivation: folder / f"{derivation.name}.json"
-            for derivation in derivations
-            if isinstance(derivation.processor, KeepsState)
-        }
-        self._due = time.monotonic() + SAVE_INTERVAL
-        for derivation, path in self._files.items():
-            try:
-                with contextlib.suppress(FileNotFoundError):
-                    derivation.restore(read_state(path, MAX_STATE), path)
-            except OSError as problem:
-                log.warning("%s: %s; %s begins without its state", path, problem.strerror, derivation.name)
+    A file that cannot be read is left out.
+    """
+    for derivation in derivations:
+        processor, path = derivation.processor, folder / f"{derivation.name}.json"
+        if isinstance(processor, LeavesRecords):
+            processor.append = partial(append, records_of(folder, derivation.name))
+        if not isinstance(processor, KeepsState):
+            continue
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                derivation.restore(read_state(path, MAX_STATE), path)
+        except OSError as problem:
+            log.warning("%s: %s; %s begins without its state", path, problem.strerror, derivation.name)
+        derivation.keep = partial(_keep, path)
 
-    def _append(self, path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-        """Add records, and save after this tick: a state from before them would write them again after a kill."""
-        append(path, rows)
-        self._due = 0.0
 
-    def look(self) -> None:
-        """Save if a minute is over, or if a job has left a record."""
-        if time.monotonic() >= self._due:
-            self.save()
-
-    def save(self) -> None:
-        """Rewrite each file; a full disk loses only the state after the next restart."""
-        self._due = time.monotonic() + SAVE_INTERVAL
-        for derivation, path in self._files.items():
-            if (saved := derivation.save()) is None:
-                continue
-            try:
-                write_state(path, saved)
-            except OSError as problem:
-                log.info("%s is not saved: %s", path, os_text(problem))
+def _keep(path: Path, saved: bytes) -> None:
+    """Replace the state of a processor; one that is older than what was sent would count time twice."""
+    try:
+        write_state(path, saved)
+    except OSError as problem:
+        log.info("%s is not saved: %s", path, os_text(problem))
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:

@@ -10,8 +10,7 @@ import pytest
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.sampler import Derivation
-from chipwatch.runtime import life
-from chipwatch.runtime.life import KeptState
+from chipwatch.runtime.life import keep_state
 
 
 class Keeps(Processor):
@@ -37,36 +36,48 @@ def derivation(processor):
 
 
 def test_what_was_saved_is_restored(tmp_path):
-    KeptState(tmp_path, [derivation(Keeps(b"old"))]).save()
+    first = derivation(Keeps(b"old"))
+    keep_state(tmp_path, [first])
+    first.run([], 1)
     later = Keeps()
-    KeptState(tmp_path, [derivation(later)])
+    keep_state(tmp_path, [derivation(later)])
     assert later.kept == b"old"
     assert stat.S_IMODE((tmp_path / "jobs.json").stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == ["jobs.json"]  # noqa: PTH208  # no other file is left
 
 
-def test_it_is_saved_once_a_minute(tmp_path, monkeypatch):
+def test_it_is_saved_before_the_points_of_a_tick_are_sent(tmp_path):
+    class Counts(Keeps):
+        def derive(self, tick, at):
+            self.kept = b"%d" % at
+            return ()
+
+    counting = derivation(Counts())
+    keep_state(tmp_path, [counting])
+    for at in (1, 2):
+        assert counting.run([], at) == []
+        assert (tmp_path / "jobs.json").read_bytes() == b"%d" % at
+
+
+def test_a_state_that_cannot_be_replaced_goes_since_it_is_older_than_what_was_sent(tmp_path):
     processor = Keeps(b"1")
-    state = KeptState(tmp_path, [derivation(processor)])
-    state.look()
+    keeping = derivation(processor)
+    keep_state(tmp_path, [keeping])
+    keeping.run([], 1)
+    (tmp_path / "jobs.json.new").mkdir()
+    keeping.run([], 2)
     assert not (tmp_path / "jobs.json").exists()
-    monkeypatch.setattr(life, "SAVE_INTERVAL", 0.0)
-    state.save()
-    processor.kept = b"2"
-    state.look()
-    assert (tmp_path / "jobs.json").read_bytes() == b"2"
+    (tmp_path / "jobs.json.new").rmdir()
+    keeping.run([], 3)
+    assert (tmp_path / "jobs.json").read_bytes() == b"1"
 
 
-def test_it_is_saved_in_the_tick_that_writes_a_record_so_that_a_kill_writes_no_second_one(tmp_path):
-    processor = Keeps(b"1")
+def test_records_are_added_in_the_folder(tmp_path):
+    processor = Keeps()
     processor.append = None
-    state = KeptState(tmp_path, [derivation(processor)])
+    keep_state(tmp_path, [derivation(processor)])
     processor.append([{"job": "41337"}])
-    state.look()
-    assert (tmp_path / "jobs.json").read_bytes() == b"1"
-    processor.kept = b"2"
-    state.look()
-    assert (tmp_path / "jobs.json").read_bytes() == b"1"
+    assert (tmp_path / "ended-jobs.jsonl").read_text() == '{"job":"41337"}\n'
 
 
 @pytest.mark.parametrize("kind", ["bad", "link", "folder"])
@@ -80,17 +91,20 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path, kind, caplog):
     else:
         path.mkdir()
     processor = Keeps()
-    KeptState(tmp_path, [derivation(processor)])
+    keep_state(tmp_path, [derivation(processor)])
     assert processor.kept == b"new"
     assert "begins without" in caplog.text
 
 
 def test_a_folder_that_is_gone_costs_only_the_state(tmp_path):
-    state = KeptState(tmp_path / "gone", [derivation(Keeps())])
-    state.save()
+    keeping = derivation(Keeps())
+    keep_state(tmp_path / "gone", [keeping])
+    assert keeping.run([], 1) == []
     assert not (tmp_path / "gone").exists()
 
 
 def test_a_processor_that_keeps_nothing_writes_nothing(tmp_path):
-    KeptState(tmp_path, [derivation(Keeps(None))]).save()
+    keeping = derivation(Keeps(None))
+    keep_state(tmp_path, [keeping])
+    keeping.run([], 1)
     assert not any(tmp_path.iterdir())

@@ -49,6 +49,8 @@ log: Final = logging.getLogger(__name__)
 MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
 HOUR: Final = 3600
+SAVED: Final = 60 * SECOND
+"""Time after which the state is saved again where no job holds a device."""
 STALE: Final = 60 * SECOND
 """Time for which facts of a collector count that is late, and for which holders go on without them."""
 
@@ -112,8 +114,14 @@ class JobsProcessor(Processor):
         """Why the last record could not be written."""
         self._stopped: int | None = None
         """Time of the last tick of an earlier process (ns since the epoch), until devices are read."""
+        self._is_begun = False
+        """True once devices and jobs were read."""
         self._offset = 0
         """From the clock of readings to ns since the epoch."""
+        self._earlier: int | None = None
+        """The same in an earlier process, unless the machine was booted since."""
+        self._saved_at: int | None = None
+        """Time of the tick whose state was saved last (ns since the epoch); None: it has changed since."""
 
     def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
         """Charge the time since the last tick; yield the family of each job, and the idle and busy time."""
@@ -130,6 +138,7 @@ class JobsProcessor(Processor):
         self._unnamed.take(readings, self._jobs)
         if not self._before:
             self._before = at if self._stopped is None else min(at, max(self._stopped, at - self._interval))
+        self._begin(readings, at)
         values, fallen = self._points.take(tick) if readings else ({}, set())
         answered: set[Place] = set()
         moments: dict[str, int] = {}
@@ -153,10 +162,21 @@ class JobsProcessor(Processor):
         holders = {key for device in self._devices.values() for key in device.held}
         self._record(at)
         self._remember(tick, about, holders, at)
+        self._saved_at = None if holders else self._saved_at
         ended = self._ledger.end(holders if len(holders) <= self._config.max_jobs else holders | {OTHER.key}, at)
+        self._saved_at = None if ended else self._saved_at
         yield from self._of_jobs(ended, at)
         yield from self._of_devices(at)
         self._before = at
+
+    def _begin(self, readings: Sequence[DeviceFacts], at: int) -> None:
+        """Compare what an earlier run left with the first readings."""
+        if readings and self._stopped is not None and not 0 <= at - self._stopped <= readings[-1].moment:
+            self._earlier = None
+            self._ledger.begin_again()  # of a boot that is over, or of a clock that was ahead
+        if readings and self._jobs and not self._is_begun:
+            self._is_begun = True
+            self._ledger.begin(at)
 
     def _remember(
         self, tick: Sequence[Datapoint], about: Iterable[DeviceFacts], holders: Iterable[Key], at: int
@@ -255,6 +275,7 @@ class JobsProcessor(Processor):
                 log.warning("jobs: records of jobs are not written: %s", text, extra={"who": "jobs"})
             self._problem = text
             return
+        self._saved_at = None
         for account in ended:
             account.recorded = account.seen
 
@@ -329,7 +350,7 @@ class JobsProcessor(Processor):
             return  # it was read since then: the state folder was another agent's when this one started
 
         def then(when: int) -> int:
-            return min(moment - (at - when), moment - 1)
+            return min(moment - (at - when) if self._earlier is None else when - self._earlier, moment - 1)
 
         begun = max(0, then(max((hold.last for _, hold in holds), default=self._stopped or 0)))  # not before a boot
         device.resume(
@@ -351,7 +372,8 @@ class JobsProcessor(Processor):
             energy = values["gpu.power"] * min(elapsed, MOST_INTERVALS * self._interval) / SECOND
         watts, used = energy / elapsed if energy and elapsed else 0.0, values.get("gpu.memory.used")
         if before or device.held:
-            self._book({**before, **device.held}, charged, device, watts, at, used=used)
+            is_resumed = device.last is not last and bool(last and last.paused)
+            self._book({**before, **device.held}, charged, device, watts, at, used=used, is_resumed=is_resumed)
 
     def _book(
         self,
@@ -362,19 +384,26 @@ class JobsProcessor(Processor):
         at: int,
         *,
         used: float | None = None,
+        is_resumed: bool = False,
     ) -> None:
-        """Add charges to the accounts; `watts` are joules a nanosecond, `used` the bytes in use of the device."""
+        """
+        Add charges to the accounts; `watts` are joules a nanosecond, `used` the bytes in use of the device.
+
+        `is_resumed`: the device was not read before in this run.
+        """
         is_shared = len(device.held) > 1
         for key, holder in holders.items():
             states, earlier = charged.get(key, {}), self._ledger.accounts.get(key)
             seen = earlier.seen if earlier and not states and key not in device.held else at
             account = self._ledger.account(holder.owner, at)
             account.seen = seen
+            if is_resumed and not account.times:
+                self._ledger.open_at_zero(account, self._before)
             account.charge(states, device.slices, device.cause, self._before)
             account.energy += watts * sum(states.values())
             if key in device.held:
                 memory = holder.memory if holder.memory is not None or is_shared else used
-                account.memory = max(account.memory, memory or 0.0)
+                account.memory, account.end_unseen = max(account.memory, memory or 0.0), 0
 
     def _release(self, places: Iterable[Place]) -> None:
         """End the jobs whose cgroup is gone on devices that did not answer; unknown where `max_jobs` left jobs out."""
@@ -421,6 +450,7 @@ class JobsProcessor(Processor):
     ) -> Iterator[Datapoint]:
         """Yield the series of a job; `gpus` by source, `work` of each."""
         dims, price = _dims_of(account.owner, self._with_user, False), self._config.dollars_per_hour
+        account = self._ledger.to_send(account)
         for source, count in gpus.items():
             yield GPUS.point(at, count, _with(dims, "source", source))
         for state, spent in account.times.items():
@@ -448,13 +478,18 @@ class JobsProcessor(Processor):
                     start = self._starts.setdefault((place, key + what), self._before)
                     yield metric.point(at, time_spent / SECOND, _with(device.dims, key, what), start_time=start)
 
-    def saved(self) -> bytes:
+    def saved(self) -> bytes | None:
         with self._lock:
             is_begun = self._stopped is None or any(device.is_begun for device in self._devices.values())
-            return self._ledger.saved((is_begun and self._before) or self._stopped or 0, self._holds())
+            at = (is_begun and self._before) or self._stopped or 0
+            if self._saved_at is not None and 0 <= at - self._saved_at < SAVED:
+                return None
+            self._saved_at = at
+            return self._ledger.saved(at, self._holds(), self._offset or self._earlier, self._config.dollars_per_hour)
 
     def restore(self, saved: bytes) -> None:
-        self._stopped = self._ledger.restore(saved) or None
+        state = self._ledger.restore(saved, self._config.dollars_per_hour)
+        self._stopped, self._earlier = state.at or None, state.offset
 
     def _holds(self) -> dict[Key, dict[str, Hold]]:
         """Return the devices that each job holds, for the next start."""
@@ -511,10 +546,8 @@ class JobsProcessor(Processor):
 
     def _sums(self) -> tuple[float, float]:
         """Return the seconds charged to jobs and those in which devices were held, which are equal."""
-        ledger = self._ledger
-        charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
         allocated = self._forgotten + sum(device.allocated for device in self._devices.values())
-        return charged / SECOND, allocated / SECOND
+        return self._ledger.charged / SECOND, allocated / SECOND
 
 
 def _name(place: Place) -> str:
@@ -547,6 +580,7 @@ def of_job(account: Account, price: float | None) -> dict[str, Any]:
         "namespace": owner.namespace,
         "since": account.since / SECOND,
         "until": account.seen / SECOND,
+        "end_unseen": account.end_unseen / SECOND,
         "seconds": seconds,
         "idle": {cause: time / SECOND for cause, time in account.idle_by_cause().items()},
         "memory_max": account.memory,

@@ -73,10 +73,12 @@ def across(before: DeviceReading, now: DeviceReading) -> tuple[DeviceReading, De
     Adjust two readings between which the agent did not run; keep only the jobs that stayed in `before`.
 
     A new job counts from the start of its process; if that is before the stop, from `now`, since it came later.
+    Kernels may have run in between, so that this time does not count towards `held`.
     """
-    begun = before.moment
+    begun, between = before.moment, now.moment - before.moment
     stayed = {
-        key: holding for key, holding in before.holders.items()
+        key: holding if holding.ran is None else holding._replace(ran=holding.ran + between)
+        for key, holding in before.holders.items()
         if key in now.holders and (not now.holders[key].present or now.holders[key].since <= begun)
     }  # fmt: skip
     holders = {

@@ -209,8 +209,9 @@ class JobDevice:
         )  # fmt: skip
         before, ran = self.last, now.moment if self.last is None else None
         if before and self._has_resumed:
-            before, now = accounting.across(before, now)
-            ran = max((holder.ran for holder in before.holders.values() if holder.ran is not None), default=None)
+            last, (before, now) = before, accounting.across(before, now)
+            stayed = (last.holders[key].ran for key in before.holders)
+            ran = max((time for time in stayed if time is not None), default=None)
             self._has_resumed = False
         now = accounting.following(before, now)
         self._average(before, now)

@@ -8,7 +8,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from chipwatch.contract.owner import Owner
-from chipwatch.processors.jobs.accounting import HELD, LOST, STALLED, UNKNOWN, Key
+from chipwatch.processors.jobs.accounting import BUSY, HELD, LOST, STALLED, UNKNOWN, UNSEEN, Key
 
 OTHER: Final = Owner("", "other")
 """Stands for all jobs beyond the limit."""
@@ -20,6 +20,8 @@ LATEST: Final = 2**62
 """A time (ns) beyond any clock: 146 years after 1970."""
 ENDED_AFTER: Final = 60 * 1_000_000_000
 """Time (ns) after which a job that holds nothing has ended, if nothing of it is alive."""
+ZEROS: Final = dict.fromkeys((BUSY, STALLED, HELD, UNSEEN), 0)
+"""The states that an account has from the start: a store counts only what a counter gains after its first value."""
 IDLE: Final = frozenset((STALLED, HELD, LOST, UNKNOWN))
 """The states without a kernel."""
 CAUSE: Final = "cause "
@@ -45,22 +47,24 @@ class Account(msgspec.Struct):
     """Start of its oldest process or cgroup (ns since the epoch)."""
     seen: Time
     """When it last held a device (ns since the epoch)."""
+    times: dict[str, Time] = {}
+    """GPU time by state; these counters go on after a restart of the agent."""
+    starts: dict[str, Time] = {}
+    """When each of these was zero (ns since the epoch)."""
+    idle: dict[str, Time] = {}
+    """GPU time without a kernel by cause."""
+    energy: Amount = 0.0
+    """Joules."""
     earlier: dict[str, Time] = {}
-    """GPU time by state before the last start of the agent."""
+    """The same of before a boot, and of another agent; not in the counters."""
+    earlier_idle: dict[str, Time] = {}
     earlier_energy: Amount = 0.0
     memory: Amount = 0.0
     """The most memory of one device that it used, in bytes."""
-    times: dict[str, int] = {}
-    """GPU time by state since the start of the agent."""
-    starts: dict[str, int] = {}
-    """When each of these was zero (ns since the epoch)."""
-    energy: float = 0.0
-    """Joules since the start of the agent."""
     held: dict[str, Hold] = {}
     """The devices that it held when the agent stopped, until they are read again."""
-    idle: dict[str, int] = {}
-    """GPU time without a kernel by cause since the start of the agent, and before that."""
-    earlier_idle: dict[str, Time] = {}
+    end_unseen: Time = 0
+    """Longest time (ns) for which it may have held a device after `seen`: the agent did not run at its end."""
     recorded: Time = 0
     """`seen` of its last record in the state folder."""
     cpu: Amount | None = None
@@ -70,22 +74,22 @@ class Account(msgspec.Struct):
 
     def charge(self, states: Mapping[str, int], slices: float, cause: str, at: int) -> None:
         """Add time by state on a device, which is idle for a cause; `at`: when a new state was zero."""
-        for state, time in states.items():
+        for state, time in {**ZEROS, **states}.items() if not self.times else states.items():
             weighted = round(time * slices)
             if state not in self.times:
                 self.times[state], self.starts[state] = 0, at
             self.times[state] += weighted
-            if state in IDLE:
+            if weighted and state in IDLE:
                 if cause not in self.idle:
                     self.idle[cause], self.starts[CAUSE + cause] = 0, at
                 self.idle[cause] += weighted
 
     def total(self, state: str) -> int:
-        """Return the time in a state over all runs of the agent."""
+        """Return the time in a state since the job began."""
         return self.times.get(state, 0) + self.earlier.get(state, 0)
 
     def idle_by_cause(self) -> dict[str, int]:
-        """Return the time without a kernel by cause over all runs of the agent."""
+        """Return the time without a kernel by cause since the job began."""
         causes = {**self.earlier_idle, **self.idle}
         return {cause: self.earlier_idle.get(cause, 0) + self.idle.get(cause, 0) for cause in causes}
 
@@ -96,6 +100,10 @@ class SavedLedger(msgspec.Struct):
     at: Time
     """Time of the last tick (ns since the epoch)."""
     accounts: list[Account]
+    offset: int | None = None
+    """From the clock of readings, which goes on until a boot, to ns since the epoch."""
+    price: float | None = None
+    """Dollars an hour of one accelerator."""
 
 
 class JobLedger:
@@ -107,8 +115,10 @@ class JobLedger:
         self._live: set[Key] = set()
         self.has_held = False
         """True while an account has devices that it held when the agent stopped."""
-        self.forgotten = 0
-        """Time (ns) charged in accounts that were forgotten."""
+        self._past = 0
+        """Time (ns) charged before this run in accounts, less that of this run in accounts that were forgotten."""
+        self._sent: dict[Key, Account] = {}
+        """Accounts as an earlier run sent them last, until this run sends them."""
 
     def account(self, owner: Owner, at: int) -> Account:
         """Return the account of a job, of OTHER if there are too many; it holds a device at `at`."""
@@ -134,13 +144,16 @@ class JobLedger:
         past = sorted((account.seen, key) for key, account in self.accounts.items() if key not in self._live | over)
         for n, (seen, key) in enumerate(past):
             if seen < at - KEPT or n < len(past) - self._most:
-                self.forgotten += sum(self.accounts.pop(key).times.values())
+                self._past -= sum(self.accounts.pop(key).times.values())
+                self._sent.pop(key, None)
         return [self.accounts[key] for key in over]
 
     def unrecorded(self) -> list[Account]:
         """Return the accounts of jobs that hold nothing and have no record of their end yet."""
         past = (account for key, account in self.accounts.items() if key not in self._live and key != OTHER.key)
-        return [account for account in past if account.recorded != account.seen and (account.times or account.earlier)]
+        return [
+            each for each in past if each.recorded != each.seen and any((*each.times.values(), *each.earlier.values()))
+        ]
 
     def ended(self, alive: Container[Key], at: int) -> list[Account]:
         """Return the accounts whose record is due; at once where so many wait that some would be forgotten."""
@@ -165,33 +178,51 @@ class JobLedger:
         self.has_held = any(account.held for account in self.accounts.values())
         return holds
 
-    def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
+    @property
+    def charged(self) -> int:
+        """Time (ns) charged in this run."""
+        return sum(sum(account.times.values()) for account in self.accounts.values()) - self._past
+
+    def begin(self, at: int) -> None:
+        """Note the first reading of this run: jobs that held a device before it may have ended at any time since."""
+        for account in self.accounts.values():
+            if account.held:
+                account.end_unseen = max(0, at - account.seen)
+
+    def open_at_zero(self, account: Account, at: int) -> None:
+        """Send the values from before the first charge of an account first, with their start."""
+        self._sent[account.owner.key] = Account(
+            account.owner, account.since, account.seen, {**ZEROS}, dict.fromkeys(ZEROS, at)
+        )
+
+    def to_send(self, account: Account) -> Account:
+        """Return the account as it is to be sent: at first as the earlier run sent it last, so that it only grows."""
+        return self._sent.pop(account.owner.key, account)
+
+    def saved(
+        self, at: int, holds: Mapping[Key, Mapping[str, Hold]], offset: int | None = None, price: float | None = None
+    ) -> bytes:
         """
-        Return the accounts as JSON, with the sums over this run and earlier runs; `holds` by device.
+        Return the accounts as JSON; `holds` by device, the rest as in `SavedLedger`.
 
         If the result is too long, the jobs that held a device least recently are left out.
         """
         rows: list[bytes] = []
-        head = b'{"at":%d,"accounts":[' % at
+        head = b'{"at":%d,"offset":%b,"price":%b,"accounts":[' % (at, *map(msgspec.json.encode, (offset, price)))
         size = len(head) + 2
         for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
-            totals = {state: account.total(state) for state in {**account.earlier, **account.times}}
             owner = account.owner._replace(cgroup="")  # the next run finds it again
-            energy = account.earlier_energy + account.energy
-            kept = Account(owner, account.since, account.seen, totals, energy, account.memory)
-            kept.earlier_idle, kept.recorded = account.idle_by_cause(), account.recorded
-            kept.cpu, kept.cpus, kept.host_memory = account.cpu, account.cpus, account.host_memory
-            kept.held = {**account.held, **holds.get(account.owner.key, {})}
-            rows.append(msgspec.json.encode(kept))
+            held = {**account.held, **holds.get(account.owner.key, {})}
+            rows.append(msgspec.json.encode(msgspec.structs.replace(account, owner=owner, held=held)))
             size += len(rows[-1]) + 1
             if size > MOST_BYTES:
                 rows.pop()
                 break
         return b"%b%b]}" % (head, b",".join(rows))
 
-    def restore(self, saved: bytes) -> int:
+    def restore(self, saved: bytes, price: float | None = None) -> SavedLedger:
         """
-        Restore the accounts of an earlier run; return the time of its last tick; raise ValueError.
+        Restore the accounts of an earlier run, and return what it saved; raise ValueError.
 
         Where another agent kept them while this one ran, what both have charged counts once.
         """
@@ -200,17 +231,36 @@ class JobLedger:
         except (msgspec.MsgspecError, RecursionError) as problem:
             raise ValueError(f"the ledger of jobs cannot be read: {problem}") from None
         for old in state.accounts[: 2 * self._most]:
-            account = self.accounts.setdefault(old.owner.key, Account(old.owner, old.since, old.seen))
+            key = old.owner.key
+            self.has_held |= bool(old.held)
+            if (account := self.accounts.get(key)) is None:
+                self.accounts[key] = old
+                self._sent[key] = msgspec.structs.replace(old, times={**old.times}, idle={**old.idle})
+                self._past += sum(old.times.values())
+                continue
             account.since = min(account.since, old.since)
             both = min(account.starts.values(), default=state.at) < state.at
-            account.earlier = _less(old.earlier, account.times if both else {})
-            account.earlier_idle = _less(old.earlier_idle, account.idle if both else {})
-            account.earlier_energy = max(0.0, old.earlier_energy - account.energy * both)
+            totals = {state: old.total(state) for state in {**old.earlier, **old.times}}
+            account.earlier = _less(totals, account.times if both else {})
+            account.earlier_idle = _less(old.idle_by_cause(), account.idle if both else {})
+            account.earlier_energy = max(0.0, old.earlier_energy + old.energy - account.energy * both)
             account.recorded = old.recorded
             account.cpu, account.cpus, account.host_memory = old.cpu, old.cpus, old.host_memory
             account.memory, account.held = max(account.memory, old.memory), old.held
-            self.has_held |= bool(old.held)
-        return state.at
+        if state.price != price:
+            self.begin_again()  # the cost would fall, or jump
+        return state
+
+    def begin_again(self) -> None:
+        """Let the counters that this run has not sent begin at zero; what they counted stays in the sums of jobs."""
+        for key in self._sent:
+            account = self.accounts[key]
+            self._past -= sum(account.times.values())
+            account.earlier = {state: account.total(state) for state in {**account.earlier, **account.times}}
+            account.earlier_idle, account.idle = account.idle_by_cause(), {}
+            account.earlier_energy, account.energy = account.earlier_energy + account.energy, 0.0
+            account.times, account.starts = {}, {}
+        self._sent.clear()
 
 
 def _less(times: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:

@@ -128,7 +128,7 @@ class Node:
         """End the agent; one that is killed saves nothing."""
         self.collector.close()
         if not kill:
-            self.saved, self.saved_at = self.processor.saved(), self.now - 1 - (self.now - 1) % INTERVAL
+            self.saved, self.saved_at = self.processor.saved() or self.saved, self.now - 1 - (self.now - 1) % INTERVAL
         self.processor = None
 
     def tick(self):
@@ -150,7 +150,7 @@ class Node:
         for one in activity:
             self.seen.setdefault(".".join(one.dims.values()), self.now)
         if self.now % SAVES == 0:
-            self.saved, self.saved_at = self.processor.saved(), self.now
+            self.saved, self.saved_at = self.processor.saved() or self.saved, self.now
         return {".".join(one.dims.values()) for one in activity if one.lost}
 
 

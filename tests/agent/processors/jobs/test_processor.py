@@ -27,7 +27,7 @@ def spent(machine, number):
     times = [
         point for point in machine.points if point.metric.name == "job.gpu.time" and point.dims["job"] == str(number)
     ]
-    return {point.dims["state"]: point.value for point in times}
+    return {point.dims["state"]: point.value for point in times if point.value}
 
 
 def test_a_host_without_accelerators_has_no_series_and_says_so():
@@ -54,6 +54,7 @@ def test_a_job_has_one_family_with_its_partition_and_its_user_if_asked_for():
         machine.tick([(0, 10, 7e9), (1, 10, 8e9)], {0: BUSY, 1: BUSY}, owners={10: ADA})
     whose = {"job": "41337", "partition": "long", "user": "ada"}
     assert {(point.metric.name, point.dims, point.value) for point in machine.points if "job" in point.dims} == {
+        *(("job.gpu.time", Dimensions(whose, state=state), 0.0) for state in ("stalled", "held", "unseen")),
         ("job.gpus", Dimensions(whose, source="process"), 2.0),
         ("job.gpu.time", Dimensions(whose, state="busy"), 20.0),
         ("job.gpu.memory.max", Dimensions(whose), 8e9),
@@ -69,9 +70,11 @@ def test_a_counter_begins_when_it_was_zero():
     machine = Machine()
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
-    machine.tick([(0, 10)], {0: IDLE}, owners={10: ADA})
+    machine.tick([(0, 10)], {0: {"active": 1.0, "throttled": 1.0}}, owners={10: ADA})
     starts = {point.dims["state"]: point.start_time for point in machine.points if point.metric.name == "job.gpu.time"}
-    assert starts == {"busy": START + 5 * SECOND, "stalled": START + 10 * SECOND}
+    assert starts == {
+        **dict.fromkeys(("busy", "stalled", "held", "unseen"), START + 5 * SECOND), "throttled": START + 10 * SECOND,
+    }  # fmt: skip
 
 
 def test_the_last_values_of_a_job_are_sent_when_it_ends_and_then_no_more():
@@ -265,7 +268,7 @@ def test_many_gpus_and_jobs_are_bounded_in_series_and_memory():
     assert answer["charged_seconds"] == pytest.approx(answer["allocated_seconds"])
 
 
-def test_the_ledger_is_kept_over_a_restart_while_counters_begin_again():
+def test_the_ledger_is_kept_over_a_restart_as_counters_are():
     machine = Machine(dollars_per_hour=3600)
     owner = ADA._replace(since=START - 100 * SECOND)
     for _ in range(3):
@@ -274,7 +277,7 @@ def test_the_ledger_is_kept_over_a_restart_while_counters_begin_again():
     machine.processor.restore(saved)
     for _ in range(2):
         machine.tick([(0, 10, 1e9)], {0: {**BUSY, "energy": 50.0}}, owners={10: owner})
-    assert spent(machine, 41337) == {"busy": 5.0, "unseen": 5.0}
+    assert spent(machine, 41337) == {"busy": 15.0, "unseen": 5.0}
     (told,) = machine.processor.answer()["jobs"]
     assert told["seconds"]["busy"] == 15.0
     assert told["energy"] == 150.0

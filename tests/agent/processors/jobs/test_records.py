@@ -90,6 +90,20 @@ def test_a_killed_agent_leaves_the_record_of_a_job_that_ended_meanwhile(is_recor
     (record,) = machine.records
     assert record["seconds"]["busy"] == 10.0
     assert record["until"] == (START + 15 * SECOND) / SECOND
+    assert record["end_unseen"] == (0 if is_recorded else 305.0)
+
+
+def test_a_job_that_goes_on_after_a_stop_has_no_unseen_end():
+    machine = Kept()
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    machine.restart(machine.processor.saved())
+    machine.at, machine.moment = machine.at + 60 * SECOND, machine.moment + 60 * SECOND
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    machine.pause(120)
+    (record,) = machine.records
+    assert (record["end_unseen"], record["seconds"]["unseen"]) == (0, 65.0)
 
 
 def test_idle_time_by_cause_goes_on_after_a_restart():
@@ -101,7 +115,7 @@ def test_idle_time_by_cause_goes_on_after_a_restart():
         machine.tick([(0, 10)], {0: IDLE}, owners={10: ADA})
     (row,) = machine.processor.answer()["jobs"]
     assert sum(row["idle"].values()) == 20.0
-    assert sum(value for dims, value in machine.values("job.gpu.idle.time").items() if "41337" in dims) == 10.0
+    assert sum(value for dims, value in machine.values("job.gpu.idle.time").items() if "41337" in dims) == 20.0
 
 
 def test_a_record_that_cannot_be_written_is_written_later(caplog):

@@ -58,7 +58,7 @@ class Replay:
         """Return the seconds by state of a job."""
         found = {}
         for point in self.points:
-            if point.metric.name == "job.gpu.time" and point.dims["job"] == job:
+            if point.metric.name == "job.gpu.time" and point.dims["job"] == job and point.value:
                 found[point.dims["state"]] = point.value
         return found
 
