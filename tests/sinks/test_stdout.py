@@ -543,20 +543,34 @@ def test_the_table_leaves_out_a_sum_of_bytes_that_begins_with_its_first_reading(
     assert "disk       read     0 B total" in written([first], format="table")[0], "nothing else is there"
 
 
-def test_the_table_shows_incidents_as_a_count_and_names_the_file_of_a_new_one(monkeypatch):
+RECORDED = gauge("incident.recorded", "1", "I.", dims=("cause", "file")).point(
+    AT, 1.0, Dimensions(cause="xid", file="20261123T104102Z-xid.chipwatch")
+)
+SAID = "incident 20261123T104102Z-xid.chipwatch is recorded: `chipwatch incidents`"
+
+
+def test_the_table_shows_incidents_as_a_count_and_says_once_which_file_a_new_one_has(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     incidents = counter("agent.incidents", "{incident}", "I.", dims=("cause",))
-    points = [
-        Datapoint(incidents, 3.0, Dimensions(cause="xid"), AT, 0, AT - 5 * SECOND, None, 1.0),
-        gauge("incident.recorded", "1", "I.", dims=("cause", "file")).point(
-            AT, 1.0, Dimensions(cause="xid", file="20261123T104102Z-xid.chipwatch")
-        ),
-    ]
-    text, _ = written(points, format="table", agent_metrics=True)
-    assert [line.split() for line in text.splitlines()[1:3]] == [
-        ["incident", "xid", "20261123T104102Z-xid.chipwatch", "recorded", "1"],
-        ["agent", "xid", "incidents", "3", "total"],
-    ]
+    stream = io.BytesIO()
+    sink = sink_on(stream, format="table", agent_metrics=True)
+    for n in range(3):
+        count = Datapoint(incidents, 3.0, Dimensions(cause="xid"), AT + n * SECOND, 0, AT - 5 * SECOND, None, 1.0)
+        sink.write([count, RECORDED._replace(at=AT + n * SECOND)])
+    lines = stream.getvalue().decode().splitlines()
+    assert [lines[0], lines.count(SAID)] == [SAID, 1]
+    assert [line.split() for line in lines if "total" in line] == [["agent", "xid", "incidents", "3", "total"]] * 3
+    assert not any("recorded     1" in line for line in lines)
+
+
+def test_an_incident_alone_is_its_sentence(terminal):
+    assert written([RECORDED], format="table")[0] == f"{SAID}\n"
+    screen = terminal(60, 24)
+    sink = sink_on(screen.stream)
+    sink.write([RECORDED, CPU.point(AT, 1.0)])
+    line = screen.sent().splitlines()[1]
+    assert line.startswith("incident 20261123")
+    assert len(line) == 60
 
 
 def test_the_table_says_once_what_all_points_share(monkeypatch):

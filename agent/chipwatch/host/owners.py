@@ -15,6 +15,7 @@ from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time, link, read
+from chipwatch.host.users import UserNames
 
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""
@@ -131,8 +132,7 @@ class Owners:
         self._known: dict[int, OwnedProcess] = {}
         """By pid, least recently used first."""
         self._turn = 0
-        self._users: dict[str, str] = {}
-        self._version: tuple[int, int] | None = None
+        self._users = UserNames(root)
         self._names: dict[str, tuple[str, str, str]] = {}
         """Namespace, pod and container ("": of the pod) by uid of the pod or id of the container."""
         self.numbers = JobNumbers(proc, sys, mapping_folders(root, mapping))
@@ -204,7 +204,8 @@ class Owners:
         if not uid or not lines:
             return None  # it has ended meanwhile
         owners = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
-        owner = min(owners, key=lambda candidate: KINDS.index(candidate.kind), default=Owner(USER, self._user(uid)))
+        user = Owner(USER, self._users.name(uid))
+        owner = min(owners, key=lambda candidate: KINDS.index(candidate.kind), default=user)
         boot = boot_time(self._proc)
         owner = owner._replace(since=boot and boot + began * SECOND // ProcTree.second)
         variables: Mapping[str, str] = {}
@@ -217,9 +218,9 @@ class Owners:
             if not PARTITION_NAME.fullmatch(partition):
                 partition = ""
             owner = self.numbered(owner, variables)
-            owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
+            owner = owner._replace(user=self._users.name(owner.user or uid), partition=partition)
         elif owner.kind != ECS and (owner.kind != DOCKER or uid != "0"):  # which is anybody's in a container
-            owner = owner._replace(user=self._user(uid))
+            owner = owner._replace(user=self._users.name(uid))
         return OwnedProcess(identity, owner, _devices(owner, variables), cgroup, self._turn)
 
     def numbered(self, owner: Owner, variables: Mapping[str, str]) -> Owner:
@@ -246,18 +247,6 @@ class Owners:
             return {}
         variables = (os.fsdecode(pair).partition("=") for pair in pairs)
         return {name: value[:MAX_VALUE] for name, _, value in variables if name in VARIABLES}
-
-    def _user(self, uid: str) -> str:
-        """Return the name of a user, or the number itself: no directory service is queried."""
-        file = self._root / "etc/passwd"
-        try:
-            status = file.stat()
-        except OSError:
-            return uid
-        if (version := (status.st_ino, status.st_mtime_ns)) != self._version:
-            rows = (line.split(":") for line in os.fsdecode(read(file, MAX_BYTES)).splitlines())
-            self._users, self._version = {row[2]: _plain(row[0]) for row in rows if len(row) > 3}, version
-        return self._users.get(uid, uid)
 
     def _named(self, owner: Owner) -> Owner:
         """Return the owner with the names of its pod and container, where the host's log folder has them."""

@@ -63,7 +63,7 @@ class Live:
         """Read what the configuration asks for; `wake` is called after each frame."""
         self._config, self._interval, self._wake = config, interval, wake
         self._window = Window(0, born=time.time_ns())
-        self._table = ProcessTable(str(config.proc))
+        self._table = ProcessTable(str(config.proc), config.root)
         self._stop = threading.Event()
         self._facts = FactsOfTick()
         self._devices: dict[str, DeviceFacts] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import signal
 import sys
 import time
@@ -18,6 +17,7 @@ from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.contract.text import duration
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.host.procfs import read
+from chipwatch.host.users import UserNames
 from chipwatch.report.devices import key_of
 from chipwatch.top.machine import ListedProcess
 
@@ -44,9 +44,9 @@ class ProcessStat(NamedTuple):
 class ProcessTable:
     """Finds user, command, CPU and memory of processes."""
 
-    def __init__(self, proc: str = HERE) -> None:
-        """Take the place of the host's /proc."""
-        self._proc = proc
+    def __init__(self, proc: str = HERE, root: Path = Path("/")) -> None:
+        """Take the places of the node's /proc and /."""
+        self._proc, self._users = proc, UserNames(root)
         self._names: dict[tuple[int, float], tuple[str, str]] = {}
         """User and command of each process."""
         self._before: dict[tuple[int, float], tuple[int, float]] = {}
@@ -85,7 +85,7 @@ class ProcessTable:
         stat, identity = current.stat, (pid, current.stat.began)
         if not (names := self._names.get(identity)):
             names = self._names[identity] = (
-                user_of(self._proc, pid),
+                self._user(pid),
                 shortened(command_of(self._proc, pid, current.name)),
             )
         before, at = self._before.get(identity, (0, 0.0))
@@ -93,6 +93,12 @@ class ProcessTable:
         cpu = 100 * (stat.own - before) / ProcTree.second / (now - at) if at and now > at else None
         resident = 100 * stat.pages / PAGES
         return ListedProcess((), pid, names[0], None, None, cpu, names[1], "", resident, _age(stat), stat.began)
+
+    def _user(self, pid: int) -> str:
+        """Return the owner's name, or number."""
+        with suppress(OSError):
+            return self._users.name(f"{Path(f'{self._proc}/{pid}').stat().st_uid}")
+        return ""
 
     def _forget(self, rows: Iterable[ListedProcess | None]) -> None:
         """Forget the processes that are not in `rows`."""
@@ -108,17 +114,6 @@ def stat_of(proc: str, pid: int) -> ProcessStat | None:
         stat = parse_stat(line)
         return ProcessStat(os.fsdecode(line[line.index(b"(") + 1 : line.rindex(b")")]), stat)
     return None
-
-
-def user_of(proc: str, pid: int) -> str:
-    """Return the owner's name, or number."""
-    try:
-        number = Path(f"{proc}/{pid}").stat().st_uid
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"{number}"
-    except OSError:
-        return ""
 
 
 def command_of(proc: str, pid: int, name: str) -> str:

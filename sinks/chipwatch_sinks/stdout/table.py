@@ -37,6 +37,8 @@ LEADING: Final = ("utilization", "memory.used", "memory.utilization", "temperatu
 MAIN: Final = "utilization"
 """The figure that is shown first, without its name."""
 KERNEL_LOG, READ_ONLY = "kernel.events", "disk.read_only"
+INCIDENT: Final = "incident.recorded"
+"""Its first point is a sentence, since its value says nothing."""
 MEMORY: Final = ("memory.used", "memory.available")
 FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron device", "tpu": "TPU", "ipu": "IPU"}
 SHOWN: Final = 30 * 10**9
@@ -77,6 +79,8 @@ class Table:
         """Time of the newest point of the last screen (ns since the epoch)."""
         self._moved: set[tuple[str, Dimensions]] = set()
         """Events that have happened: these keep their place."""
+        self._incidents: set[Dimensions] = set()
+        """Incidents that were shown."""
 
     def draw(self, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
         """Return the text that shows `batch`."""
@@ -91,20 +95,27 @@ class Table:
         if not self._own:
             batch = [point for point in batch if not point.metric.name.startswith(OWN)] or batch
         batch = [point for point in batch if not _begins_now(point)] or batch
+        incidents = dict.fromkeys(point.dims for point in batch if point.metric.name == INCIDENT)
+        news = [_sentence(dims, size.columns or 80) for dims in incidents if dims not in self._incidents]
+        self._incidents |= incidents.keys()
+        batch = [point for point in batch if point.metric.name != INCIDENT]
+        if not batch:
+            return "".join(f"{line}\n" for line in news)
         if self._is_terminal:  # with the newest point of each series
             self._last.update({(point.metric.name, point.dims): point for point in batch})
             oldest = batch[-1].at - SHOWN
             self._last = {series: point for series, point in self._last.items() if point.at >= oldest}
             batch = [*self._last.values()]
-            return self._screen(batch, size.columns or 80, size.lines or 24)
+            return self._screen(batch, news, size.columns or 80, size.lines or 24)
         ticks = ([*tick] for _, tick in groupby(batch, key=lambda point: point.at))
-        return "".join("\n".join([*_lines(tick, size.columns or 80), "", ""]) for tick in ticks)
+        tables = ("\n".join([*_lines(tick, size.columns or 80), ""]) for tick in ticks)
+        return "\n".join([*news, *tables, ""])
 
     def rest(self) -> str:
         """Return the lines that the last table lacked, since the terminal was too low."""
         return "".join(f"{line}\n" for line in self._cut)
 
-    def _screen(self, points: list[Datapoint], width: int, height: int) -> str:
+    def _screen(self, points: list[Datapoint], news: Sequence[str], width: int, height: int) -> str:
         """Return a screen of the newest points: what matters most is above, and what does not fit is kept."""
         at, before = max(point.at for point in points), self._at
         self._at = at
@@ -121,6 +132,7 @@ class Table:
         end = [_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if before else []
         lines = [
             _middle(header, width),
+            *news,
             *([_pairs(tuple(sorted(dims)), width)] if dims else []),
             *_body(shown, dims, width),
             *_quiet(quiet, width),
@@ -132,6 +144,11 @@ class Table:
             lines, self._cut = lines[: room - 1], lines[room - 1 :]
             end.insert(0, f"… {len(self._cut)} more line{'s' * (len(self._cut) > 1)}, shown at the end")
         return "\n".join([*lines, *end, "", ""])
+
+
+def _sentence(incident: Dimensions, width: int) -> str:
+    """Return what is said of an incident, whose file names the cause."""
+    return _middle(f"incident {_shown(incident.get('file', ''))} is recorded: `chipwatch incidents`", width)
 
 
 def _facts(points: Sequence[Datapoint]) -> list[str]:

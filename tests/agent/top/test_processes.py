@@ -76,3 +76,12 @@ def test_a_line_of_proc_that_is_cut_is_left_out(processes, tmp_path):
     assert processes.stat_of(f"{tmp_path}", 7).name == "a) b) (c"
     (row,) = processes.ProcessTable(f"{tmp_path}").of_host()
     assert (row.pid, row.command) == (7, "[a) b) (c]")
+
+
+def test_users_have_the_names_that_the_nodes_passwd_gives_them(processes, tmp_path):
+    file = tmp_path / "etc/passwd"
+    file.parent.mkdir()
+    file.write_text(f"root:x:0:0::/:/bin/sh\nada-of-the-node:x:{os.getuid()}:1::/home/ada:/bin/sh\n")
+    assert processes.ProcessTable(root=tmp_path)._row(os.getpid(), 1.0).user == "ada-of-the-node"
+    file.unlink()
+    assert processes.ProcessTable(root=tmp_path)._row(os.getpid(), 1.0).user == str(os.getuid())
