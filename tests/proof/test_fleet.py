@@ -19,9 +19,9 @@ pytestmark = [
 BORN = time.monotonic()
 
 
-def page(address):
+def page(address, past=None):
     """Return the page of a node whose job keeps six accelerators busy and waits with one for data."""
-    past = time.monotonic() - BORN
+    past = time.monotonic() - BORN if past is None else past
     body = PAGE if address.endswith(".3") else FINE
     for name, rate in (('job_gpu_time_seconds_total{job="41337",user="ada",state="busy"}', 6),
                        ('job_gpu_time_seconds_total{job="41337",user="ada",state="stalled"}', 1)):  # fmt: skip
@@ -61,6 +61,36 @@ def test_a_prometheus_shows_the_fleet_and_its_jobs(programs, agent, until, tmp_p
             assert 4 < job["seconds"]["busy"] / job["seconds"]["stalled"] < 8
             assert time.time() - 120 < job["since"] <= job["until"] <= time.time()
     assert running.stop()[0] == 0
+
+
+def test_a_fleet_of_fifty_that_is_scraped_twice_counts_once(programs, agent, until, tmp_path):
+    twins = ("127.0.0.61", "127.0.0.62")  # their counters differ by a day
+
+    def served(address):
+        body = page(address, 86_400 * (address == twins[1]) + time.monotonic() - BORN)
+        return body.replace(b'"41337"', b'"99999"') if address in twins else body
+
+    with FleetDouble(served) as double:
+        targets = [f"127.0.0.{number}:{double.port}" for number in range(1, 51)]
+        groups = [
+            {"targets": targets},
+            {"targets": targets, "labels": {"job": "again"}},
+            {"targets": [f"{address}:{double.port}" for address in twins], "labels": {"instance": "twins"}},
+        ]
+        with Prometheus(programs, tmp_path, "", static_configs=groups) as server:
+            url = f"http://127.0.0.1:{server.port}"
+            until(lambda: (server.value("min(count_over_time(up[1m]))") or 0) > 5, LONG)
+            until(lambda: nodes_of(agent, "--prometheus", url)["twins"].get("verdict") == "not believed", LONG)
+            nodes = nodes_of(agent, "--prometheus", url)
+            twin = nodes.pop("twins")
+            assert len(nodes) == 50
+            assert sum(node["gpus"] for node in nodes.values()) == 400
+            assert "gpus" not in twin
+            for node in nodes.values():
+                assert sum(node["idle"].values()) < 3, node  # one waits for data
+            records = json.loads(agent.run("jobs", "--prometheus", url, "--json").stdout)["jobs"]
+            (job,) = (record for record in records if record["job"] == "41337")
+            assert 50 * 6 * 5 < job["seconds"]["busy"] < 50 * 7 * (time.monotonic() - BORN)
 
 
 def test_real_agents_are_lines_by_their_pages(agent, until):

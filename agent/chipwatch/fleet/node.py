@@ -46,6 +46,8 @@ MOST_GPUS, MOST_WATTS, MOST_PERCENT = 4096, 100_000.0, 101.0
 """More accelerators in a node are a mistake; so is more power of one, or a larger share, which may be rounded."""
 LONGEST: Final = 40
 """Characters of a name of a job or a user."""
+JITTER: Final = 1.5
+"""A rate of two samples may be so much too high: an agent that reads every 10 s has 20 s in some 15 s of a store."""
 DOUBTED, WAITING = "not believed", "waiting"
 """Verdicts on a node whose figures cannot be true, and on one that has not answered yet."""
 REST: Final = ("unknown", "unseen")
@@ -138,16 +140,18 @@ def summarise(name: str, seen: Sequence[Seen], idle: Mapping[str, float], at: fl
         used[device] = max(used.get(device, 0.0), item.value)
     states = {_device(item.dims): item.value for item in kinds["state"]}
     power = {(*_device(item.dims), item.dims.get("mig", "")): item.value for item in kinds["power"]}
-    if doubt := _doubt(kinds, len(used.keys() | states.keys()), sum(idle.values())):
+    gpus, without_work = len(used.keys() | states.keys()), sum(idle.values())
+    if doubt := _doubt(kinds, gpus, without_work):
         return FleetNode(name, seen=at, verdict=DOUBTED, reason=doubt)
+    share = min(1.0, gpus / without_work) if gpus and without_work else 1.0
     jobs, users = (
         [*filter(None, dict.fromkeys(short(item.dims.get(key, "")) for item in kinds["job"]))]
         for key in ("job", "user")
     )
     node = FleetNode(name, seen=at, jobs=jobs, users=users, delivery=_delivery_by(kinds))
-    node.idle = {short(WORDS.get(cause, cause)): number for cause, number in idle.items()}
-    node.gpus, node.lost = len(used.keys() | states.keys()), sum(not value for value in states.values())
-    node.busy = sum(value > 0 and states.get(device) != 0 for device, value in used.items()) if node.gpus else None
+    node.idle = {short(WORDS.get(cause, cause)): number * share for cause, number in idle.items()}
+    node.gpus, node.lost = gpus, sum(not value for value in states.values())
+    node.busy = sum(value > 0 and states.get(device) != 0 for device, value in used.items()) if used else None
     node.utilization = sum(used.values()) / len(used) if used else None
     node.power = sum(power.values()) if power else None
     node.cpu = next((item.value for item in kinds["cpu"]), None)
@@ -168,16 +172,17 @@ def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, idle: float) -> str:
     for kind, most, unit in (("used", MOST_PERCENT, "%"), ("power", MOST_WATTS, "W"), ("cpu", MOST_PERCENT, "%")):
         if wrong := next((item for item in kinds[kind] if not 0 <= item.value <= most), None):
             return f"{wrong.metric} is {wrong.value:.4g} {unit}"
-    if idle > MOST_GPUS:
-        return f"{idle:.4g} of its accelerators are idle"
+    if idle > JITTER * (gpus or MOST_GPUS):
+        return f"{idle:.4g} of its {gpus} accelerators are without work: do two agents send under its name?"
     return f"it has {gpus:,} accelerators" if gpus > MOST_GPUS else ""
 
 
 def believed(line: FleetNode, name: str) -> FleetNode:
     """Return the line that another machine made of itself: short texts without control characters, possible figures."""
     figures = [
-        (line.gpus, MOST_GPUS), (line.busy, line.gpus), (line.lost, line.gpus), (line.utilization, MOST_PERCENT),
-        (line.cpu, MOST_PERCENT), (line.power, MOST_WATTS * MOST_GPUS),
+        (line.gpus, MOST_GPUS), (line.busy, line.gpus), (line.lost, line.gpus - (line.busy or 0)),
+        (sum(line.idle.values()), line.gpus or MOST_GPUS), (line.utilization, MOST_PERCENT), (line.cpu, MOST_PERCENT),
+        (line.power, MOST_WATTS * MOST_GPUS),
         *((number, MOST_GPUS) for number in (*line.idle.values(), len(line.idle), len(line.jobs), len(line.users))),
     ]  # fmt: skip
     if not all(0 <= (number or 0) <= most for number, most in figures):

@@ -24,7 +24,7 @@ PERCENT: Final = "{:.0f} %".format
 
 
 def _gpus(node: FleetNode) -> tuple[str, str]:
-    return f"{node.busy}/{node.gpus}" if node.gpus else "-", "bad" if node.lost else ""
+    return "-" if node.busy is None else f"{node.busy}/{node.gpus}", "bad" if node.lost else ""
 
 
 def _idle(node: FleetNode) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from math import inf, isfinite
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -20,6 +20,7 @@ from chipwatch.fleet.node import (
     CPU,
     GPU_TIME,
     GPUS,
+    IDLE,
     LIMITS,
     LONGEST,
     LOST,
@@ -36,12 +37,17 @@ from chipwatch.fleet.page import names, series_of
 from chipwatch.fleet.poll import Access
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
+from chipwatch.report.devices import FAMILIES, PARTS
 from chipwatch.runtime.job_records import JobRecord
 from chipwatch.verdict.rules import RULES, Seen
 
 TIMEOUT: Final = 20.0
-MAX_BYTES: Final = 128 << 20
+MAX_BYTES: Final = 64 << 20
 """Bytes of an answer: 10,000 nodes have 80,000 series of a figure, of 500 bytes each."""
+MAX_ROWS: Final = 400_000
+"""Series in the answers to one round of questions; each takes 0.7 kB."""
+MAX_LABELS: Final = 12
+"""Labels of each of so many series, on average."""
 NODE_LABELS: Final = ("Hostname", "hostname", "host_name", "k8s_node", "node", "instance")
 """Labels with the name of a node, the best one first."""
 BY: Final = ", ".join(NODE_LABELS)
@@ -55,6 +61,8 @@ FORGOTTEN: Final = "1h"
 """Time for which a node that sends no more is shown as silent."""
 AMAZON: Final = re.compile(r"aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.(?:api\.aws|amazonaws\.com(?:\.cn)?)")
 """https://docs.aws.amazon.com/prometheus/latest/userguide/AMP-APIReference.html"""
+DEVICES: Final = (*FAMILIES, *PARTS.values())
+"""Dimensions that number devices and their parts."""
 OF_JOB: Final = ("exported_job", "job", "user", "exported_namespace", "namespace", "partition")
 
 
@@ -106,8 +114,8 @@ class PromClient:
         """A warning of the store about an answer, such as a part that is missing."""
         self._client = HttpClient(self._url, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
 
-    def ask(self, query: str) -> list[Sample]:
-        """Return the finite samples of an instant query; raise StoreFault."""
+    def ask(self, query: str, most: int = MAX_ROWS) -> list[Sample]:
+        """Return the finite samples of an instant query; raise StoreFault, also for more than `most` series."""
         body, path = urlencode({"query": query}).encode(), "/api/v1/query"
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         headers |= self._access.headers(self._host, secure=self._secure)
@@ -120,6 +128,8 @@ class PromClient:
         if answer.status != 200:
             words = answer.says(answer.body.decode(errors="replace"))
             raise StoreFault(f"{self._host}: status {answer.status}: {words or 'no word why'}")
+        if answer.body.count(b"{") > 2 * most + 9 or answer.body.count(b",") > MAX_LABELS * most + 9:
+            raise StoreFault(f"{self._host}: its answers have more than {MAX_ROWS:,} series, or too many labels")
         try:
             decoded = msgspec.json.decode(answer.body, type=StoreAnswer)
             samples = [Sample(row.metric, float(row.value[1])) for row in decoded.data.result]
@@ -170,6 +180,17 @@ def _either(metrics: Iterable[str]) -> str:
     return " or ".join(name for name, entry in names().items() if entry.metric.name in wanted)
 
 
+def _once(metric: str, function: str, span: str, word: str) -> str:
+    """Return a query for a counter by `word`; of a node scraped by several targets it takes each series once."""
+    by, series = ", ".join(filter(None, (BY, word))), name_of(metric)
+    if metric == IDLE:
+        return f"max by ({by}, {', '.join(DEVICES)}) ({function}({series}[{span}]))"
+    ways = ("exported_job", '{exported_job!=""}'), ("job", '{exported_job=""}')  # else `job` is the target's
+    return " or ".join(
+        f"max by ({', '.join((by, label, *OF_JOB[2:]))}) ({function}({series}{which}[{span}]))" for label, which in ways
+    )
+
+
 def _wrong() -> str:
     """Return the query for the series on which a rule of the verdict may apply: gauges now, counters in an hour."""
     terms, units = [], own_names()
@@ -199,7 +220,7 @@ class PromStore:
             "": _either([*UTILIZATION]), "power": _either(POWER), "state": _either([STATE]), "gpus": _either([GPUS]),
             "delivery": _either([OLDEST, *LOST]), "wrong": _wrong(),
             CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (irate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
-            **{metric: f"sum by ({BY}, {word}) (irate({name_of(metric)}[5m]))" for metric, word in TIMES.items()},
+            **{name: f"sum by ({BY}, {word}) ({_once(name, 'irate', '5m', word)})" for name, word in TIMES.items()},
             "nodes": " or ".join(f"count by ({BY}) (last_over_time({name}[{FORGOTTEN}]))"
                                  for name in [*used.split(" or "), "node_load1"]),
         }  # fmt: skip
@@ -232,7 +253,10 @@ class PromStore:
         self._client.close()
 
     def _nodes(self, at: float) -> Iterator[FleetNode]:
-        answers = {key: self._client.ask(query) for key, query in self._queries.items()}
+        answers, left = dict[str, list[Sample]](), MAX_ROWS
+        for key, query in self._queries.items():
+            answers[key] = self._client.ask(query, left)
+            left -= len(answers[key])
         aliases = _aliases(sample.labels for samples in answers.values() for sample in samples)
         seen: dict[str, list[Seen]] = defaultdict(list)
         times: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
@@ -288,12 +312,18 @@ def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[See
 
 def host_of(labels: Mapping[str, str]) -> str:
     """Return the instance without its port."""
-    return re.sub(r":\d+$", "", labels.get("instance", ""))
+    host, _, port = labels.get("instance", "").rpartition(":")
+    return host if host and port.isdecimal() else labels.get("instance", "")
 
 
 def node_of(labels: Mapping[str, str]) -> str:
     """Return the name of the node that sent a series, on one line."""
     name = next((labels[key] for key in NODE_LABELS[:-1] if labels.get(key)), "") or host_of(labels)
+    return _plain(name[: 2 * MAX_NAME])
+
+
+@lru_cache(20_000)
+def _plain(name: str) -> str:
     return one_line(name, MAX_NAME) or "-"
 
 
@@ -310,11 +340,11 @@ def jobs(client: PromClient, window: float) -> list[JobRecord]:
     for field, query in {
         "since": f"min by ({by}) (min_over_time{held_since})",
         "until": f"max by ({by}) (max_over_time{held_since})",
-        "state": f"sum by ({by}, state) (increase({name_of(GPU_TIME)}[{span}]))",
-        "cause": f"sum by ({by}, cause) (increase({name_of('job.gpu.idle.time')}[{span}]))",
+        "state": f"sum by ({by}, state) ({_once(GPU_TIME, 'increase', span, 'state')})",
+        "cause": f"sum by ({by}, cause) ({_once('job.gpu.idle.time', 'increase', span, 'cause')})",
         "memory_max": f"max by ({by}) (max_over_time({name_of('job.gpu.memory.max')}[{span}]))",
-        "energy": f"sum by ({by}) (increase({name_of('job.energy')}[{span}]))",
-        "cost": f"sum by ({by}) (increase({name_of('job.cost')}[{span}]))",
+        "energy": f"sum by ({by}) ({_once('job.energy', 'increase', span, '')})",
+        "cost": f"sum by ({by}) ({_once('job.cost', 'increase', span, '')})",
     }.items():
         for labels, value in client.ask(query):
             space = labels.get("exported_namespace") or labels.get("namespace", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chipwatch.fleet.node import DOUBTED, FleetNode, believed, of_agent, summarise, totals
-from chipwatch.fleet.screen import summary
+from chipwatch.fleet.screen import COLUMNS, summary
 from chipwatch.verdict.rules import Seen
 
 
@@ -76,7 +76,24 @@ def test_names_of_jobs_are_short_and_without_control_characters():
 def test_causes_of_idle_time_are_short_and_possible():
     node = line(*gpu("gpu.state", 1), idle={"\x1b[2J" + "x" * 500: 1.0})
     assert [cause[:5] for cause in node.idle] == ["\\x1b["]
-    assert line(*gpu("gpu.state", 1), idle={"no_process": float("inf")}).reason == "inf of its accelerators are idle"
+    assert line(*gpu("gpu.state", 1), idle={"no_process": float("inf")}).word == DOUBTED
+
+
+def test_a_node_whose_parts_exceed_its_accelerators_is_not_believed_and_left_out_of_sums():
+    sane = line(*gpu("gpu.state", *[1] * 8), idle={"no_process": 4.0, "data": 2.0})
+    jitter = line(*gpu("gpu.state", *[1] * 8), idle={"no_process": 6.0, "data": 4.0})
+    liar = line(*gpu("gpu.state", *[1] * 8), idle={"data": 592.8})
+    assert (liar.word, liar.gpus, liar.idle) == (DOUBTED, 0, {})
+    assert liar.reason == "592.8 of its 8 accelerators are without work: do two agents send under its name?"
+    assert jitter.idle == pytest.approx({"free": 4.8, "data": 3.2})
+    sums = totals([sane, jitter, liar])
+    assert (sums["gpus"], sum(sums["idle"].values())) == (16, pytest.approx(14))
+
+
+def test_where_no_utilization_is_known_nobody_counts_the_busy_ones():
+    node = line(*gpu("gpu.state", *[1] * 8))
+    assert (node.gpus, node.busy) == (8, None)
+    assert COLUMNS[2].cell(node)[0] == "-"
 
 
 def test_a_line_from_another_machine_has_plain_words():
@@ -99,6 +116,8 @@ def test_a_line_from_another_machine_has_plain_words():
         {"gpus": 4, "busy": 5},
         {"gpus": 4, "lost": 5},
         {"idle": {"data": -1.0, "other": 2.0}},
+        {"gpus": 8, "idle": {"no_process": 8.0, "data": 8.0}},
+        {"gpus": 8, "busy": 6, "lost": 6},
         {"jobs": ["x"] * 5000},
     ],
     ids=lambda figures: str(figures)[:40],

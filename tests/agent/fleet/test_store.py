@@ -9,6 +9,7 @@ import pytest
 from tests.doubles.promql import PromqlDouble
 
 from chipwatch.contract.errors import ConfigError
+from chipwatch.fleet import store
 from chipwatch.fleet.poll import Access, complete
 from chipwatch.fleet.store import PromClient, PromStore, StoreFault, jobs, signed
 
@@ -108,6 +109,33 @@ def test_another_answer_than_one_of_the_api_is_named_and_ends_nothing(body):
         ask(double, "up")
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [['{"metric":{},"value":[1,"1"]}'] * 20_000, ['{"metric":{"0":""' + ',"1":""' * 99_999 + '},"value":[1,"1"]}']],
+    ids=["rows", "labels"],
+)  # fmt: skip
+def test_an_answer_of_more_series_than_a_fleet_has_is_refused_before_one_is_made(rows, monkeypatch):
+    monkeypatch.setattr(store, "StoreAnswer", None)  # nothing is decoded
+    body = f'{{"status":"success","data":{{"result":[{",".join(rows)}]}}}}'.encode()
+    with (
+        PromqlDouble(body=body) as double,
+        closing(PromClient(double.url, Access())) as client,
+        pytest.raises(StoreFault, match="series, or too many labels"),
+    ):
+        client.ask("up", 5000)
+
+
+def test_the_answers_of_a_round_have_one_bound_together(monkeypatch):
+    monkeypatch.setattr(store, "MAX_ROWS", 100)
+    used = [sample("gpu_utilization_ratio", 0.9, gpu="0", instance=f"n{number}") for number in range(70)]
+    with PromqlDouble({USED: used, "gpu_power_watts or": used}) as double:
+        source = PromStore(double.url, Access(), 5.0, lambda: None)
+        source.start()
+        assert complete(source, LONG) == []
+        source.close()
+    assert source.trouble == "127.0.0.1: its answers have more than 100 series, or too many labels"
+
+
 def test_series_that_no_query_asked_for_make_no_verdict():
     labels = {"instance": "n1:9465", "gpu": "0"}
     nodes = fleet({"label_replace": [(labels, 5), ({**labels, "chipwatch_rule": "gpu.bogus"}, 5)]})
@@ -200,7 +228,7 @@ def test_jobs_have_the_times_of_their_states_over_all_nodes():
     job = {"exported_job": "41337", "job": "chipwatch", "user": "ada"}
     answers = {
         "min_over_time(timestamp": [(job, 1000.0)], "max_over_time(timestamp": [(job, 4600.0)],
-        "increase(job_gpu_time_seconds_total[3600s])": [({**job, "state": "busy"}, 7000.0), ({**job, "state": "held"}, 200.0)],
+        'increase(job_gpu_time_seconds_total{exported_job=""}[3600s])': [({**job, "state": "busy"}, 7000.0), ({**job, "state": "held"}, 200.0)],
         "job_gpu_idle_time_seconds_total": [({**job, "cause": "held"}, 200.0)],
         "job_energy": [(job, 3.6e6)],
     }  # fmt: skip
