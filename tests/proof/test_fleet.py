@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.doubles.fleet import FINE, PAGE, FleetDouble, answer
@@ -32,8 +33,9 @@ def page(address, past=None):
 
 def nodes_of(agent, *words):
     done = agent.run("fleet", "--json", *words)
-    assert done.returncode == 0, done.stderr
-    return {node["node"]: node for node in json.loads(done.stdout)["nodes"]}
+    nodes = {node["node"]: node for node in json.loads(done.stdout)["nodes"]}
+    assert done.returncode == any("error" in node for node in nodes.values()), done.stderr
+    return nodes
 
 
 def test_a_prometheus_shows_the_fleet_and_its_jobs(programs, agent, until, tmp_path):
@@ -91,6 +93,23 @@ def test_a_fleet_of_fifty_that_is_scraped_twice_counts_once(programs, agent, unt
             records = json.loads(agent.run("jobs", "--prometheus", url, "--json").stdout)["jobs"]
             (job,) = (record for record in records if record["job"] == "41337")
             assert 50 * 6 * 5 < job["seconds"]["busy"] < 50 * 7 * (time.monotonic() - BORN)
+
+
+def test_a_prometheus_tells_ratios_of_dcgm_4_7_from_those_of_4_6(programs, agent, until, tmp_path):
+    folder = Path(__file__).parents[1] / "fixtures/openmetrics"
+    pages = {"127.0.0.2": "dcgm_exporter_4.9_dcgm_4.7", "127.0.0.3": "dcgm_exporter_names_of_4.6"}
+
+    def served(address):
+        return answer((folder / f"{pages[address]}.prom").read_bytes().replace(b"gpu-17", address.encode()))
+
+    with FleetDouble(served) as double:
+        targets = [f"{address}:{double.port}" for address in pages]
+        with Prometheus(programs, tmp_path, "", static_configs=[{"targets": targets}]) as server:
+            url = f"http://127.0.0.1:{server.port}"
+            until(lambda: server.value("count(up == 1)") == 2, LONG)
+            nodes = nodes_of(agent, "--prometheus", url)
+    assert {name: node["utilization"] for name, node in nodes.items()} == dict.fromkeys(pages, 43.5)
+    assert {node["reason"] for node in nodes.values()} == {"gpu 1 had Xid 79; its page does not say when"}
 
 
 def test_real_agents_are_lines_by_their_pages(agent, until):

@@ -43,7 +43,7 @@ def source(given: SimpleNamespace, interval: float | None, wake: Any = lambda: N
 
 
 def printed(given: SimpleNamespace) -> Iterator[str]:
-    """Yield what to print; raise ConfigError."""
+    """Yield what to print; raise ConfigError, and CommandError where a node is silent or none is as asked for."""
     every = getattr(given, "every", None)
     if given.hosts or hasattr(given, "prometheus"):
         asked = source(given, every)
@@ -58,12 +58,17 @@ def printed(given: SimpleNamespace) -> Iterator[str]:
                 sys.stderr.write(f"chipwatch: {asked.trouble}\n")
         finally:
             asked.close()
-        yield _text(given, nodes)
-        return
-    yield _text(given, [_here(given)], compact=every is not None)
+        every = None
+    else:
+        nodes = [_here(given)]
+    yield _text(given, nodes, compact=every is not None)
     while every is not None:
         time.sleep(max(every, 0.1))
         yield _text(given, [_here(given)], compact=True)
+    if silent := sum(node.word == "silent" for node in nodes):
+        raise CommandError(f"{silent} of {len(nodes)} nodes {'is' if silent == 1 else 'are'} silent")
+    if not any(chosen(node, given) for node in nodes):
+        raise CommandError("no node has what was asked for")
 
 
 def _here(given: SimpleNamespace) -> FleetNode:

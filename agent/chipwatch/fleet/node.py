@@ -13,6 +13,7 @@ import msgspec
 
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
+from chipwatch.host.xid import is_applications_own
 from chipwatch.report.devices import FAMILIES, FIGURES, device_states
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT
 from chipwatch.verdict.judge import judge
@@ -20,6 +21,8 @@ from chipwatch.verdict.rules import BY_METRIC, Seen, reasons
 
 IDLE, GPU_TIME, GPUS, STATE = "gpu.idle.time", "job.gpu.time", "job.gpus", "gpu.state"
 CPU, OLDEST = "cpu.utilization", "agent.spool.oldest"
+XID, LAST_XID = "gpu.xid", "gpu.xid.last"
+"""Errors of NVIDIA's driver by code, and the code of the last one, which dcgm-exporter has."""
 UTILIZATION: Final = frozenset(FIGURES["utilization"])
 POWER: Final = frozenset(FIGURES["power"])
 TIMES: Final[Mapping[str, str]] = {IDLE: "cause", GPU_TIME: "state"}
@@ -28,6 +31,7 @@ LOST: Final = ("agent.sink.dropped", "agent.sink.rejected")
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(UTILIZATION, "used"), **dict.fromkeys(POWER, "power"), **dict.fromkeys(LOST, "gone"),
     GPUS: "job", STATE: "state", CPU: "cpu", OLDEST: "oldest",
+    XID: "xid", LAST_XID: "xid",
 }  # fmt: skip
 LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     metric: (
@@ -106,7 +110,7 @@ class FleetNode(msgspec.Struct, omit_defaults=True):
         """The place among the nodes, worst first."""
         order = ("silent", DOUBTED, NOT_FIT, DEGRADED)
         rank = order.index(self.word) if self.word in order else len(order)
-        late = self.delivery in (None, "ok")
+        late = self.delivery in (None, "ok") and not self.reason
         return rank, late, -self.lost, -sum(self.idle.values()), *number_aware(self.node)
 
 
@@ -158,7 +162,17 @@ def summarise(name: str, seen: Sequence[Seen], idle: Mapping[str, float], at: fl
     suspects = [item for item in seen if item.rose is not None or (item.metric in LIMITS and not _within(item))]
     if worst := min(reasons(suspects), key=lambda reason: reason.severity != NOT_FIT, default=None):
         node.verdict, node.reason = worst.severity, _sentence(worst.about, worst.says)
+    elif codes := dict.fromkeys(filter(None, map(_xid, kinds["xid"]))):
+        node.reason = one_line(f"{'; '.join(codes)}; its page does not say when")
     return node
+
+
+def _xid(item: Seen) -> str:
+    """Return an Xid that nobody watched and that no application causes, or nothing."""
+    code = f"{item.value:.0f}" if item.metric == LAST_XID else item.dims.get("xid", "")
+    if item.rose is not None or not item.value or not code.isdecimal() or is_applications_own(int(code[:9])):
+        return ""
+    return f"gpu {item.dims.get('gpu', '?')} had Xid {code}"
 
 
 def _within(item: Seen) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.fleet.node import POLLED, TIMES
+from chipwatch.fleet.node import LAST_XID, POLLED, TIMES
 from chipwatch.host.exposition import SERIES_TEXT, labels_of
 from chipwatch.naming.profiles import PLACEHOLDER, profile
 from chipwatch.verdict.rules import Seen
@@ -28,6 +28,19 @@ PODS: Final = ("pod", "exported_pod", "hpc_job")
 """Labels of dcgm-exporter with the job of a GPU."""
 TYPE: Final = b"\n# TYPE "
 """The line before each family, in the pages of agents and exporters."""
+DCGM: Final = "DCGM_FI_DEV_"
+BASE_UNITS: Final[Mapping[str, tuple[str, float]]] = {
+    f"{DCGM}SM_CLOCK_HERTZ": ("gpu.clock.sm", 1e-6), f"{DCGM}MEMORY_CLOCK_HERTZ": ("gpu.clock.memory", 1e-6),
+    f"{DCGM}FB_CAPACITY_BYTES": ("gpu.memory.total", 1.0), f"{DCGM}FB_FREE_BYTES": ("gpu.memory.available", 1.0),
+    f"{DCGM}FB_USED_BYTES": ("gpu.memory.used", 1.0), f"{DCGM}FB_RESERVED_BYTES": ("gpu.memory.reserved", 1.0),
+    f"{DCGM}MEMORY_UTIL_RATIO": ("gpu.memory.activity", 100.0), f"{DCGM}GPU_ENERGY_JOULES_TOTAL": ("gpu.energy", 1.0),
+}  # fmt: skip
+"""Names in base units that DCGM 4.7 added (its fields 1600 to 1648) -> our metric, the factor to our unit."""
+ANY_BASE_UNIT: Final = re.compile("|".join(BASE_UNITS).encode())
+RATIO, OF_ONE = f"{DCGM}GPU_UTIL_RATIO", f"{DCGM}GPU_UTIL_RATIO_OF_ONE"
+"""A name whose values are 0 to 100 in DCGM 4.6 and 0 to 1 in 4.7, which alone has BASE_UNITS; our name for that."""
+LAST_XIDS: Final = (f"{DCGM}XID_ERRORS", f"{DCGM}XID_ERROR")
+"""Names of the code of the last Xid: before DCGM 4.6, and since."""
 WINDOW: Final = 60.0
 """Seconds over which idle time is counted."""
 
@@ -66,7 +79,18 @@ def names() -> dict[str, PageName]:
             if metric in ours and not PLACEHOLDER.search(theirs.template):
                 labels = {key: match[1] for key, text in theirs.dims.items() if (match := PLACEHOLDER.fullmatch(text))}
                 table.setdefault(theirs.template, PageName(ours[metric], 1 / theirs.factor, labels))
+    table[OF_ONE] = table[RATIO]._replace(factor=100.0)
+    for name, (metric, factor) in BASE_UNITS.items():
+        table[name] = PageName(ours[metric], factor, table[RATIO].labels)
+    last = Metric(LAST_XID, Kind.GAUGE, "1", "")
+    table |= {name: PageName(last, 1.0, table[RATIO].labels) for name in LAST_XIDS}
     return table
+
+
+def with_unit(series: Collection[str]) -> Callable[[str], str]:
+    """Return a function that renames RATIO where the names of a page show that it is of DCGM 4.7."""
+    is_of_one = not BASE_UNITS.keys().isdisjoint(series)
+    return lambda name: OF_ONE if is_of_one and name == RATIO else name
 
 
 def series_of(name: str, labels: Mapping[str, str], wanted: frozenset[str] = POLLED) -> PageSeries | None:
@@ -101,6 +125,8 @@ class NodePageReader:
 
     def read(self, body: bytes) -> list[Seen]:
         """Return the readings of a page in text 0.0.4; what is malformed is left out."""
+        if RATIO.encode() in body and ANY_BASE_UNIT.search(body):
+            body = body.replace(RATIO.encode(), OF_ONE.encode())
         seen: list[Seen] = []
         jobs: dict[str, Mapping[str, str]] = {}
         for line in _lines(body):
@@ -170,9 +196,10 @@ class IdleTimes:
         return rates
 
 
-def points_of(points: Iterable[Datapoint]) -> Iterator[Datapoint]:
+def points_of(points: Sequence[Datapoint]) -> Iterator[Datapoint]:
     """Yield points with the names of a page under our names; others are left out."""
+    unit = with_unit({point.metric.name for point in points})
     for point in points:
-        if entry := names().get(point.metric.name):
+        if entry := names().get(unit(point.metric.name)):
             dims = Dimensions(entry.dims(point.dims))
             yield point._replace(metric=entry.metric, value=point.value * entry.factor, dims=dims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import ssl
@@ -256,8 +257,8 @@ class Poller:
             except ssl.SSLCertVerificationError as fault:
                 hint = "" if "mismatch" in fault.verify_message else "; set --ca-file"  # which has another name
                 raise BadAnswer(f"its certificate is not trusted: {fault.verify_message}{hint}") from None
-            except OSError as fault:
-                problem = fault
+            except OSError as fault:  # whose text is asyncio's own
+                problem = OSError(fault.errno, os.strerror(fault.errno)) if fault.errno else fault
             else:
                 return link
         raise problem

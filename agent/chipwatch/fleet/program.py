@@ -21,7 +21,7 @@ from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.hosts import NodeAddress
 from chipwatch.fleet.link import MAX_BODY
 from chipwatch.fleet.node import FleetNode
-from chipwatch.fleet.page import names, points_of
+from chipwatch.fleet.page import names, points_of, with_unit
 from chipwatch.fleet.poll import TIMEOUT, Access, Poller, ssh_command
 from chipwatch.fleet.screen import chosen, compose
 from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
@@ -166,8 +166,10 @@ def samples_of(client: PromClient, node: str) -> Callable[[], Iterable[Datapoint
 
     def read() -> Iterable[Datapoint]:
         at = time.time_ns()
-        for labels, value in client.ask(query):
-            if entry := names().get(labels.get("__name__", "")):
+        samples = client.ask(query)
+        unit = with_unit({labels.get("__name__", "") for labels, _ in samples})
+        for labels, value in samples:
+            if entry := names().get(unit(labels.get("__name__", ""))):
                 start = at if entry.metric.kind is Kind.COUNTER else None
                 yield Datapoint(entry.metric, value * entry.factor, Dimensions(entry.dims(labels)), at, start)
 

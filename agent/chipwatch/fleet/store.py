@@ -21,6 +21,7 @@ from chipwatch.fleet.node import (
     GPU_TIME,
     GPUS,
     IDLE,
+    LAST_XID,
     LIMITS,
     LONGEST,
     LOST,
@@ -33,7 +34,7 @@ from chipwatch.fleet.node import (
     idle_of,
     summarise,
 )
-from chipwatch.fleet.page import names, series_of
+from chipwatch.fleet.page import BASE_UNITS, OF_ONE, RATIO, names, series_of
 from chipwatch.fleet.poll import Access
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
@@ -56,7 +57,7 @@ MAX_NAME: Final = 253
 LATEST: Final = 1e11
 """Seconds since the epoch: the year 5138."""
 RULE: Final = "chipwatch_rule"
-"""Label that a query adds: the name of the metric, which functions drop."""
+"""Label that a query adds: the name of the metric, which functions drop; or OF_ONE for a RATIO from 0 to 1."""
 FORGOTTEN: Final = "1h"
 """Time for which a node that sends no more is shown as silent."""
 AMAZON: Final = re.compile(r"aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.(?:api\.aws|amazonaws\.com(?:\.cn)?)")
@@ -177,7 +178,13 @@ def name_of(metric: str) -> str:
 
 def _either(metrics: Iterable[str]) -> str:
     wanted = {*metrics}
-    return " or ".join(name for name, entry in names().items() if entry.metric.name in wanted)
+    return " or ".join(name for name, entry in names().items() if entry.metric.name in wanted and name != OF_ONE)
+
+
+def _of_one() -> str:
+    """Return the query for RATIO of the nodes that have another name of DCGM 4.7, with the label that says so."""
+    new = " or ".join(f"count by ({BY}) ({name})" for name in BASE_UNITS)
+    return f'label_replace({RATIO} and on ({BY}) ({new}), "{RULE}", "{OF_ONE}", "", "")'
 
 
 def _once(metric: str, function: str, span: str, word: str) -> str:
@@ -217,7 +224,8 @@ class PromStore:
         self.is_complete = False
         used = _either([*UTILIZATION, CPU])
         self._queries = {
-            "": _either([*UTILIZATION]), "power": _either(POWER), "state": _either([STATE]), "gpus": _either([GPUS]),
+            "": f"{_of_one()} or {_either(UTILIZATION)}", "power": _either(POWER),
+            "state": _either([STATE, LAST_XID]), "gpus": _either([GPUS]),
             "delivery": _either([OLDEST, *LOST]), "wrong": _wrong(),
             CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (irate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
             **{name: f"sum by ({BY}, {word}) ({_once(name, 'irate', '5m', word)})" for name, word in TIMES.items()},
@@ -305,7 +313,7 @@ def _readings(key: str, labels: Mapping[str, str], value: float) -> Iterator[See
             yield Seen(metric, labels, value * entry[1], None if metric in LIMITS else value * entry[1])
     elif key == "gpus":
         yield Seen(GPUS, {**labels, "job": job_of(labels)}, value)
-    elif (name := labels.get("__name__", "")) and (series := series_of(name, labels)):
+    elif (name := labels.get(RULE) or labels.get("__name__", "")) and (series := series_of(name, labels)):
         yield Seen(series.metric, series.dims, value * series.factor)
         yield from (Seen(GPUS, job, 1.0) for job in series.jobs)
 

@@ -30,7 +30,10 @@ def bad_second(address):
 def test_nodes_are_printed_as_table_json_and_csv(agent):
     with FleetDouble(bad_second) as double:
         words = ("fleet", f"127.0.0.[1-2]:{double.port}", "127.0.0.3:1")
-        text = agent.run(*words).stdout.splitlines()
+        done = agent.run(*words)
+        assert (done.returncode, done.stderr) == (1, "chipwatch: 1 of 3 nodes is silent\n")
+        assert "nothing listens there (Connection refused)" in done.stdout
+        text = done.stdout.splitlines()
         assert text[:2] == ["3 nodes: 1 silent, 1 not fit, 1 answer", "GPUs 16: busy 13, idle 2, lost 1"]
         assert [line.split()[0] for line in text[3:]] == [
             "127.0.0.3:1",
@@ -45,6 +48,10 @@ def test_nodes_are_printed_as_table_json_and_csv(agent):
         assert [node["lost"] for node in only] == [1]
         only = json.loads(agent.run(*words, "--json", "--job", "41337").stdout)["nodes"]
         assert [node["node"] for node in only] == [nodes[2]["node"]]
+        answering = f"127.0.0.1:{double.port}"
+        assert agent.run("fleet", answering).returncode == 0
+        done = agent.run("fleet", answering, "--verdict", "not-fit")
+        assert (done.returncode, done.stderr) == (1, "chipwatch: no node has what was asked for\n")
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,14 @@ def test_a_node_whose_parts_exceed_its_accelerators_is_not_believed_and_left_out
     assert (sums["gpus"], sum(sums["idle"].values())) == (16, pytest.approx(14))
 
 
+def test_an_xid_on_a_page_is_a_note_unless_an_application_causes_it():
+    codes = [("gpu.xid", {"gpu": "3", "xid": code, "action": "x"}, 2.0) for code in ("79", "31", "45")]
+    node = line(*gpu("gpu.state", 1), *codes, ("gpu.xid.last", {"gpu": "4"}, 48.0), ("gpu.xid.last", {"gpu": "5"}, 0.0))
+    assert (node.verdict, node.reason) == (None, "gpu 3 had Xid 79; gpu 4 had Xid 48; its page does not say when")
+    assert node.place < FleetNode("n0", seen=5.0).place
+    assert line(("gpu.xid.last", {"gpu": "0"}, 1e300), ("gpu.xid", {}, 1.0)).reason == ""
+
+
 def test_where_no_utilization_is_known_nobody_counts_the_busy_ones():
     node = line(*gpu("gpu.state", *[1] * 8))
     assert (node.gpus, node.busy) == (8, None)

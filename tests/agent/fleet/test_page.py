@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
 from tests.doubles.fleet import FINE, PAGE
 from tools.fleet import TABLE, table
 
 from chipwatch.fleet import page
-from chipwatch.fleet.node import POLLED, idle_of
-from chipwatch.fleet.page import IdleTimes, NodePageReader, names
+from chipwatch.fleet.node import POLLED, idle_of, summarise
+from chipwatch.fleet.page import IdleTimes, NodePageReader, names, points_of
+from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.naming.profiles import profile
+
+FIXTURES = Path(__file__).parents[2] / "fixtures/openmetrics"
 
 
 def read(text):
@@ -46,6 +51,27 @@ def test_pages_of_dcgm_exporter_and_node_exporter_are_read():
     renamed = profile("dcgm4.6").names["gpu.utilization"].template
     assert read(f'{renamed}{{gpu="0"}} 37\n')["gpu.utilization", ("gpu", "0")] == 37
     assert names()["DCGM_FI_PROF_SM_ACTIVE"].factor == 100
+
+
+@pytest.mark.parametrize("name", ["dcgm_exporter_4.9_dcgm_4.7", "dcgm_exporter_names_of_4.6"])
+def test_the_utilization_of_dcgm_is_a_percentage_whether_its_page_has_0_to_1_or_0_to_100(name):
+    body = (FIXTURES / f"{name}.prom").read_bytes()
+    line = summarise("n1", NodePageReader().read(body), {}, 5.0)
+    assert (line.gpus, line.busy, line.utilization, line.power, line.jobs) == (
+        2,
+        1,
+        43.5,
+        pytest.approx(684.3),
+        ["train-0"],
+    )
+    assert (line.verdict, line.reason) == (None, "gpu 1 had Xid 79; its page does not say when")
+    points, _ = ExpositionReader(1000, dict).read(ScrapeResponse(body, openmetrics=False, whole=True), 5)
+    values = {(point.metric.name, point.dims["gpu"]): point.value for point in points_of([*points])}
+    assert values["gpu.utilization", "0"] == 87
+    assert values["gpu.memory.activity", "0"] == 41
+    assert values["gpu.clock.sm", "0"] == pytest.approx(1980)
+    assert values["gpu.memory.used", "0"] == 75161927680
+    assert values["gpu.energy", "0"] == pytest.approx(91827364.5)
 
 
 def test_odd_lines_cost_only_themselves():

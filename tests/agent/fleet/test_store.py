@@ -66,6 +66,18 @@ def test_series_of_several_exporters_of_one_machine_make_one_line():
     assert (nodes["n1"].utilization, nodes["n1"].cpu, nodes["n1"].jobs) == (37, 50, ["train-0"])
 
 
+def test_a_utilization_of_dcgm_4_7_is_0_to_1_and_a_last_xid_is_a_note():
+    labels = {"gpu": "0", "instance": "n1:9400", "hostname": "n1"}
+    nodes = fleet({
+        "label_replace(DCGM_FI_DEV_GPU_UTIL_RATIO and on": [
+            sample("DCGM_FI_DEV_GPU_UTIL_RATIO", 0.87, **labels, chipwatch_rule="DCGM_FI_DEV_GPU_UTIL_RATIO_OF_ONE"),
+            sample("DCGM_FI_DEV_GPU_UTIL_RATIO", 0.87, **labels),
+        ],
+        "DCGM_FI_DEV_XID_ERROR": [sample("DCGM_FI_DEV_XID_ERROR", 79, **labels)],
+    })  # fmt: skip
+    assert (nodes["n1"].utilization, nodes["n1"].reason) == (87, "gpu 0 had Xid 79; its page does not say when")
+
+
 def test_nodes_behind_one_address_are_lines_of_their_names():
     nodes = fleet({USED: [sample("gpu_utilization_ratio", value, gpu="0", host_name=name, instance="gateway:8889")
                           for name, value in (("n1", 0.9), ("n2", 0.1))]})  # fmt: skip
