@@ -11,6 +11,7 @@ from chipwatch.config import plugins
 from chipwatch.contract.datapoint import Level, Metric
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
+from chipwatch.contract.text import similar
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.report.table import TableColumn
 from chipwatch.report.table import table as aligned
@@ -85,7 +86,10 @@ def listing(
         for name, ours in metrics.items()
     })  # fmt: skip
     if not table:
-        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; `chipwatch list` prints all")
+        known = {*metrics, *plugins.FAMILIES, *(metric.name for ours in metrics.values() for metric in ours)} - {word}
+        near = similar(word or "", known, 1)
+        hint = f"did you mean {near[0]}?" if near else "`chipwatch list` prints all"
+        raise ConfigError(f"list {word or ''}: no metric {'of this machine ' * here}fits; {hint}")
     if format == "json":
         return json.dumps([dict(zip(HEADS, row, strict=True)) for row in table], indent=1)
     if format == "markdown":

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OK: Final = 0
 FAILED: Final = 1
+RECORDINGS: Final = (".chipwatch", ".jsonl", ".jsonl.gz")
+"""Ends of the names of recordings."""
 INTERRUPTED: Final = 130
 """Exit code of a shell after Ctrl-C."""
 
@@ -250,7 +252,9 @@ def _top(config: Config, given: SimpleNamespace) -> int:
     asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:
         asked["interval"] = config.interval
-    if given.hosts or hasattr(given, "prometheus"):
+    if any(word.endswith(RECORDINGS) or Path(word).is_file() for word in given.hosts):
+        asked["replay"] = [*asked.get("replay", ()), *map(Path, given.hosts)]
+    elif given.hosts or hasattr(given, "prometheus"):
         from chipwatch.commands import fleet  # noqa: PLC0415
 
         return fleet.top(given, program.TopOptions(**asked))

@@ -92,6 +92,9 @@ def flags(given: SimpleNamespace) -> dict[str, Any]:
     for name, value in layer.items():
         if isinstance(value, list) and name != "dim":
             layer[name] = [word.strip() for text in value for word in text.split(",") if word.strip()]
+            if not layer[name]:
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} {','.join(value)!r}: this names nothing; name one, or leave it out")
     dims: dict[str, str] = {}
     for text in layer.pop("dim", ()):
         key, _, value = text.partition("=")

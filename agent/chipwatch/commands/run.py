@@ -139,6 +139,9 @@ def run(
         raise ConfigError("--once, --duration: a single reading has no duration; leave one of them out")
     if command and any(beside):
         raise ConfigError("--summary, --parent: not for a command after --, which has a summary; leave them out")
+    if beside[1] not in (None, os.getppid()):
+        ours = f"whose parent is {os.getppid()}"
+        raise ConfigError(f"--parent {beside[1]}: it has ended, or did not start this process, {ours}")
     check_places(config)
     _check_collectors(config)
     _log_to_stderr(config, quiet=once or duration is not None or bool(command))

@@ -147,7 +147,7 @@ class Table:
 
 
 def _sentence(incident: Dimensions, width: int) -> str:
-    """Return what is said of an incident, whose file names the cause."""
+    """Return the sentence about an incident, whose file names the cause."""
     return _middle(f"incident {_shown(incident.get('file', ''))} is recorded: `chipwatch incidents`", width)
 
 

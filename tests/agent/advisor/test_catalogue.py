@@ -101,6 +101,8 @@ def test_no_line_is_wider_than_the_terminal(width):
 def test_where_no_metric_fits_it_says_so():
     with pytest.raises(ConfigError, match=r"^list xyzzy: no metric fits; `chipwatch list` prints all$"):
         listing(word="xyzzy")
+    with pytest.raises(ConfigError, match=r"^list gpuu: no metric fits; did you mean gpu\?$"):
+        listing(word="gpuu")
 
 
 def test_where_counters_at_0_are_not_sent_a_collector_has_something_else_that_tells_that_it_reads():

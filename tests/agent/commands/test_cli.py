@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -81,6 +82,10 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["--duration", "nan"], "--duration nan: expected a time such as 5, 500ms, 1m or 7d; see chipwatch run --help"),
         (["--pid", "me"], "--pid me: expected a whole number of at least 1"),
         (["--interval"], "--interval: needs a value; see chipwatch run --help"),
+        (["--sink", ""], "--sink '': this names nothing; name one, or leave it out"),
+        (["--sink", "", "--sink", " ,"], "--sink ', ,': this names nothing; name one, or leave it out"),
+        (["--collector="], "--collector '': this names nothing; name one, or leave it out"),
+        (["--common-dims", ""], "--common-dims '': this names nothing; name one, or leave it out"),
         (["--once=1"], "--once: takes no value; see chipwatch run --help"),
         (["lits"], "lits: no such command; did you mean list?"),
         (["xyzzy"], f"xyzzy: no such command; choose from: {', '.join(COMMANDS)}"),
@@ -148,6 +153,13 @@ def test_a_wrong_file_is_one_line_with_its_name_and_exit_code_2(run_main, tmp_pa
     code, said = run_main(file=file)
     assert code == 2
     assert said.startswith(f"{tmp_path}/agent.toml: {line}")
+
+
+@pytest.mark.parametrize("brief", [["--once"], ["--duration", "0"], []])
+def test_a_parent_that_did_not_start_this_process_is_refused(here, brief):
+    done = here("--collector", "memory", "--parent", "2147483647", *brief)
+    ours = f"it has ended, or did not start this process, whose parent is {os.getppid()}"
+    assert (done.returncode, done.stderr) == (2, f"chipwatch: --parent 2147483647: {ours}\n")
 
 
 @pytest.mark.parametrize("words", [["check"], []], ids=["check", "run"])

@@ -98,6 +98,16 @@ def test_a_recording_is_shown_and_wound(sit, tmp_path):
     assert seat.end() == 0
 
 
+def test_a_recording_that_is_named_without_an_option_is_replayed_too(sit, tmp_path):
+    seat = sit(recorded(tmp_path / "run.jsonl.gz", ticks=100), size=(120, 30))
+    seat.shows("run.jsonl.gz", "recording", "x1")
+    seat.press("q")
+    assert seat.end() == 0
+    seat = sit("run-2.chipwatch")
+    assert seat.end() == 1
+    assert b"chipwatch: run-2.chipwatch: No such file or directory" in seat.sent
+
+
 def test_a_file_that_is_not_a_recording_is_refused_before_the_screen_is_taken(sit, tmp_path):
     (tmp_path / "notes.txt").write_text("hello\n")
     seat = sit("--replay", "notes.txt")

@@ -55,7 +55,7 @@ def make(config: Config, options: BoardOptions) -> Documents:
     wanted, missing = alarms(sent.metrics, options, count=advisor.board.counts_hosts)
     if wanted and not re.search(r"://|\$", options.runbooks):
         page = scope.runbook(wanted[0].rule)
-        missing.append(f"alarms link to pages such as {page}, which is no address; set --runbooks URL")
+        missing.append(f"alarms link to pages such as {page}, which is not an address; set --runbooks URL")
     with asked(name):
         return Documents("\n".join(advisor.alarms(wanted, scope)), (*sent.notes, *missing))
 

@@ -232,11 +232,11 @@ def test_each_alarm_has_the_link_of_its_page_which_can_be_elsewhere(made, cloud)
 
 
 @pytest.mark.parametrize(
-    ("runbooks", "is_told"),
+    ("runbooks", "noted"),
     [("docs/runbooks", True), ("/wiki", True), ("https://wiki.example/gpu", False), ("${runbooks}", False)],
 )
-def test_a_link_that_is_no_address_is_told_with_the_option_that_makes_it_one(made, runbooks, is_told):
+def test_a_note_names_the_option_that_makes_links_addresses(made, runbooks, noted):
     options = {"families": ("all",), "hosts": 2, "runbooks": runbooks}
-    note = f"alarms link to pages such as {runbooks}/agent-silent.md, which is no address; set --runbooks URL"
-    assert (note in made("cloudwatch", OPTIONS, alarms=True, **options).notes) is is_told
+    note = f"alarms link to pages such as {runbooks}/agent-silent.md, which is not an address; set --runbooks URL"
+    assert (note in made("cloudwatch", OPTIONS, alarms=True, **options).notes) is noted
     assert note not in made("cloudwatch", OPTIONS, **options).notes
