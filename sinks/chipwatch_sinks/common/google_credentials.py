@@ -35,9 +35,10 @@ def find_credentials(scopes: Sequence[str], request: Any = None) -> tuple[Any, s
 def blame(problem: auth.GoogleAuthError) -> Exception:
     """Return the exception to raise where no token can be had."""
     is_final = isinstance(problem, auth.RefreshError) and not problem.retryable
+    says = problem.args[0] if problem.args else type(problem).__name__  # the answer itself follows
     if is_final:
         return Refused(
-            "Google's credentials are expired or not valid; run `gcloud auth application-default login`, or set a new"
-            f" key ({problem})"
+            "Google's credentials are expired or not valid; run `gcloud auth application-default login`, or check the"
+            f" key, and the clock of this machine ({says})"
         )
-    return Retryable(f"Google credentials: {problem}")
+    return Retryable(f"Google credentials: {says}")

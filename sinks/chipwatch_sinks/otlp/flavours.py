@@ -15,7 +15,6 @@ from chipwatch_sinks.otlp.environment import full_url
 
 if TYPE_CHECKING:
     from chipwatch_sinks.otlp import OtlpSink
-    from chipwatch_sinks.otlp.google_key import KeyToken
     from chipwatch_sinks.otlp.google_machine import MachineToken
     from chipwatch_sinks.otlp.google_token import GoogleToken
 
@@ -138,24 +137,24 @@ class Cloudwatch(Flavour):
 
 
 class Google(Flavour):
-    """Google's telemetry endpoint, with a token of the machine or of a key file, else of google-auth."""
+    """Google's telemetry endpoint, with a token of the machine, else of google-auth."""
 
     def __init__(self, config: OtlpSink.Config) -> None:
         self._config, self._renewed = config, False
-        self._token: MachineToken | KeyToken | GoogleToken
+        self._token: MachineToken | GoogleToken
         self._url = full_url(config.endpoint_url) if config.endpoint_url else GOOGLE
         self.advice = {**ADVICE, 403: RECEIVERS["forbidden"]["google"]}
 
     def open(self) -> str:
-        from chipwatch_sinks.otlp import google_key, google_machine  # noqa: PLC0415
+        from chipwatch_sinks.otlp import google_machine  # noqa: PLC0415
 
-        self._token = google_machine.find() or google_key.find() or self._library()
+        self._token = google_machine.find() or self._library()
         self._project = self._config.project or self._token.project
         return self._url
 
     @staticmethod
     def _library() -> GoogleToken:
-        from chipwatch_sinks.otlp.google_token import GoogleToken  # noqa: PLC0415  # takes 10 MB, only if it is used
+        from chipwatch_sinks.otlp.google_token import GoogleToken  # noqa: PLC0415  # takes 15 MB, only if it is used
 
         return GoogleToken()
 

@@ -6,8 +6,7 @@ import os
 import re
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -48,11 +47,14 @@ def grant_of(body: bytes) -> TokenGrant | None:
     return grant if grant.access_token and is_printable(grant.access_token) else None
 
 
-class CachedToken(ABC):
-    """A token that is fetched again shortly before its end."""
+class MachineToken:
+    """The token of the service account of this machine, or of this pod; fetched again shortly before its end."""
 
-    project = ""
     _token, _until = "", 0.0
+
+    def __init__(self, service: metadata_service.MetadataService, project: str) -> None:
+        """Take the server, and the project."""
+        self._service, self.project = service, project
 
     def headers(self, url: str) -> dict[str, str]:
         """Return the token; raise Refused or Retryable."""
@@ -64,18 +66,6 @@ class CachedToken(ABC):
     def expire(self) -> None:
         """Fetch another token for the next request."""
         self._until = 0.0
-
-    @abstractmethod
-    def _fetch(self) -> TokenGrant:
-        """Return a new token; raise Refused or Retryable."""
-
-
-class MachineToken(CachedToken):
-    """The token of the service account that is attached to this machine, or to this pod."""
-
-    def __init__(self, service: metadata_service.MetadataService, project: str) -> None:
-        """Take the server, and the project."""
-        self._service, self.project = service, project
 
     def _fetch(self) -> TokenGrant:
         try:
@@ -100,7 +90,7 @@ def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
     The order is that of cloud.google.com/docs/authentication/application-default-credentials: a file of the
     environment, a login of gcloud, the metadata server.
     """
-    if sys.platform != "linux" or env.get(metadata_service.OFF) == "true" or not is_plain(env, FILES):
+    if sys.platform != "linux" or env.get(metadata_service.OFF) == "true" or not is_plain(env):
         return None
     try:
         service = metadata_service.google_service(env)
@@ -110,12 +100,12 @@ def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
     return MachineToken(service, env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT") or project)
 
 
-def is_plain(env: Mapping[str, str], files: Collection[str] = FILES[1:]) -> bool:
-    """Return whether no variable, none of gcloud's `files` and no certificate makes google-auth ask otherwise."""
+def is_plain(env: Mapping[str, str]) -> bool:
+    """Return whether no variable, no file of gcloud's and no certificate makes google-auth ask otherwise."""
     gcloud = env.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")  # noqa: PTH111  # Path may raise
     try:
         others = any(env[name] for name in env if OTHERS.fullmatch(name))
-        return not others and not any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in files)))
+        return not others and not any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in FILES)))
     except OSError:
         return False
 
