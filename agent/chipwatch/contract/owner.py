@@ -100,6 +100,12 @@ class ProcessUse(NamedTuple):
     """CPU seconds of each child that is not on a device itself, by pid and start."""
     waits: bool = False
     """True if it, or a child, waited for data of a TCP socket since the last reading, and none came."""
+    delays: Mapping[tuple[int, float], float] = MappingProxyType({})
+    """Seconds for which the main thread of each child was ready to run and had no CPU."""
+    cpus: int = 0
+    """CPUs to which its children are bound together, by their affinity; 0: unknown, or no children."""
+    shares_cpus: bool = False
+    """True if it is bound to no other CPUs than its children."""
 
 
 class JobFacts(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from chipwatch.collectors.jobs.group import JobGroup
 from chipwatch.collectors.jobs.slurm import SlurmJobs
-from chipwatch.collectors.jobs.waits import Waits
+from chipwatch.collectors.jobs.waits import Waits, run_delay
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
@@ -225,8 +225,8 @@ class JobsCollector(Collector):
             if state == BLOCKED:
                 waiting.add(own)
                 blocked.add(pid)
-            if len(words := read(f"{proc}/{pid}/schedstat").split()) > 1:
-                delays[pid] = int(words[1]) / 1e9
+            if (delay := run_delay(proc, pid)) is not None:
+                delays[pid] = delay
         return cpu, frozenset(blocked), waiting, frozenset(stopped), delays
 
     def _transfers(self) -> dict[int, tuple[int, int]]:

@@ -6,12 +6,13 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.owner import ProcessUse
+from chipwatch.host.cgroup import cpu_list
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.host.procfs import link, read, tcp_sockets
@@ -28,6 +29,9 @@ RECEIVES: Final = re.compile(r"wait_woken|sk_wait_data")
 """Functions of Linux in which a thread waits for data of one socket: net/core/sock.c, since Linux 4.9 and before."""
 POLLS: Final = re.compile(r"(poll_schedule_timeout|do_sys_poll|do_poll|do_select|ep_poll|do_epoll_wait)\b")
 """Functions in which it waits for several files: fs/select.c, fs/eventpoll.c."""
+AFFINITY: Final = re.compile(rb"^Cpus_allowed_list:\s+(\S+)", re.MULTILINE)
+REFRESH: Final = 60.0
+"""Seconds for which the affinity of a process counts."""
 SWITCHES: Final = re.compile(rb"^voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 ESTABLISHED: Final = 1
 """include/net/tcp_states.h."""
@@ -66,13 +70,15 @@ class Waits:
         self._unanswered = unanswered or unanswered_sockets
         self._before: dict[int, _Wait] = {}
         self._moment: float | None = None
+        self._bound: dict[tuple[int, float], tuple[float, frozenset[int]]] = {}
+        """The CPUs of a process, by pid and start, and when that was read."""
 
     def read(self, pids: Collection[int], others: Collection[int], now: float) -> dict[int, ProcessUse]:
         """Return the usage of `pids` at `now` (s); children that are among `others` do not count as theirs."""
         before, seconds = self._before, 0.0 if self._moment is None else now - self._moment
         self._before, self._moment = {}, now
         tables: dict[str, set[int]] = {}
-        uses = {}
+        uses, bound, self._bound = {}, self._bound, {}
         for pid in sorted(pids)[:MAX_PROCESSES]:
             if stat := self._stat(pid):
                 children = {task: state for task in self._children(pid, others) if (state := self._stat(task))}
@@ -82,8 +88,25 @@ class Waits:
                             self._before[task] = wait
                 waits = any(_lasted(before.get(task), self._before.get(task), seconds) for task in (pid, *children))
                 cpu = {(task, state.began): state.own / ProcTree.second for task, state in children.items()}
-                uses[pid] = ProcessUse(stat.own / ProcTree.second, cpu, waits=waits)
+                delays = {key: delay for key in cpu if (delay := run_delay(self._proc, key[0])) is not None}
+                own = self._cpus_of((pid, stat.began), bound, now) if cpu else frozenset()
+                theirs = frozenset[int]().union(*(self._cpus_of(key, bound, now) for key in cpu))
+                uses[pid] = ProcessUse(
+                    stat.own / ProcTree.second, cpu, waits, delays, len(theirs), shares_cpus=own <= theirs
+                )
         return uses
+
+    def _cpus_of(
+        self, key: tuple[int, float], bound: Mapping[tuple[int, float], tuple[float, frozenset[int]]], now: float
+    ) -> frozenset[int]:
+        """Return the CPUs on which a process may run, as of the last minute; none if that is unknown."""
+        if key not in bound or now - bound[key][0] > REFRESH:
+            words = AFFINITY.search(read(f"{self._proc}/{key[0]}/status"))
+            cpus = frozenset(cpu_list(words[1].decode("ascii", "replace"))) if words else frozenset[int]()
+            self._bound[key] = now, cpus
+        else:
+            self._bound[key] = bound[key]
+        return self._bound[key][1]
 
     def _stat(self, pid: int) -> Stat | None:
         with suppress(ValueError):  # it has ended
@@ -126,6 +149,12 @@ class Waits:
                 if int(fields[3], 16) == ESTABLISHED and fields[4].endswith(b":00000000")
             }
         return tables[network]
+
+
+def run_delay(proc: Path | str, pid: int) -> float | None:
+    """Return the seconds for which the main thread of a process was ready to run and had no CPU; None if unknown."""
+    words = read(f"{proc}/{pid}/schedstat").split()
+    return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else None
 
 
 def _lasted(before: _Wait | None, now: _Wait | None, seconds: float) -> bool:

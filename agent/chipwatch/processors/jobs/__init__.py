@@ -200,13 +200,13 @@ class JobsProcessor(Processor):
                 )
         moments = {}
         for key in holders & self._ledger.accounts.keys():
-            account, busy = self._ledger.accounts[key], Counter[str]()
+            account, busy, waited = self._ledger.accounts[key], Counter[str](), Counter[str]()
             for device in self._devices.values():
                 busy.update(device.busy if key in device.held else {})
-            evidence = self._evidences.of([key], self._pids.get(key, {}))
+                waited.update({**device.idle, **device.shown} if key in device.held else {})
             transfers = self._jobs.transfers if self._jobs else {}
             moments[key] = JobMoment(
-                {**account.times}, {**account.idle}, busy, evidence, self._device_moments(key),
+                {**account.times}, {**account.idle}, busy, waited, self._device_moments(key),
                 {pid: transfers[pid] for pid in self._pids.get(key, {}) if pid in transfers},
             )  # fmt: skip
         self._recent.take(at, tick, [item for facts in about for item in facts.activity], moments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
@@ -184,6 +184,8 @@ class JobDevice:
         self.idle: Counter[str] = Counter()
         """Time without a kernel by cause, and with one by kind of work (ns, weighted)."""
         self.busy: Counter[str] = Counter()
+        self.shown: dict[str, float] = defaultdict(float)
+        """Figures that show the cause, each times the idle time of its tick (ns)."""
 
     def resume(self, moment: int, holding: dict[Key, Held]) -> None:
         """Continue from the last reading before the agent stopped."""
@@ -228,6 +230,7 @@ class JobDevice:
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
             since_work=use.moment - self.worked,
             evidence=evidence,
+            before=self.cause,
         )
         if before is None:
             self.state = _state(now, {})
@@ -235,7 +238,7 @@ class JobDevice:
         charged = accounting.charges(before, now, interval)
         self.state = _state(now, charged)
         elapsed = 0 if before.paused else min(now.moment - before.moment, MOST_INTERVALS * interval)
-        self._count(now, elapsed, causes.kind_of_work(values))
+        self._count(now, elapsed, causes.kind_of_work(values), evidence)
         self.allocated += round(accounting.allocated(before, now) * self.slices)
         return charged
 
@@ -256,11 +259,13 @@ class JobDevice:
         if now.active:
             self.ran = now.moment - now.idle
 
-    def _count(self, now: DeviceReading, elapsed: int, kind: str) -> None:
+    def _count(self, now: DeviceReading, elapsed: int, kind: str, evidence: Evidence | None = None) -> None:
         weighted = elapsed * self.slices
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
             self.idle[self.cause] += idle
+            for name, share in causes.shown(self.cause, evidence) if evidence else ():
+                self.shown[name] += idle * share
         if busy := round(weighted * active):
             self.busy[kind] += busy
 

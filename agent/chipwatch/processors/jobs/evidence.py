@@ -9,7 +9,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.extensions import DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import GroupUse, JobFacts, ProcessUse
 from chipwatch.processors.jobs.accounting import SECOND, Key
-from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, SLEEPS, Evidence
+from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, CROWDED, SLEEPS, Evidence
 from chipwatch.processors.jobs.device import Place, place_of
 
 NOTHING: Final = Evidence()
@@ -59,10 +59,18 @@ class Evidences:
 def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
     """Return the causes of a process's wait between two readings."""
     own = _rate(before.cpu, now.cpu, seconds)
-    busiest = _most(_rate(before.children.get(key), cpu, seconds) for key, cpu in now.children.items()) or 0.0
+    used = {key: _rate(before.children.get(key), cpu, seconds) or 0.0 for key, cpu in now.children.items()}
+    delays = {key: _rate(before.delays.get(key), now.delays.get(key), seconds) or 0.0 for key in used}
+    busiest = max(used, key=lambda key: used[key] + delays[key], default=None)
+    wants = busiest is not None and used[busiest] + delays[busiest] >= CHILD_CPU
+    crowded = delays[busiest] if busiest and wants else None
+    total = sum(used.values()) + (own or 0.0) * now.shares_cpus
     return Evidence(
-        loader=own is not None and own < SLEEPS and busiest >= CHILD_CPU,
+        # A child that waits for a CPU for longer is not slow itself.
+        loader=own is not None and own < SLEEPS and wants and (crowded or 0.0) <= CROWDED,
         network=own is not None and own < AWAITS and now.waits,
+        crowded=crowded,
+        bound=total / now.cpus if now.cpus else None,
     )
 
 

@@ -208,7 +208,8 @@ class JobLedger:
         If the result is too long, the jobs that held a device least recently are left out.
         """
         rows: list[bytes] = []
-        head = b'{"at":%d,"offset":%b,"price":%b,"accounts":[' % (at, *map(msgspec.json.encode, (offset, price)))
+        encoded = (msgspec.json.encode(value) for value in (at, offset, price))
+        head = b'{"at":%b,"offset":%b,"price":%b,"accounts":[' % tuple(encoded)
         size = len(head) + 2
         for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
             owner = account.owner._replace(cgroup="")  # the next run finds it again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from statistics import fmean, median
 from typing import Final, NamedTuple
 
@@ -12,7 +12,6 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.extensions import DeviceActivity
 from chipwatch.contract.owner import JobCollectives, Rank
 from chipwatch.processors.jobs.accounting import SECOND, Key
-from chipwatch.processors.jobs.causes import Evidence
 from chipwatch.processors.jobs.device import Place, place_of
 
 WINDOW: Final = 300 * SECOND
@@ -39,6 +38,8 @@ UNANSWERED: Final = "nfs.unanswered"
 NAMED: Final = frozenset((*RISES, UNANSWERED))
 LAUNCHED: Final = "job.collectives"
 KEPT: Final = NAMED | {LAUNCHED, *READ, *WRITTEN, *CLOCKS, POWER, "gpu.temperature"}
+SHOWN: Final = {"data": ("files", "loader", "cpus"), "host": ("quota", "memory", "crowded", "swaps")}
+"""Figures that show a cause."""
 PHASES: Final = ("startup", "no_process", "held")
 """Causes of idle time that last until something begins: figures are of the time after that."""
 THROTTLED: Final = "throttled"
@@ -62,13 +63,14 @@ class DeviceMoment(NamedTuple):
 
 
 class JobMoment(NamedTuple):
-    """A job's cumulative figures (ns, weighted), and what it waited for in a tick."""
+    """A job's cumulative figures (ns, weighted)."""
 
     times: Mapping[str, int]
     idle: Mapping[str, int]
     busy: Mapping[str, int]
     """Time of its devices with a kernel by kind of work."""
-    evidence: Evidence
+    waited: Mapping[str, float] = {}
+    """Time of its devices without a kernel by cause, and figures that show the cause times that time."""
     devices: Mapping[Place, DeviceMoment] = {}
     transfers: Mapping[int, tuple[int, int]] = {}
     """Bytes that its processes read and wrote, by pid."""
@@ -116,19 +118,11 @@ class RecentMoments:
         first, last, mine = moments[0], moments[-1], {place[:1] for place in places}
         seconds = (last.at - first.at) / SECOND
         numbers |= _shares(first.jobs[key], last.jobs[key])
-        numbers |= _means([moment.jobs[key].evidence for moment in moments[1:]])
+        numbers |= _means(first.jobs[key].waited, last.jobs[key].waited)
+        numbers |= _transfers(moments, key)
         begun = dict(chain.from_iterable(moment.values.items() for moment in reversed(moments)))
         ended = dict(chain.from_iterable(moment.values.items() for moment in moments))
         rises = {series: max(0.0, value - begun[series]) for series, value in ended.items()}
-        read, written = (sum(rises[series] for series in rises if series[0] in names) for names in (READ, WRITTEN))
-        own, mine_before = (
-            dict(chain.from_iterable(moment.jobs[key].transfers.items() for moment in order))
-            for order in (moments, moments[::-1])
-        )
-        if own:
-            read, written = (sum(own[pid][n] - mine_before[pid][n] for pid in own) for n in (0, 1))
-        if read + written and (own or len(last.jobs) == 1):  # else it may be another job that writes
-            numbers |= {"written": written / seconds / 1e6, "written.share": written / (read + written)}
         worst = {name: _worst(name, rises, mine) for name in OF_DEVICES} if len(mine) >= LEAST_PEERS else {}
         for (name, dims), rise in rises.items():
             number = last.values.get((name, dims), 0.0) if name == UNANSWERED else rise
@@ -188,14 +182,35 @@ def _shares(first: JobMoment, last: JobMoment) -> Iterator[tuple[str, float]]:
     yield "share.waits", waiting + idle.get("idle.network", 0.0) + idle.get("idle.other", 0.0)
 
 
-def _means(items: Sequence[Evidence]) -> Iterator[tuple[str, float]]:
-    """Yield the means of what the job waited for."""
-    for name in ("quota", "loader", "memory", "swaps", "crowded"):
-        if known := [value for item in items if (value := getattr(item, name)) is not None]:
-            yield name, fmean(known)
-    yield "files", max(fmean(item.blocked for item in items), fmean(item.io or 0.0 for item in items))
-    if used := [item.cpu / item.cpus for item in items if item.cpu is not None and item.cpus]:
-        yield "cpus", fmean(used)
+def _means(first: Mapping[str, float], last: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield the figures that show a cause, each as a mean over the time that was idle for it."""
+    for cause, names in SHOWN.items():
+        if (idle := last.get(cause, 0) - first.get(cause, 0)) > 0:
+            yield from ((name, (last.get(name, 0.0) - first.get(name, 0.0)) / idle) for name in names)
+
+
+def _transfers(moments: Sequence[Moment], key: Key) -> Iterator[tuple[str, float]]:
+    """Yield the MB/s that were written while devices waited for data, and the share of writes in all bytes."""
+    waited = [moment.jobs[key].waited.get("data", 0) for moment in moments]
+    gaps = [gap for gap, times in zip(pairwise(moments), pairwise(waited), strict=True) if times[0] < times[1]]
+    seconds = sum(now.at - before.at for before, now in gaps) / SECOND
+    first, own = (
+        dict(chain.from_iterable(moment.jobs[key].transfers.items() for moment in order))
+        for order in (moments[::-1], moments)
+    )
+    if own:
+        read, written = (float(sum(own[pid][n] - first[pid][n] for pid in own)) for n in (0, 1))
+    elif len(moments[-1].jobs) == 1:  # else it may be another job that writes
+        read, written = (sum(_rise(*gap, names) for gap in gaps) for names in (READ, WRITTEN))
+    else:
+        return
+    if seconds and read + written:
+        yield from (("written", written / seconds / 1e6), ("written.share", written / (read + written)))
+
+
+def _rise(before: Moment, now: Moment, names: Sequence[str]) -> float:
+    series = [each for each in now.values if each[0] in names]
+    return sum(max(0.0, now.values[each] - before.values.get(each, now.values[each])) for each in series)
 
 
 def _compare(readings: Sequence[Values], mine: set[Place], numbers: dict[str, float], words: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -139,6 +140,7 @@ def test_a_process_that_sleeps_while_one_child_computes_waits_for_data(start, un
 
     last = until(later)
     seconds = sum(last[pid].children.values()) - before  # of a core that nobody else uses
+    first, last = ({pid: used[pid]._replace(delays={})} for used in (first, last))
     assert cause_of(pid, first, last, seconds) == "data"
     assert cause_of(pid, first, last, 2 * seconds) == "other"
 
@@ -228,3 +230,38 @@ def test_a_socket_waits_for_an_answer_from_the_moment_that_counts(unread, sent, 
     other = struct.pack("=HH4x", 8, waits.INFO + 1)
     traffic = struct.pack("=HH", 4 + waits.TRAFFIC.size, waits.INFO) + waits.TRAFFIC.pack(sent, received, answers)
     assert waits._unanswered(waits.MESSAGE.pack(unread, 7) + other + traffic, 20.0) == found
+
+
+BOUND = """
+import os, sys
+first = min(os.sched_getaffinity(0))
+def child():
+    if os.fork() == 0:
+        os.sched_setaffinity(0, {first})
+        while os.getppid() != 1:
+            sum(range(10_000))
+        os._exit(0)
+read, write = os.pipe()
+child(), child()
+os.read(read, 1)
+"""
+
+
+def test_children_that_are_bound_to_one_cpu_wait_for_data_and_not_for_others(start, until):
+    pid, waits = start(BOUND), Waits(PROC)
+
+    def bound():
+        use = waits.read({pid}, {pid}, time.monotonic())[pid]
+        return use if len(use.children) == 2 and use.cpus == 1 else None
+
+    until(bound)
+    first, begun = waits.read({pid}, {pid}, time.monotonic()), time.monotonic()
+    time.sleep(1.0)
+    last, ended = waits.read({pid}, {pid}, time.monotonic()), time.monotonic()
+    assert last[pid].shares_cpus == (len(os.sched_getaffinity(0)) == 1)
+    waited = sum(last[pid].delays.values()) - sum(first[pid].delays.values())
+    assert waited > 0.5, "each of the two waits for the other half of the time"
+    # As on a CPU that no stranger uses.
+    used = sum(last[pid].children.values()) - sum(first[pid].children.values())
+    assert used > 0.1
+    assert cause_of(pid, first, last, min(used, ended - begun)) == "data"

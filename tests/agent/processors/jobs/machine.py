@@ -64,11 +64,15 @@ class Machine:
         total["throttled"] = total.get("throttled", 0) + round(50 * rates.get("quota", 0))
         return GroupUse(owner, cores=rates.get("cores"), blocked=rates.get("blocked", False), **total)
 
-    def process(self, pid, seconds=TICK, *, own=0.0, child=0.0, waits=False, **_):
-        """Return what a process and its child did, whose CPU time grew by rates since the last call."""
-        total = self.totals.setdefault(pid, [0.0, 0.0])
-        total[:] = total[0] + own * seconds, total[1] + child * seconds
-        return ProcessUse(total[0], {(pid + 1000, 1.0): total[1]}, waits=waits)
+    def process(self, pid, seconds=TICK, *, own=0.0, child=0.0, waits=False, children=1, lacks=0.0, bound=0,
+                are_all_bound=False, **_):  # fmt: skip
+        """Return what a process and its children did, whose CPU time and waits grew by rates since the last call."""
+        total = self.totals.setdefault(pid, [0.0, 0.0, 0.0])
+        total[:] = (before + rate * seconds for before, rate in zip(total, (own, child, lacks), strict=True))
+        keys = [(pid + 1000 * n, 1.0) for n in range(1, children + 1)]
+        return ProcessUse(
+            total[0], dict.fromkeys(keys, total[1]), waits, dict.fromkeys(keys, total[2]), bound, are_all_bound
+        )
 
     def values(self, name):
         """Return the values of a metric by its dimensions, without the names of these."""

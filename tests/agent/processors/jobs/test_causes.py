@@ -69,6 +69,15 @@ def test_little_of_the_idle_time_has_no_cause_that_is_known():
     assert idle["other"] / idle.total() < 0.1
 
 
+def test_a_figure_at_a_limit_does_not_flip_the_cause():
+    machine, owner, seen = Machine(interval=TICK), job(1), []
+    for cpu in (7.0, 7.0, 7.3, 7.1, 7.3, 7.0, 7.1, 5.0, 5.0, 7.0):
+        use = machine.use(owner, cpu=cpu, cores=8)
+        machine.tick([("0", 100, 1)], {"0": {"active": 0.5}}, owners={100: owner}, uses=[use])
+        seen.append(machine.processor.answer()["devices"][0]["cause"])
+    assert seen == ["other"] * 2 + ["data"] * 5 + ["other"] * 3
+
+
 def test_a_reading_without_a_list_of_processes_begins_no_startup():
     machine, owner = Machine(interval=TICK), job(1)
     for listed, active in ([("0", 100, 1)], 1.0), ([("0", 100, 1)], 1.0), (None, 0.0), ([("0", 100, 1)], 0.0):

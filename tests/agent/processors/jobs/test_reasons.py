@@ -81,7 +81,7 @@ def play(told, minutes=MINUTES):
         tick(0.0 if told.get("none") else 1.0)
     for step in range(int(60 * minutes / TICK)):
         if step % told.get("burst", 1):
-            tick(1.0, {**told, "io": 0.0})
+            tick(1.0, {**told, "io": 0.0, "own_read": 0, "own_written": 0})
         else:
             tick(told["active"])
     (row,) = machine.processor.answer()["jobs"]
