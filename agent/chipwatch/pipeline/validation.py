@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import mmap
 import os
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -28,11 +28,8 @@ LARGE: Final = 9e18
 """A number between -LARGE and this is a finite float or an integer of 64 bits, and can be kept as it is."""
 NO_NUMBER: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions that numbers of other libraries may raise in `float`."""
-
-WIDTH: Final = 8
-"""Bytes of a pid in the shared memory."""
-NONE: Final = bytes(64 * WIDTH)
-"""The shared memory where no child was ended."""
+COPY: Final = 113
+"""Exit code of a copy of the agent; no program of a plugin is likely to have it."""
 
 
 class Malformed(Exception):
@@ -218,6 +215,22 @@ def _check_moment(part: str, moment: object) -> None:
         raise Malformed(part, f"expected 0 to 2**63 - 1 ns, got {'less' if moment < 0 else 'more'}")
 
 
+class _Forks(threading.local):
+    """How often this thread forked a child, and how many forks lie between the first process and this one."""
+
+    depth = children = 0
+
+    def in_child(self) -> None:
+        self.depth += 1
+
+    def in_parent(self) -> None:
+        self.children += 1
+
+
+_forks: Final = _Forks()
+os.register_at_fork(after_in_child=_forks.in_child, after_in_parent=_forks.in_parent)
+
+
 class ForkGuard:
     """
     Calls methods of a plugin; a child process that the plugin forked ends where it would return into the agent.
@@ -226,24 +239,19 @@ class ForkGuard:
     """
 
     def __init__(self, logger: ThrottledLogger) -> None:
-        self._logger = logger
-        self._ended = mmap.mmap(-1, len(NONE) + 1)
-        """The pids of children that were ended, each at its own place, then 1 if there are any; children share it."""
+        self._logger, self._has_forked = logger, False
 
     def call(self, method: Callable[[], T]) -> T:
         """Return what `method` returns, or raise what it raises."""
-        pid = os.getpid()
+        depth, children = _forks.depth, _forks.children
         try:
             return method()
         finally:
-            if (now := os.getpid()) != pid:
-                place = now * WIDTH % len(NONE)
-                self._ended[place : place + WIDTH] = now.to_bytes(WIDTH, "little")
-                self._ended[len(NONE)] = 1
-                os._exit(1)
-            if self._ended[len(NONE)]:
-                self._ended[len(NONE)] = 0
-                self._reap(self._ended[: len(NONE)])
+            if _forks.depth != depth:
+                os._exit(COPY)
+            self._has_forked |= _forks.children != children
+            if self._has_forked and sys.platform == "linux":
+                self._reap()
 
     def survive(self, method: Callable[[], T], failure: str) -> T | None:
         """Return what `method` returns; log an exception with what failed by it, and return None."""
@@ -254,12 +262,12 @@ class ForkGuard:
             self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
             return None
 
-    def _reap(self, ended: bytes) -> None:
-        """Wait for the children that were ended, and log them."""
-        for place in range(0, len(ended), WIDTH):
-            if pid := int.from_bytes(ended[place : place + WIDTH], "little"):
-                self._ended[place : place + WIDTH] = bytes(WIDTH)
-                with suppress(OSError):
-                    os.waitpid(pid, 0)
-        text = "forked a copy of the agent, which was ended; a child process has to end in the plugin"
-        self._logger.log(logging.ERROR, "forked", text)
+    def _reap(self) -> None:
+        """Take the copies that have ended, but no other child, and log them."""
+        try:
+            while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and child.si_status == COPY:
+                os.waitpid(child.si_pid, 0)
+                text = "forked a copy of the agent, which was ended; a child process has to end in the plugin"
+                self._logger.log(logging.ERROR, "forked", text)
+        except ChildProcessError:  # no child is left
+            self._has_forked = False
