@@ -70,6 +70,7 @@ def test_a_message_of_a_public_capture_has_its_kind(kind, message):
 
 def test_the_captures_have_every_kind():
     assert {kind for kind, _ in messages()} - {"-"} == {*KINDS}
+    assert sum(kind == "-" for kind, _ in messages()) > 60  # ordinary lines beside them
 
 
 def test_every_record_is_counted_once_by_kind(pipe, proc):

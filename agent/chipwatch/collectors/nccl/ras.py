@@ -102,6 +102,9 @@ class RasAnswer:
         self._unsteady: set[str] = set()
         """Communicators, in text, of which some ranks begin or end."""
         self._lost: list[Rank] = []
+        """Processes that the text names as unresponsive or dead."""
+        self._dead: list[Rank] = []
+        """The dead ones of these."""
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes; raise UnreadableAnswer."""
@@ -124,6 +127,8 @@ class RasAnswer:
             self.devices = len(self._seen)
         else:
             self.communicators = {name: self._compared(item) for name, item in self.communicators.items()}
+            if self.dead and not any(item.missing.number for item in self.communicators.values()):
+                self.communicators[""] = Communicator("", missing=Group(self.dead, self._dead))
         self._rest = b""
         if not self._is_whole:
             raise UnreadableAnswer("the answer is not whole")
@@ -243,6 +248,7 @@ class RasAnswer:
             self.dead = int(number[1])
         elif self._kind and (process := PROCESS.match(line)) and len(self._lost) < MAX_NAMES:
             self._lost.append(Rank(-1, _text(process[2]), int(process[1]), int(process[4] or process[3])))
+            self._dead += self._lost[-1:] if self._kind == "DEAD" else ()
 
     def _detailed(self, item: Communicator, line: bytes) -> Communicator:
         """Return a communicator with what a line below its name says."""
@@ -278,6 +284,8 @@ class RasAnswer:
         ranks: Sequence[Rank] = item.missing.ranks
         if len(ranks) == len(self._lost) == 1 and not ranks[0].host:  # NCCL 2.24 and 2.25 name them in two places
             ranks = [self._lost[0]._replace(rank=ranks[0].rank)]
+        elif not ranks and item.missing.number:  # which RAS does not name where they are many
+            ranks = self._dead
         return item._replace(behind=behind, most=most, missing=item.missing._replace(ranks=ranks))
 
 

@@ -18,6 +18,7 @@ from chipwatch.collectors.nccl import NcclCollector
 from chipwatch.collectors.nccl.ras import RasAnswer, UnreadableAnswer
 from chipwatch.collectors.nccl.service import LASTING, RasService
 from chipwatch.contract.owner import Owner
+from chipwatch.processors.jobs.recent import note_ranks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RAS is found by Linux's /proc")
 VERSIONS = "2.24.3", "2.26.2", "2.27.5", "2.28.3", "2.28.7", "2.28.9", "2.29.7"
@@ -72,6 +73,31 @@ def test_an_answer_names_the_rank_that_does_not_answer(version):
     assert answer.dead == 1
     if version < "2.26":  # it lists ranks and processes apart: which is which is not known
         assert {rank.host for rank in item.missing.ranks} == {""}
+
+
+DEAD = """Errors
+======
+
+DEAD
+  2 job processes are considered dead (unreachable via the RAS network)
+  Process 4242 on node 172.16.64.9 managing GPU 5
+  Process 4243 on node 172.16.64.9 managing GPUs 6,7
+
+"""
+
+
+@pytest.mark.parametrize(
+    "block", ["", "#0-0 (cf264af53edbe986) INCOMPLETE\n  Missing communicator data from 12 ranks\n\n"]
+)
+def test_dead_processes_are_named_where_their_ranks_are_not(block):
+    text = as_text("2.30.4", [ranks(8)]).replace("Errors\n======\n\n", DEAD + block)
+    facts = told(service(), [text] * 3)
+    assert [*facts.missing] == [(-1, "172.16.64.9", 4242, 5), (-1, "172.16.64.9", 4243, 6)]
+    assert (facts.missing_count, facts.dead) == (12 if block else 2, 2)
+    numbers, words = {}, {}
+    note_ranks([facts], numbers, words)
+    who = "a rank (172.16.64.9 gpu 5, process 4242), a rank (172.16.64.9 gpu 6, process 4243)"
+    assert words["ranks.missing"].startswith(who)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
