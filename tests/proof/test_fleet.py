@@ -95,7 +95,7 @@ def test_a_fleet_of_fifty_that_is_scraped_twice_counts_once(programs, agent, unt
             assert 50 * 6 * 5 < job["seconds"]["busy"] < 50 * 7 * (time.monotonic() - BORN)
 
 
-def test_a_prometheus_tells_ratios_of_dcgm_4_7_from_those_of_4_6(programs, agent, until, tmp_path):
+def test_a_prometheus_shows_the_utilization_of_dcgm_4_6_and_of_4_7(programs, agent, until, tmp_path):
     folder = Path(__file__).parents[1] / "fixtures/openmetrics"
     pages = {"127.0.0.2": "dcgm_exporter_4.9_dcgm_4.7", "127.0.0.3": "dcgm_exporter_names_of_4.6"}
 

@@ -12,6 +12,7 @@ from tools.fleet import TABLE, table
 from chipwatch.fleet import page
 from chipwatch.fleet.node import POLLED, idle_of, summarise
 from chipwatch.fleet.page import IdleTimes, NodePageReader, names, points_of
+from chipwatch.fleet.screen import COLUMNS
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.naming.profiles import profile
 
@@ -72,6 +73,12 @@ def test_the_utilization_of_dcgm_is_a_percentage_whether_its_page_has_0_to_1_or_
     assert values["gpu.clock.sm", "0"] == pytest.approx(1980)
     assert values["gpu.memory.used", "0"] == 75161927680
     assert values["gpu.energy", "0"] == pytest.approx(91827364.5)
+
+
+def test_a_utilization_that_is_not_a_number_makes_a_dash_and_not_zero():
+    lines = (f'gpu_state{{gpu="{gpu}"}} 1\ngpu_utilization_ratio{{gpu="{gpu}"}} NaN\n' for gpu in range(8))
+    line = summarise("n1", NodePageReader().read("".join(lines).encode()), {}, 5.0)
+    assert (line.gpus, line.busy, COLUMNS[2].cell(line)[0]) == (8, None, "-")
 
 
 def test_odd_lines_cost_only_themselves():
