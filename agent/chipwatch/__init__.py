@@ -9,9 +9,11 @@ Importing this package loads nothing else; each name is loaded when it is first 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
 
+TYPE_CHECKING = False  # the module `typing` takes longer than all that comes before the program can answer Ctrl-C
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from chipwatch.contract.advice import (
         Advisor,
         Alarm,

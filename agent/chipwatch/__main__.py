@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+# `signal` takes longer to load than all that comes before Ctrl-C is answered
+import _signal  # type: ignore[import-not-found]
 import os
 import sys
-from typing import Final
-
-INTERRUPTED: Final = 130
-"""Exit code of a shell after Ctrl-C."""
 
 
 def main() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit; Ctrl-C waits until that can answer, and SIGHUP until a run can reload."""
     if sys.platform == "win32":
         sys.exit("chipwatch: it runs on Linux and macOS; on Windows use WSL")
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGHUP))
     if not os.path.isdir(os.path.dirname(__file__)):  # noqa: PTH112, PTH120  # pathlib may not be loaded yet
         sys.exit("chipwatch: it cannot run from a zip file: install the wheel, or take the one file (`make packages`)")
-    try:
-        from chipwatch.commands.deferred import defer_early  # noqa: PLC0415  # loading takes time, and may be interrupted
+    from chipwatch.commands.deferred import defer_early  # noqa: PLC0415  # loading takes time
 
-        defer_early()
-        from chipwatch.commands.cli import main as run  # noqa: PLC0415
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    defer_early()
+    from chipwatch.commands.cli import main as run  # noqa: PLC0415
+
     run()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 LIBRARIES = "LD_LIBRARY_PATH"
 PLUGINS = "plugins"
@@ -23,8 +22,9 @@ def main() -> None:
         sys.argv[:4] = ["-c"]
         exec(code, {"__name__": "__main__"})  # what `python -c` does, with words of chipwatch's own
         return
-    if (plugins := Path(sys.executable).with_name(PLUGINS)).is_dir():
-        sys.path.append(str(plugins))
+    plugins = os.path.join(os.path.dirname(sys.executable), PLUGINS)  # noqa: PTH118, PTH120  # pathlib takes longer than all before Ctrl-C is answered
+    if os.path.isdir(plugins):  # noqa: PTH112
+        sys.path.append(plugins)
     from chipwatch.__main__ import main as run  # noqa: PLC0415  # the environment comes first
 
     run()

@@ -45,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     failed = code_of_failure(argv)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         given, command = parse(argv)
+        if given.command != "run" or command:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         code = COMMANDS[given.command](given) if given.command in COMMANDS else _with_config(given, command)
     except BaseException as problem:
         code = _ended_by(problem, for_good=failed is not None)

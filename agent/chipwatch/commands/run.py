@@ -32,7 +32,7 @@ from chipwatch.pipeline.build import assemble, validate
 from chipwatch.pipeline.clock import DEADLINE, Pipeline
 from chipwatch.runtime.announcements import Announcements
 from chipwatch.runtime.device_log import DeviceLog
-from chipwatch.runtime.signals import Signals, end_in_time, handle
+from chipwatch.runtime.signals import Signals, end_in_time, handle, note_hang_ups
 from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched, spared
 from chipwatch.status import heartbeat
 
@@ -142,6 +142,7 @@ def run(
     if beside[1] not in (None, os.getppid()):
         ours = f"whose parent is {os.getppid()}"
         raise ConfigError(f"--parent {beside[1]}: it has ended, or did not start this process, {ours}")
+    hang_ups = [] if command else note_hang_ups()
     check_places(config)
     _check_collectors(config)
     _log_to_stderr(config, quiet=once or duration is not None or bool(command))
@@ -156,20 +157,22 @@ def run(
     if command:
         return _run_command(current, command, tell)
     renew = partial(_renewed, load) if load and not current.brief and not config.stdin else None
-    return _run_beside(current, beside, renew)
+    return _run_beside(current, beside, renew, hang_ups)
 
 
 def _run_beside(
     current: _Run,
     beside: tuple[Path | None, int | None],
     renew: Callable[[_Run, _Run | None], _Run | None] | None,
+    hang_ups: Sequence[int],
 ) -> int:
     """
     Collect until stopped; return the exit code. Raise ConfigError.
 
-    `beside`: the file for a summary of the watched process, and the parent process with which the run ends.
+    `beside`: the file for a summary of the watched process, and the parent process with which the run ends;
+    `hang_ups` came before.
     """
-    signals, (path, parent) = Signals(current, renew), beside
+    signals, (path, parent) = Signals(current, renew, hang_ups), beside
     if with_details := path is not None:
         from chipwatch.report.summary import KeptSummary  # noqa: PLC0415  # 1 MB
 

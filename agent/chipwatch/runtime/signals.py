@@ -32,6 +32,15 @@ def handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], No
         signal.signal(number, handler)
 
 
+def note_hang_ups() -> list[int]:
+    """Return a list that gets each SIGHUP from now on, also one that has waited; where it is ignored, it stays so."""
+    noted: list[int] = []
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda number, _: noted.append(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    return noted
+
+
 def end_in_time(code: int = 1) -> None:
     """End the process with `code` if it is still there after LIMIT seconds; for a daemon thread."""
     time.sleep(LIMIT)
@@ -52,11 +61,14 @@ class Signals(Generic[T]):
     A closed terminal sends SIGHUP, too: that stops the run. Where SIGHUP is ignored (nohup), it stays so.
     """
 
-    def __init__(self, current: T, renew: Callable[[T, T | None], T | None] | None) -> None:
+    def __init__(
+        self, current: T, renew: Callable[[T, T | None], T | None] | None, earlier: Iterable[int] = ()
+    ) -> None:
         """
         `renew` returns the run of a new configuration, or None if nothing changed; without it SIGHUP stops the run.
 
         It gets the newest run, and the run that it replaces: the newest one if that has not started yet, else None.
+        `earlier` signals are answered now.
         """
         self._newest, self._renew = current, renew
         self._pipeline: Pipeline | None = None
@@ -66,6 +78,8 @@ class Signals(Generic[T]):
         self._terminals = [number for number in range(3) if os.isatty(number)]
         ignored = {number for number in STOPPING if signal.getsignal(number) is signal.SIG_IGN}
         handle(set(STOPPING) - ignored, self._handle)
+        for number in earlier:
+            self._handle(number, None)
 
     def watch(self, pipeline: Pipeline) -> None:
         """Stop this pipeline at the next signal, or at once if one came before or the next run is ready."""

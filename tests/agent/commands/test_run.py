@@ -574,3 +574,44 @@ REFUSED = """
         from chipwatch.contract.errors import Refused
         raise Refused("no such role")
 """
+
+
+# -- signals while it starts -----------------------------------------------------------------------------------------
+
+SIGNALLED = """if True:
+    import os, sys
+    name, number = sys.argv[1], int(sys.argv[2])
+    del sys.argv[1:3]
+    def look(frame, event, _):
+        if event == "call" and frame.f_code.co_name == name and "chipwatch" in frame.f_code.co_filename:
+            sys.setprofile(None)
+            os.kill(os.getpid(), number)
+    from chipwatch.__main__ import main
+    sys.setprofile(look)
+    main()
+"""
+
+
+@pytest.mark.parametrize("place", ["defer_early", "_open_standard_streams", "code_of_failure", "parse", "_list"])
+def test_ctrl_c_ends_a_command_that_starts_without_a_traceback(agent, place):
+    words = [sys.executable, "-c", SIGNALLED, place, str(int(signal.SIGINT)), "list"]
+    done = subprocess.run(words, env=agent.env(), capture_output=True, text=True, timeout=LONG, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("place", ["defer_early", "parse", "load", "check_places", "identify", "assemble"])
+def test_a_hang_up_while_it_starts_reloads_and_does_not_end_it(agent, place):
+    words = [sys.executable, "-c", SIGNALLED, place, str(int(signal.SIGHUP)), *FEW, "--interval", "0.2"]
+    with subprocess.Popen(words, env=agent.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        process.terminate()
+        _, told = process.communicate(timeout=LONG)
+    assert json.loads(line)["name"].startswith("memory.")
+    assert process.returncode == 0, told
+
+
+@pytest.mark.parametrize("words", [["list"], ["--", "sleep", "60"]])
+def test_a_command_that_a_terminal_leaves_behind_while_it_starts_ends(agent, words):
+    words = [sys.executable, "-c", SIGNALLED, "parse", str(int(signal.SIGHUP)), *words]
+    done = subprocess.run(words, env=agent.env(), capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.returncode == -signal.SIGHUP
