@@ -13,6 +13,7 @@ import msgspec
 
 from chipwatch.commands import answers, health
 from chipwatch.commands.waiting import say_if_slow
+from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
 from chipwatch.report import amounts
 from chipwatch.report.table import csv_line
@@ -41,7 +42,9 @@ def listing(given: SimpleNamespace) -> str:
     else:
         records = _here(given, time.time_ns() / 1e9 - given.since if hasattr(given, "since") else 0.0)
     chosen = sorted((item for item in records if name in (None, item.job)), key=lambda item: (item.since, item.job))
-    form = "json" if hasattr(given, "json") else getattr(given, "format", "text")
+    form = getattr(given, "format", "json" if hasattr(given, "json") else "text")
+    if hasattr(given, "json") and form != "json":
+        raise ConfigError(f"--json and --format {form} are two forms: give one of them")
     if form == "json":
         return json.dumps({"jobs": msgspec.to_builtins(chosen)}, indent=1)
     if form == "text" and not chosen:

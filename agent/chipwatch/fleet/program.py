@@ -49,6 +49,9 @@ class FleetView(View):
         if key == "enter" and self.selected:
             self.opened = self.selected
             self.orders.append("quit")
+        elif key == "enter":
+            self._move(1)
+            self.message = "Enter opens the chosen node" if self.selected else "there is no node to open"
 
 
 class FleetSource:

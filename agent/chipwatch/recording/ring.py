@@ -33,6 +33,7 @@ INCIDENTS: Final = "incidents"
 MOST_INCIDENTS: Final = 20
 MOST_INCIDENT_BYTES: Final = 200 << 20
 ENDING: Final = ".chipwatch"
+MOMENT: Final = len("20261123T104102Z")
 KILLED: Final = "killed"
 """Cause of an incident whose agent was killed, or whose machine went down."""
 
@@ -125,21 +126,21 @@ class Ring:
         event = next(
             (line.event for line in lines if line.event and line.event.at > sealed and line.event.cause != WHY), None
         )
-        if last and (event or not self._was_killed_since(last - self._keep)):
+        if last and (event or not self.has(KILLED, last)):
             self.left = self._seal(event or Event(last, KILLED, "the agent was killed, or the machine went down"), left)
         for path in left:
             path.unlink()
 
-    def _was_killed_since(self, at: int) -> bool:
-        return any(path.stem.endswith(KILLED) and path.stat().st_mtime_ns > at for path in incidents(self.incidents))
-
-    def _path(self, event: Event) -> Path:
-        moment = datetime.fromtimestamp(event.at // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
-        return self.incidents / f"{moment}-{re.sub('[^a-z0-9]+', '-', event.cause.lower())[:40]}{ENDING}"
+    def has(self, cause: str, at: int) -> bool:
+        """Return whether there is a file of a cause, also of an earlier run, within the time to keep from `at`."""
+        first, last = (_name(at + time, cause) for time in (-self._keep, self._keep))
+        names = (path.stem for path in incidents(self.incidents))
+        return any(first < name < last and name.endswith(first[MOMENT:]) for name in names)
 
     def _seal(self, event: Event, journals: Iterable[Path]) -> Path:
         self.incidents.mkdir(mode=0o700, exist_ok=True)
-        path = self._path(event)
+        path = self.incidents / f"{_name(event.at, event.cause)}{ENDING}"
+
         with self._new() as raw:  # other agents may seal the same incident at this moment
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
                 file.writelines(map(checked, (encode(self._header()), encode({"event": event}))))
@@ -163,6 +164,12 @@ class _Known(msgspec.Struct):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Known)
+
+
+def _name(at: int, cause: str) -> str:
+    """Return the name of an incident's file, which begins with its time."""
+    moment = datetime.fromtimestamp(max(0, at) // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
+    return f"{moment}-{re.sub('[^a-z0-9]+', '-', cause.lower())[:40]}"
 
 
 def incidents(folder: Path) -> list[Path]:

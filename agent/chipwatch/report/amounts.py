@@ -12,9 +12,10 @@ def binary(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return seconds as 1:02:03."""
+    """Return seconds as 1:02:03, from a day on as 3 d 1:02."""
     minutes, second = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
+    hours, minute = divmod(minutes, 60)
+    return f"{hours // 24} d {hours % 24}:{minute:02}" if hours >= 24 else f"{hours}:{minute:02}:{second:02}"
 
 
 def energy(joules: float) -> str:

@@ -89,9 +89,7 @@ class Recorder:
         self._ring: Ring | None = None
         self._broken: Ring | None = None
         """The ring on a disk that has failed: it stays for the next start to seal, unless this run ends well."""
-        self._keep = 0
         self._open: Event | None = None
-        self._sealed: dict[str, int] = {}
         self._slow: dict[str, str] = {}
         """Why each job is slow."""
         self._late = False
@@ -104,7 +102,6 @@ class Recorder:
             self._targets.append(file)
         options = recorder_options(config)
         if state and options:
-            self._keep = int(options.keep * 1e9)
             header = partial(_header, common, self._started, config.interval)
             self._survive(lambda: self._open_ring(Ring(state, options.keep, header)))
         self._thread = Thread(target=self._run, name="recorder", daemon=True)
@@ -209,12 +206,8 @@ class Recorder:
         """Note an event; it begins an incident unless one is open, or there was one of this cause a while ago."""
         for target in [*self._targets]:
             self._survive(lambda: target.note(event), target)  # noqa: B023  # called at once
-        last = self._sealed.get(event.cause)
-        if (
-            event.cause != WHY
-            and self._open is None
-            and (last is None or event.cause == ASKED or abs(event.at - last) >= self._keep)
-        ):
+        is_first = event.cause == ASKED or self._ring is None or not self._ring.has(event.cause, event.at)
+        if event.cause != WHY and self._open is None and is_first:
             self._open = event
 
     def _seal(self, at: int) -> None:
@@ -222,7 +215,6 @@ class Recorder:
         if event and (ring := self._ring):
             if slow := "; ".join([*self._slow.values()][-MOST_SLOW:]):
                 event = Event(event.at, event.cause, event.text, {**event.dims, WHY: slow})
-            self._sealed[event.cause] = event.at
             self._survive(lambda: self._tell(event, ring.seal(event, at)), ring)
 
     def _tell(self, event: Event, path: Path) -> None:

@@ -100,6 +100,23 @@ def test_jobs_are_exported_as_csv(agent, tmp_path):
     assert (row["busy"], row["idle_data"], row["throttled"], row["energy"]) == ("3000.0", "900.0", "0", "7200000.0")
 
 
+def test_two_forms_at_once_are_wrong_usage(here, tmp_path):
+    for form in ("csv", "text"):
+        done = here("jobs", "--json", "--format", form, "--spool", tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"--json and --format {form} are two forms: give one of them" in done.stderr
+    assert here("jobs", "--json", "--format", "json", "--spool", tmp_path).stdout == '{\n "jobs": []\n}\n'
+
+
+def test_the_end_of_a_job_that_nobody_saw_is_marked(agent, tmp_path):
+    append(records_of(tmp_path), [record("41337", time.time() - 5000, end_unseen=43.2)])
+    *_, note = agent.run("jobs", "--since", "7d", "--spool", tmp_path).stdout.splitlines()
+    assert note == "job 41337: the agent did not run at its end; up to 0:00:43 more is unseen"
+    text = agent.run("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
+    (row,) = csv.DictReader(text.splitlines())
+    assert row["end_unseen"] == "43.2"
+
+
 def test_no_cell_of_the_csv_is_a_formula_of_a_spreadsheet(agent, tmp_path):
     names = ["=1+1", "+a", "-2.5", "-x", "@sum", "\tx", "a=b", "=2"]
     append(records_of(tmp_path), [record(name, time.time() - 5000 + n) for n, name in enumerate(names)])

@@ -154,6 +154,20 @@ def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_
     assert len(incidents(tmp_path / "incidents")) == 1
 
 
+def test_the_same_cause_has_no_second_incident_after_a_restart_but_one_for_each_that_is_asked_for(tmp_path, pipeline):
+    for n in range(3):
+        made = recorder(pipeline, tmp_path)
+        run(made, 130, xid_at=2, begun=time.time_ns() + n * 150 * S)
+        made.close()
+    assert [path.stem.partition("-")[2] for path in incidents(tmp_path / "incidents")] == ["xid"]
+    for _ in range(2):
+        made = recorder(pipeline, tmp_path)
+        made.happened("asked", "somebody asked for it")
+        made.end()
+        time.sleep(1.0)  # names have seconds
+    assert sorted(path.stem.partition("-")[2] for path in incidents(tmp_path / "incidents")) == ["asked"] * 2 + ["xid"]
+
+
 @pytest.mark.parametrize(("option", "expected"), [(False, []), ({"keep": 60}, ["recorder"])])
 def test_the_recorder_is_off_where_it_is_false(tmp_path, pipeline, option, expected):
     made = recorder(pipeline, tmp_path, recorder=option)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
-from chipwatch.collectors.nvidia.query import SECOND, UNPACK, Rows
+from chipwatch.collectors.nvidia.query import MINUTE, SECOND, UNPACK, Rows
 from chipwatch.contract.extensions import DeviceActivity
 from chipwatch.host import nvml
 
@@ -59,7 +59,7 @@ class Activity:
             return point, None
         before = part.sampled_until.get(SAMPLES, 0)
         samples = part.query.ask("samples", _samples, self._samples, part.handle, before)
-        if samples is not None:
+        if samples or (samples is not None and before):
             part.sampled_until[SAMPLES] = samples[-1][0] if samples else before
             self.basis = SAMPLES if samples else POINT
             return _integrated(samples, before) if samples and before else (point, None)
@@ -69,6 +69,9 @@ class Activity:
             self.basis = COUNTER
             return min(1.0, share / 100), None
         self.basis = POINT
+        for name in ("samples", "gpm"):  # a better basis may come
+            if part.query.due_at(name) > part.query.now + MINUTE:
+                part.query.postpone(name, MINUTE)
         return point, None
 
     def _throttled(self, elapsed: int) -> float:

@@ -121,6 +121,26 @@ def test_a_schedule_of_kernels_is_charged_within_two_percent(replay, schedule, s
     assert sums_agree(machine)
 
 
+@pytest.mark.parametrize("basis", ["driver samples", "GPM"])
+def test_a_better_basis_that_comes_after_the_start_is_taken_within_two_minutes(replay, basis):
+    machine = replay()
+    told = {"kernels": "2/5", "processes": "10:1", "samples.utilization": "!3", "gpm": {"supported": 0}}
+    watch(machine, {0: told}, {10: ADA}, seconds=60)
+    assert "utilization by point value" in machine.processor.describe()
+    if basis == "GPM":
+        machine.driver.gpus[0]["gpm"] = {"supported": 1}
+    else:
+        del machine.driver.gpus[0]["samples.utilization"]
+    machine.driver.tell()
+    for _ in range(14):
+        machine.tick()
+    before = machine.states("41337")["busy"]
+    for _ in range(20):
+        machine.tick()
+    assert f"utilization by {basis}" in machine.processor.describe()
+    assert machine.states("41337")["busy"] - before == pytest.approx(0.4 * 100, rel=0.02)
+
+
 def test_a_device_without_a_kernel_for_a_minute_is_held(replay):
     machine = replay(level=Level.DETAILED)
     watch(machine, {0: {"kernels": "1/4;600", "processes": "10:1000000"}}, {10: ADA})
