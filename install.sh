@@ -50,6 +50,8 @@ ExecReload=/bin/kill -HUP $MAINPID
 EnvironmentFile=-/etc/chipwatch/environment
 Restart=always
 RestartSec=30
+# A reading that hangs in the kernel cannot be interrupted: the agent then gives no sign of life.
+WatchdogSec=60
 # Only the main process gets the signal: it ends its children and sends its points.
 KillMode=mixed
 TimeoutStartSec=90

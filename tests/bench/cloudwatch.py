@@ -30,7 +30,6 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -284,15 +283,14 @@ def frame(collector: Collector, url: str, *, interval: float, **scaled: Any) -> 
     common = Dimensions(MACHINE)
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url))
     limits = dataclasses.replace(sink.limits, **scaled)
-    readings: ReadingQueue = ReadingQueue()
     with tempfile.TemporaryDirectory() as folder:
         spool = Spool("cloudwatch", Path(folder) / "cloudwatch.db", max_age=limits.max_age)
         with closing(spool):
             worker = Worker("cloudwatch", sink, spool, common=lambda: common, flush=limits.flush)
             window = Window(limits.window, born=time.time_ns(), increases=limits.increases)
             route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
-            sampler = Sampler("bench", collector, Level.ALL, readings)
-            yield Pipeline([sampler], [route], readings, interval=interval), spool
+            sampler = Sampler("bench", collector, Level.ALL)
+            yield Pipeline([sampler], [route], interval=interval), spool
 
 
 def pace(minutes: int = MINUTES) -> Figure:

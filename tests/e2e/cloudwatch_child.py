@@ -19,7 +19,6 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -84,7 +83,6 @@ def main():
     url, folder, life, begun = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     clock = FastClock(begun)
     common = Dimensions(life=life)
-    readings = ReadingQueue()
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=2.0))
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
     spool = JournalledSpool(folder / f"appended.{life}", "cloudwatch", folder / "cloudwatch.db")
@@ -92,8 +90,8 @@ def main():
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **quick)
     window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
-    sampler = Sampler("numbers", Numbers(clock), Level.ALL, readings)
-    pipeline = Pipeline([sampler], [route], readings, interval=MINUTE / SAMPLES, clock=clock)
+    sampler = Sampler("numbers", Numbers(clock), Level.ALL)
+    pipeline = Pipeline([sampler], [route], interval=MINUTE / SAMPLES, clock=clock)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
     pipeline.start()
     pipeline.run()

@@ -23,7 +23,6 @@ from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -107,15 +106,14 @@ class MoodySink(Sink):
 def main():
     folder, life, seed, moods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     wild = moods == "wild"
-    readings = ReadingQueue()
     common = Dimensions(life=str(life))
-    sampler = Sampler("numbers", Numbers(life, random.Random(f"{seed} numbers")), Level.ALL, readings)
+    sampler = Sampler("numbers", Numbers(life, random.Random(f"{seed} numbers")), Level.ALL)
     sink = MoodySink(folder, life, random.Random(f"{seed} moods"), wild=wild)
     spool = JournalledSpool(SpoolFile(folder, "appended", life), "moody", folder / "moody.db")
     quick = {"base": 0.001, "cap": 0.004, "refused_base": 0.001, "refused_cap": 0.004}
     worker = Worker("moody", sink, spool, common=lambda: common, **quick)
     route = Route(MetricFilter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
-    pipeline = Pipeline([sampler], [route], readings, interval=0.002)
+    pipeline = Pipeline([sampler], [route], interval=0.002)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
     pipeline.start()
     pipeline.run()

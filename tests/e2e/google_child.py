@@ -15,7 +15,6 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -65,7 +64,6 @@ def main():
     """Run until SIGTERM."""
     target, folder, life, begun = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     clock = FastClock(begun)
-    readings = ReadingQueue()
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=2.0), clock)
     limits = sink.limits
     spool = Spool("google", folder / "google.db", max_age=limits.max_age, clock=clock)
@@ -73,8 +71,8 @@ def main():
     worker = Worker("google", sink, spool, common=lambda: COMMON, **quick)
     window = Window(limits.window, born=clock(), spacing=limits.spacing, ended=spool.newest())
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: COMMON)
-    sampler = Sampler("numbers", Numbers(begun - 2 * AGO, life), Level.ALL, readings)
-    pipeline = Pipeline([sampler], [route], readings, interval=MINUTE / SAMPLES, clock=clock)
+    sampler = Sampler("numbers", Numbers(begun - 2 * AGO, life), Level.ALL)
+    pipeline = Pipeline([sampler], [route], interval=MINUTE / SAMPLES, clock=clock)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
     pipeline.start()
     pipeline.run()

@@ -16,7 +16,6 @@ from chipwatch.contract.datapoint import Dimensions, Kind, Level
 from chipwatch.logs.formats import to_stderr
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -87,11 +86,7 @@ def _run(pipeline: Pipeline) -> None:
 def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
     """Send to CloudWatch until SIGTERM."""
     _begin(folder, life)
-    clock, common, readings = (
-        FastClock(begun, 7 * 86_400 * 10**9, 60.0),
-        Dimensions(life=str(life)),
-        ReadingQueue(),
-    )
+    clock, common = FastClock(begun, 7 * 86_400 * 10**9, 60.0), Dimensions(life=str(life))
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=2.0), clock)
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
     spool = JournalledSpool(
@@ -100,14 +95,14 @@ def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)
     window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
-    sampler = Sampler("numbers", cloudwatch_child.Numbers(clock), Level.ALL, readings)
-    _run(Pipeline([sampler], [route], readings, interval=WINDOW / SAMPLES, clock=clock))
+    sampler = Sampler("numbers", cloudwatch_child.Numbers(clock), Level.ALL)
+    _run(Pipeline([sampler], [route], interval=WINDOW / SAMPLES, clock=clock))
 
 
 def google(target: str, folder: Path, life: int, begun: int) -> None:
     """Send to Cloud Monitoring until SIGTERM."""
     _begin(folder, life)
-    clock, common, readings = FastClock(begun, GOOGLE_AGO, GOOGLE_WINDOW), google_child.COMMON, ReadingQueue()
+    clock, common = FastClock(begun, GOOGLE_AGO, GOOGLE_WINDOW), google_child.COMMON
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=0.5), clock)
     limits = sink.limits
     spool = JournalledSpool(
@@ -117,20 +112,20 @@ def google(target: str, folder: Path, life: int, begun: int) -> None:
     window = Window(GOOGLE_WINDOW, born=clock(), spacing=limits.spacing, ended=spool.newest())
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
     numbers = google_child.Numbers(begun - 2 * GOOGLE_AGO, life)
-    sampler = Sampler("numbers", numbers, Level.ALL, readings)
-    _run(Pipeline([sampler], [route], readings, interval=WINDOW / SAMPLES, clock=clock))
+    sampler = Sampler("numbers", numbers, Level.ALL)
+    _run(Pipeline([sampler], [route], interval=WINDOW / SAMPLES, clock=clock))
 
 
 def soak(url: str, folder: Path, interval: float) -> None:
     """Send every tick to CloudWatch until SIGTERM; the file `ticks` tells how many there were."""
     _begin(folder, 0)
-    common, readings = Dimensions(host="soak"), ReadingQueue()
+    common = Dimensions(host="soak")
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5))
     spool = Spool("cloudwatch", folder / "cloudwatch.db")
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)
     route = Route(MetricFilter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
-    sampler = Sampler("numbers", cloudwatch_child.Numbers(time.time_ns), Level.ALL, readings)
-    pipeline = Pipeline([sampler], [route], readings, interval=interval)
+    sampler = Sampler("numbers", cloudwatch_child.Numbers(time.time_ns), Level.ALL)
+    pipeline = Pipeline([sampler], [route], interval=interval)
     told = os.open(folder / "ticks", os.O_WRONLY | os.O_CREAT, 0o600)
 
     pipeline.after_tick.append(lambda: os.pwrite(told, b"%8d" % pipeline.ticks, 0))

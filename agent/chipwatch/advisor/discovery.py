@@ -53,9 +53,9 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
     """Read every collector, the agent's own too, twice at level `all`; write nothing and send nothing."""
     own = AgentCollector(start_time=time.time_ns())
     collectors, processors = {**build_collectors(config), "agent": own}, build_processors(config)
-    samplers, derivations, readings = build_sources(collectors, processors, config, least=Level.ALL)
+    samplers, derivations = build_sources(collectors, processors, config, least=Level.ALL)
     routes = [_idle_route(name, sink) for name, sink in sinks.items()]
-    pipeline = Pipeline(samplers, routes, readings, interval=8.0, derivations=derivations)
+    pipeline = Pipeline(samplers, routes, interval=8.0, derivations=derivations)
     own.watch(pipeline)
     before = pipeline.gather(time.time_ns(), FIRST_READING)
     time.sleep(PAUSE)

@@ -182,9 +182,6 @@ class DiskCollector(Collector):
     A file system that hangs loses its own points and delays one reading by TIMEOUT.
     """
 
-    never_waits = False
-    """True while no path is on a file system that may hang."""
-
     @dataclass(frozen=True, slots=True)
     class Config:
         """Paths to read, and where the host's file systems are mounted."""
@@ -200,6 +197,11 @@ class DiskCollector(Collector):
     )  # fmt: skip
     level: Level = Level.ALL
     state: Path | None = None
+
+    @property
+    def never_waits(self) -> bool:
+        """True while no path is on a file system that may hang."""
+        return not any(may_hang(path.target, self._mounts.find(path.target)) for path in self._paths)
 
     def __init__(self, config: Config, statvfs: Statvfs = os.statvfs) -> None:
         """`statvfs`: os.statvfs or a fake."""
@@ -227,7 +229,6 @@ class DiskCollector(Collector):
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         problems = []
-        self.never_waits = True
         for path in self._paths:
             space = self._space_of(path)
             if isinstance(space, _Space):
@@ -272,7 +273,6 @@ class DiskCollector(Collector):
         try:
             if not may_hang(path.target, mount):
                 return path.call()
-            self.never_waits = False
             return path.blocking_call.ask(TIMEOUT)
         except TimeoutError:
             return f"statvfs of {path.name} does not return" + (f" ({mount.type} {mount.source})" if mount else "")

@@ -28,7 +28,8 @@ from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.sampler import Derivation, Sampler
+from chipwatch.pipeline.derivation import Derivation
+from chipwatch.pipeline.sampler import Sampler
 from chipwatch.report.table import row
 from chipwatch.runtime.device_log import gpu_troubles
 from chipwatch.runtime.wanted import absent, check_places, owner_of_watched
@@ -63,8 +64,8 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     check_places(config)
     validate(config, with_refusals=False)
     collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
-    samplers, derivations, readings = build_sources(collectors, processors, config)
-    pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
+    samplers, derivations = build_sources(collectors, processors, config)
+    pipeline = Pipeline(samplers, (), interval=8.0, derivations=derivations)
     ticks: list[Sequence[Datapoint]] = []
     pipeline.listeners.append(lambda points, _: ticks.append(points))
     pipeline.start()

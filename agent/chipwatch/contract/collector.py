@@ -21,7 +21,7 @@ class Collector(Protocol):
     The frame never calls `collect` before `open` succeeded, nor twice at once. An exception ends only this reading, a
     malformed point is left out alone; both are logged and counted. A reading yields at most 20,000 points. A call
     that never returns blocks only this collector. So: no thread, timer, retry or sleep. With the extension `NeverWaits`
-    the thread may change.
+    the clock's thread calls it, and a call that never returns blocks the agent.
     """
 
     metrics: Sequence[Metric]

@@ -124,16 +124,14 @@ class ReadsByLevel(Protocol):
 @runtime_checkable
 class NeverWaits(Protocol):
     """
-    A collector of files that the kernel answers from its memory, such as /proc/stat; all of these share one thread.
+    A collector of files that the kernel answers from its memory, such as /proc/stat: the clock's thread reads it.
 
-    No driver, file system, process, socket, lock or sleep can hold it up. If one does all the same, the others move to
-    another thread. So such a collector keeps nothing by thread, as psutil.cpu_percent does.
-
-    A sink whose `write` only changes memory, too: the clock's thread calls that, once the sink is open.
+    No driver, file system, process, socket, lock or sleep can hold it up. A sink whose `write` only changes memory,
+    too.
     """
 
     never_waits: bool
-    """True while that is so; read before `open`, after each reading and after `follow`; of a sink once."""
+    """True while that is so; read before each `open`, of a sink once."""
 
 
 @runtime_checkable

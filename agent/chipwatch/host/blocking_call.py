@@ -14,50 +14,80 @@ class BlockingCall(Generic[T]):
     """
     Runs a function on one daemon thread, started at first use, and waits for the result with a timeout.
 
-    A call into a dead file server cannot be interrupted: while one is stuck no second one is started, and its late
-    result is discarded. The thread is never joined. `ask` must not be called from two threads.
+    A call into a dead file server cannot be interrupted: while one is stuck no second one is started. The thread is
+    a daemon. Its methods must not be called from two threads at once.
     """
 
-    def __init__(self, call: Callable[[], T], name: str = "blocking-call") -> None:
+    def __init__(self, call: Callable[..., T], name: str = "blocking-call") -> None:
         self._call, self._name = call, name
-        self._open = self._stuck = False
-        self._requests: SimpleQueue[bool] = SimpleQueue()
+        self._open = False
+        self._thread = threading.Thread()
+        self.is_pending = False
+        """True from the request of a call until its result was seen by `wait`."""
+        self._requests: SimpleQueue[tuple[Any, ...] | Callable[[], object] | None] = SimpleQueue()
         self._result: tuple[Any, BaseException | None] = None, None
         self._answered = threading.Lock()  # a wait for a queue may outlast its timeout
         self._answered.acquire()
 
-    def ask(self, timeout: float) -> T:
+    def ask(self, timeout: float, *args: Any) -> T:
         """
-        Call the function; return what it returns or raise what it raises.
+        Call the function with `args`; return what it returns or raise what it raises.
 
-        Raises TimeoutError after `timeout` seconds, and at once while an earlier call is stuck.
+        Raises TimeoutError after `timeout` seconds, and at once while an earlier call is stuck, whose late result is
+        discarded.
         """
-        if self._stuck:
-            if not self._answered.acquire(blocking=False):
-                raise TimeoutError(f"{self._name}: an earlier call has not returned")
-            self._stuck = False
-        if not self._open:
-            self._open = True
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
-        self._requests.put(True)
-        self._stuck = not self._answered.acquire(timeout=max(0.0, timeout))
-        (result, error), self._result = self._result, (None, None)
-        if self._stuck:
+        if self.is_pending and not self.wait(0.0):
+            raise TimeoutError(f"{self._name}: an earlier call has not returned")
+        self.begin(*args)
+        if not self.wait(timeout):
             raise TimeoutError(f"{self._name}: no answer in {timeout} s")
+        return self.take()
+
+    def begin(self, *args: Any) -> None:
+        """Request a call while none is pending; raise RuntimeError if no thread can be started."""
+        self._start()
+        self.is_pending = True
+        self._requests.put(args)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the result of the call that is pending; return whether it is there."""
+        if self._answered.acquire(timeout=max(0.0, timeout)):
+            self.is_pending = False
+        return not self.is_pending
+
+    def take(self) -> T:
+        """Return what the last call returned, or raise what it raised."""
+        (result, error), self._result = self._result, (None, None)
         if error is not None:
             raise error
         return result  # type: ignore[no-any-return]
 
-    def close(self) -> None:
-        """Let the thread end after its call; does not wait; a later `ask` starts another."""
+    def close(self, last: Callable[[], object] | None = None) -> None:
+        """Let the thread end after its call, and after `last`; does not wait; a later request starts another."""
+        if last:
+            self._start()
         if self._open:
             self._open = False
-            self._requests.put(False)
+            self._requests.put(last)
+
+    def join(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the end of the thread; return whether it has ended."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _start(self) -> None:
+        if not self._open:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+            self._open = True
 
     def _run(self) -> None:
-        while self._requests.get():
+        while isinstance(args := self._requests.get(), tuple):
             try:
-                self._result = self._call(), None
-            except BaseException as error:  # noqa: BLE001  raised again by `ask`
+                self._result = self._call(*args), None
+            except BaseException as error:  # noqa: BLE001  raised again by `take`
                 self._result = None, error
             self._answered.release()
+        if args:
+            args()

@@ -26,9 +26,9 @@ from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import ReadingQueue
+from chipwatch.pipeline.derivation import Derivation
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
-from chipwatch.pipeline.sampler import RETRY, Derivation, Sampler
+from chipwatch.pipeline.sampler import RETRY, Sampler
 from chipwatch.pipeline.self_metrics import AgentCollector
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -78,15 +78,15 @@ def build_sources(
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     least: Level = Level.BASIC,
-) -> tuple[list[Sampler], list[Derivation], ReadingQueue]:
-    """Return samplers, derivations and their queue of readings; `learn` gets the identity that readings contain."""
-    level, readings = level_wanted(config, least), ReadingQueue()
+) -> tuple[list[Sampler], list[Derivation]]:
+    """Return samplers and derivations; `learn` gets the identity that readings contain."""
+    level = level_wanted(config, least)
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
     for name, collector in collectors.items():
         retry = collector_options(name, config).retry or (RETRY_ASKED if name in asked else RETRY)
-        samplers.append(Sampler(name, collector, level, readings, retry=retry, learn=learn))
-    return samplers, [Derivation(name, processor, level) for name, processor in processors.items()], readings
+        samplers.append(Sampler(name, collector, level, retry=retry, learn=learn))
+    return samplers, [Derivation(name, processor, level) for name, processor in processors.items()]
 
 
 def delivery_offset(host: str) -> float:
@@ -323,7 +323,7 @@ def assemble(
         if isinstance(collector, CountsEvents):
             collector.zeros = any(needs_zeros(name, sink, config) for name, sink in sinks.items())
             events |= collector.events if collector.zeros else frozenset()
-    samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
+    samplers, derivations = build_sources(collectors, processors, config, learn, least)
     destinations = _destinations(sinks)
     left = {*destinations}
 
@@ -348,6 +348,6 @@ def assemble(
         if name in destinations
     ]
     assert config.interval is not None
-    pipeline = Pipeline(samplers, routes, readings, interval=config.interval, derivations=derivations)
+    pipeline = Pipeline(samplers, routes, interval=config.interval, derivations=derivations)
     own.watch(pipeline)
     return pipeline

@@ -28,7 +28,6 @@ from chipwatch.contract.sink import Sink
 from chipwatch.contract.text import count, duration
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
-from chipwatch.pipeline.reading_thread import Wakeup
 from chipwatch.spool.ledger import Ledger
 from chipwatch.spool.queue import Spool
 
@@ -98,7 +97,7 @@ class Worker:
         self.first_wait = min(flush, first_wait)
         """The most seconds that the first points wait, of which `offset` is a share."""
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
-        self._wake, self._stop = Wakeup(), threading.Event()
+        self._wake, self._stop = threading.Event(), threading.Event()
         self._logger, self._watcher = ThrottledLogger(log, name), ThrottledLogger(log, name)
         self._was_stuck = False
         self._merged: dict[Dimensions, Dimensions] = {}
@@ -248,6 +247,7 @@ class Worker:
         while not self._stop.is_set():
             if not self.spool.is_due:
                 self._wake.wait()
+                self._wake.clear()
             elif self._common() is None:
                 self._stop.wait(IDENTITY_POLL)
             else:

@@ -15,8 +15,9 @@ from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, L
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.clock import Pipeline
+    from chipwatch.pipeline.derivation import Derivation
     from chipwatch.pipeline.route import Route
-    from chipwatch.pipeline.sampler import Derivation, Sampler
+    from chipwatch.pipeline.sampler import Sampler
 
 C, S, R = ("collector",), ("sink",), ("reason", "sink")
 P = ("collector", "part")

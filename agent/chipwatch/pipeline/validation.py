@@ -1,4 +1,4 @@
-"""Guards the agent against its plugins: leaves out malformed points, and ends copies of the agent that they fork."""
+"""Calls plugins, which may raise, fork or yield anything, and says how the last call of each went."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import math
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Final, TypeVar
 
+from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.contract.errors import PartlyCollected, text_of
+from chipwatch.contract.extensions import HasVerdictMetrics, YieldsOtherNames
+from chipwatch.contract.processor import Processor
 from chipwatch.logs.throttled import ThrottledLogger
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_POINTS: Final = 20_000
@@ -271,3 +276,50 @@ class ForkGuard:
                 self._logger.log(logging.ERROR, "forked", text)
         except ChildProcessError:  # no child is left
             self._has_forked = False
+
+
+class PluginRunner:
+    """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
+
+    def __init__(self, plugin: Collector | Processor, kind: str, name: str, level: Level) -> None:
+        """Keep points of at most `level`, and points of the metrics that a verdict needs."""
+        self.name = name
+        self._logger = ThrottledLogger(log, f"{kind} {name}")
+        always = plugin.always if isinstance(plugin, HasVerdictMetrics) else frozenset()
+        is_dynamic = isinstance(plugin, YieldsOtherNames) and plugin.dynamic
+        self.validation = Validation(level, self._logger, always, lambda: None if is_dynamic else plugin.metrics)
+        self._guard = ForkGuard(self._logger)
+        self._survive = self._guard.survive
+        self.ok: bool | None = None
+        """True if the last call succeeded in time; None before the first call, and without anything to read."""
+        self.trouble: str | None = None
+        """The problem of the last call, or None."""
+        self.earlier: str | None = None
+        """The problem of the call before it, or None."""
+        self.yielded = 0
+        """Points of the last call."""
+        self.seconds = 0.0
+        """Seconds that the last call took."""
+        self.failed = 0
+        self.unavailable: str | None = None
+        """Why there is nothing to read or to derive from, or None."""
+
+    def _attempt(self, read: Callable[[list[Datapoint]], None]) -> list[Datapoint]:
+        """Return the points that `read` adds to a list; log and count what it raises, and keep the points so far."""
+        begun = time.monotonic()
+        points: list[Datapoint] = []
+        self.earlier, self.trouble = self.trouble, None
+        problems = self.validation.problems
+        problems.clear()
+        try:
+            self._guard.call(lambda: read(points))
+        except BaseException as bug:  # a plugin's SystemExit, too
+            self.ok = False
+            self.failed += 1
+            self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
+            is_bug = not isinstance(bug, OSError)  # which is a fault of the host
+            self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
+        if problems:
+            self.trouble = "; ".join(filter(None, (self.trouble, *problems.values())))
+        self.seconds, self.yielded = time.monotonic() - begun, len(points)
+        return points

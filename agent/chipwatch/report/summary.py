@@ -67,7 +67,7 @@ class RunSummary:
         if self._pid is not None:
             self._listings = pipeline.devices
             for sampler in pipeline.samplers:
-                sampler.needs_facts = True
+                sampler.knowledge.is_wanted = True
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Take the datapoints of one tick; called by the pipeline."""

@@ -19,7 +19,7 @@ from chipwatch.host.state_file import read_state, write_state
 from chipwatch.identity.resolver import Identity
 from chipwatch.logs.formats import Recent
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.sampler import Derivation
+from chipwatch.pipeline.derivation import Derivation
 from chipwatch.runtime.job_records import append, records_of
 from chipwatch.runtime.snapshot import CpuUsage, snapshot
 from chipwatch.status import heartbeat, socket

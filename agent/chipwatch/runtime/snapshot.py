@@ -16,7 +16,7 @@ from chipwatch.contract.sink import Sink
 from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
-from chipwatch.pipeline.sampler import PluginRunner
+from chipwatch.pipeline.validation import PluginRunner
 
 SETTLED: Final = 10.0
 """Seconds after the second tick from which the CPU usage is known."""

@@ -75,8 +75,8 @@ class Live:
         """Build the collectors and start reading; raise ConfigError or NotLoaded."""
         config = self._config
         collectors, processors = build_collectors(config), {**build_processors(config), "top": self._facts}
-        samplers, derivations, readings = build_sources(collectors, processors, config, least=Level.ALL)
-        pipeline = Pipeline(samplers, (), readings, interval=self._interval, derivations=derivations)
+        samplers, derivations = build_sources(collectors, processors, config, least=Level.ALL)
+        pipeline = Pipeline(samplers, (), interval=self._interval, derivations=derivations)
         self._pipeline = pipeline
         pipeline.start()
         threading.Thread(target=self._run, args=(pipeline,), name="top", daemon=True).start()

@@ -87,7 +87,7 @@ class EventHistory:
 def _state(sampler: Sampler) -> Mapping[str, Any]:
     collector = sampler.collector
     if sampler.unavailable:
-        flags = {"is_counted": sampler.is_counted, "is_silent": sampler.is_silent}
+        flags = {word: getattr(sampler.absence, word, False) for word in ("is_counted", "is_silent")}
         return {"state": "absent", "error": sampler.unavailable, **flags}
     if sampler.ok:
         silent = collector.silent() if isinstance(collector, HasSilent) else None

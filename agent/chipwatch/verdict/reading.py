@@ -21,7 +21,6 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
 from chipwatch.contract.errors import os_text
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAgent, ask
@@ -93,10 +92,9 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
     """Return the answer of one reading by this process, with the collectors that answer in time."""
-    queued = ReadingQueue()
-    samplers = [Sampler(name, collector, Level.BASIC, queued) for name, collector in collectors.items()]
+    samplers = [Sampler(name, collector, Level.BASIC) for name, collector in collectors.items()]
     wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading
-    history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), queued, interval=wait / 20)
+    history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), interval=wait / 20)
     history.take(pipeline.gather(now, wait), now)
     return history.answer(watched=False)
 

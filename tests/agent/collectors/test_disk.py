@@ -150,12 +150,8 @@ def test_only_a_local_mount_point_is_read_on_the_collectors_thread(host, opened)
 @pytest.mark.parametrize(
     ("paths", "never_waits"), [(("/",), True), (("/", "/mnt/nfs/test"), False), (("/home", "/"), False)]
 )
-def test_it_shares_the_thread_of_the_kernels_files_unless_a_file_system_may_hang(host, opened, paths, never_waits):
-    assert DiskCollector.never_waits is False  # until the mount table is read
-    collector = opened(host, lambda _: SPACE, paths=paths)
-    for _ in range(2):
-        list(collector.collect(at=7))
-        assert collector.never_waits is never_waits
+def test_the_clocks_thread_reads_it_unless_a_file_system_may_hang(host, opened, paths, never_waits):
+    assert opened(host, lambda _: SPACE, paths=paths).never_waits is never_waits
 
 
 def test_a_file_system_that_hangs_loses_only_its_own_points_and_is_called_once(host, opened):

@@ -296,7 +296,7 @@ def test_the_level_is_the_highest_that_any_sink_wants(installed):
 
 def test_samplers_collect_at_that_level(installed):
     made = config(sink=["brief"], level="detailed")
-    (sampler,), _, _ = build_sources(build_collectors(dataclasses.replace(made, collector=("load",))), {}, made)
+    (sampler,), _ = build_sources(build_collectors(dataclasses.replace(made, collector=("load",))), {}, made)
     assert (sampler.name, sampler.collector.level) == ("load", Level.DETAILED)
 
 

@@ -13,7 +13,6 @@ from chipwatch.contract.testing import Clock, MemorySink
 from chipwatch.pipeline import clock as module
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -87,14 +86,13 @@ def build():
     made = []
 
     def make(collectors, sinks=(), *, interval=1.0, clock=None, window=0.0, start=True):
-        readings: ReadingQueue = ReadingQueue()
-        samplers = [Sampler(f"c{n}", each, Level.ALL, readings) for n, each in enumerate(collectors)]
+        samplers = [Sampler(f"c{n}", each, Level.ALL) for n, each in enumerate(collectors)]
         routes = []
         for n, sink in enumerate(sinks):
             spool = Spool(f"s{n}")
             worker = Worker(f"s{n}", sink, spool, common=Dimensions)
             routes.append(Route(MetricFilter(Level.ALL), Window(window, born=0), spool, worker, Dimensions))
-        pipe = Pipeline(samplers, routes, readings, interval=interval, clock=clock or time.time_ns)
+        pipe = Pipeline(samplers, routes, interval=interval, clock=clock or time.time_ns)
         if start:
             pipe.start()
         made.append(pipe)
@@ -186,7 +184,7 @@ def test_an_exception_of_a_callback_or_of_a_request_does_not_end_the_clock(build
     pipe = build([Steady()], [MemorySink()])
     pipe.after_tick.append(raising)
     pipe.tick()
-    pipe.samplers[0].begin = raising
+    pipe.samplers[0].request = raising
     pipe.tick()
     assert (pipe.ticks, pipe.failed) == (2, 3)
 
@@ -256,7 +254,7 @@ def test_a_reading_that_comes_late_goes_with_the_next_tick_under_its_own_moment(
     pipe = build([Hanging(gate), Steady()], [sink], interval=0.02, clock=clock)
     pipe.tick()
     gate.set()
-    until(lambda: not pipe._readings.empty())
+    until(lambda: pipe.samplers[0]._thread._result[0])
     clock.forward(1)
     pipe.tick()
     until(lambda: values(sink) == [1, 2] and len(values(sink, of="hung")) >= 1)
@@ -271,7 +269,7 @@ def test_one_that_hung_and_came_back_is_asked_again(build, gate, until):
     pipe.tick()
     assert pipe.samplers[0].ok is False
     gate.set()
-    until(lambda: pipe.samplers[0].ok and not pipe.samplers[0].is_busy)
+    until(lambda: pipe.samplers[0].ok)
     pipe.tick()
     until(lambda: values(sink, of="hung") == [1, 2])
 
@@ -316,9 +314,9 @@ class FakeTime:
         if len(self.began) >= 6:
             self.pipe.stop()
 
-    def wait(self, seconds):
-        assert 0 <= seconds <= module.LONGEST_WAIT
-        self.now += seconds
+    def wait(self, timeout):
+        assert 0 <= timeout <= module.LONGEST_WAIT
+        self.now += timeout
         return False
 
 
@@ -329,7 +327,7 @@ def ticking(build, monkeypatch):
         fake = FakeTime(pipe, work)
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=fake.monotonic))
         monkeypatch.setattr(pipe, "tick", fake.tick)
-        monkeypatch.setattr(pipe._readings, "wait", fake.wait)
+        monkeypatch.setattr(pipe._stop, "_lock", SimpleNamespace(acquire=fake.wait, release=lambda: None))
         pipe.run(duration)
         monkeypatch.undo()
         return pipe, fake.began
@@ -412,7 +410,7 @@ def test_a_stop_by_a_signal_that_came_just_before_a_wait_is_noticed_within_a_sec
     pipe = build([Steady()], [sink], interval=3600)
     background = running(pipe)
     until(lambda: values(sink) == [1])
-    pipe.stopped = time.monotonic()  # as if nothing ended the wait
+    pipe._stop.at = time.monotonic()  # as if nothing ended the wait
     assert background.stop() < LONG / 2
 
 

@@ -10,8 +10,8 @@ import pytest
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
 from chipwatch.contract.processor import Processor
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.reading_thread import ReadingQueue
-from chipwatch.pipeline.sampler import Derivation, Sampler
+from chipwatch.pipeline.derivation import Derivation
+from chipwatch.pipeline.sampler import Sampler
 
 READ = gauge("test.read", "1", "A reading.")
 DERIVED = gauge("test.derived", "1", "Derived.", dims=("of",))
@@ -129,9 +129,8 @@ class One:
 
 
 def test_the_clock_runs_processors_between_the_collectors_and_the_routes():
-    readings = ReadingQueue()
-    sampler = Sampler("one", One(), Level.ALL, readings)
-    pipeline = Pipeline([sampler], (), readings, interval=1.0, derivations=[made(Sum())])
+    sampler = Sampler("one", One(), Level.ALL)
+    pipeline = Pipeline([sampler], (), interval=1.0, derivations=[made(Sum())])
     pipeline.start()
     try:
         points = pipeline.gather(7, 30.0)

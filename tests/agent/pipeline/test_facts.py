@@ -12,8 +12,9 @@ from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts, D
 from chipwatch.contract.processor import Processor
 from chipwatch.pipeline import sampler as sampler_module
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.reading_thread import ReadingQueue
-from chipwatch.pipeline.sampler import MOST_FACTS, Derivation, Sampler
+from chipwatch.pipeline.derivation import Derivation
+from chipwatch.pipeline.facts import MOST_FACTS
+from chipwatch.pipeline.sampler import Sampler
 
 METRIC = gauge("test.value", "1", "A value.")
 GPU = Dimensions(gpu="0")
@@ -97,9 +98,8 @@ def gather():
     pipelines = []
 
     def run(collectors, processor):
-        readings = ReadingQueue()
-        samplers = [Sampler(f"c{n}", one, Level.ALL, readings) for n, one in enumerate(collectors)]
-        pipeline = Pipeline(samplers, (), readings, interval=1.0, derivations=[Derivation("p", processor, Level.ALL)])
+        samplers = [Sampler(f"c{n}", one, Level.ALL) for n, one in enumerate(collectors)]
+        pipeline = Pipeline(samplers, (), interval=1.0, derivations=[Derivation("p", processor, Level.ALL)])
         pipelines.append(pipeline)
         pipeline.start()
         return pipeline.gather(7, 10.0)
@@ -140,9 +140,9 @@ class LateDevices(Devices):
 
 
 def test_while_the_list_of_processes_is_late_a_follower_keeps_the_last_one():
-    readings, devices, follower, wants = ReadingQueue(), LateDevices([10]), Follower(), Wants()
-    samplers = [Sampler(f"c{n}", one, Level.ALL, readings) for n, one in enumerate((devices, follower))]
-    pipeline = Pipeline(samplers, (), readings, interval=1.0, derivations=[Derivation("p", wants, Level.ALL)])
+    devices, follower, wants = LateDevices([10]), Follower(), Wants()
+    samplers = [Sampler(f"c{n}", one, Level.ALL) for n, one in enumerate((devices, follower))]
+    pipeline = Pipeline(samplers, (), interval=1.0, derivations=[Derivation("p", wants, Level.ALL)])
     pipeline.start()
     pipeline.gather(1, 60.0)
     devices.may_return.clear()
@@ -197,8 +197,8 @@ def test_facts_that_break_the_contract_cost_only_the_facts_of_their_collector(ga
 
 
 def test_whether_a_collector_has_facts_is_asked_once(monkeypatch):
-    readings, asked = ReadingQueue(), []
-    samplers = [Sampler(f"c{n}", one, Level.ALL, readings) for n, one in enumerate((Devices([1]), Plain(), Follower()))]
+    asked = []
+    samplers = [Sampler(f"c{n}", one, Level.ALL) for n, one in enumerate((Devices([1]), Plain(), Follower()))]
 
     def counting(thing, kind):
         asked.extend([kind] if getattr(kind, "_is_protocol", False) else [])
@@ -206,5 +206,5 @@ def test_whether_a_collector_has_facts_is_asked_once(monkeypatch):
 
     monkeypatch.setattr(sampler_module, "isinstance", counting, raising=False)
     for sampler in samplers:
-        sampler._ask_facts()
+        sampler.knowledge.read()
     assert asked == []

@@ -9,7 +9,6 @@ import pytest
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Level, gauge
 from chipwatch.contract.errors import InputEnded, PartlyCollected, Unavailable
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.validation import MOST_POINTS
 
@@ -61,29 +60,21 @@ class Scripted(Collector):
 
 
 class Bench:
-    """A sampler under test and the readings that it puts on its queue."""
+    """A sampler under test, which is asked as the clock does."""
 
     def __init__(self, collector, level=Level.ALL, **options):
-        self.readings: ReadingQueue = ReadingQueue()
         self.collector = collector
-        self.sampler = Sampler("x", collector, level, self.readings, **options)
-
-    def request(self, at):
-        """Ask for a reading as the clock does; return whether one will come."""
-        if is_due := self.sampler.begin():
-            self.sampler.thread.read([self.sampler], at)
-        return is_due
+        self.sampler = Sampler("x", collector, level, **options)
 
     def read(self, at=7):
         """Ask for a reading and wait for it; None where none will come."""
-        if not self.request(at):
+        if not self.sampler.request(at):
             return None
-        reading = self.readings.get(timeout=LONG)
-        return [(p.metric.name, p.value) for p in reading.points]
+        return [(p.metric.name, p.value) for p in self.sampler.take(at, LONG).points]
 
     def end(self):
-        self.sampler.thread.close([self.sampler])
-        self.sampler.thread.join(LONG)
+        self.sampler.end()
+        self.sampler.join(LONG)
 
 
 @pytest.fixture
@@ -112,8 +103,8 @@ def logged(caplog, level):
 
 def test_a_reading_has_the_moment_it_was_asked_for(bench):
     b = bench(1.5)
-    b.request(42)
-    assert b.readings.get(timeout=LONG).points == [LOAD.point(42, 1.5)]
+    b.sampler.request(42)
+    assert b.sampler.take(42, LONG).points == [LOAD.point(42, 1.5)]
 
 
 def test_before_the_first_reading_nothing_is_known(bench):
@@ -273,9 +264,9 @@ def test_absent_hardware_is_logged_once_and_looked_for_again_later(bench, caplog
 def test_a_collector_with_nothing_to_read_has_no_thread_until_it_is_tried_again(bench, until):
     b = bench(1, opening=[Unavailable("not yet")], retry=0)
     assert b.read() == []
-    until(lambda: b.sampler.thread.join(LONG))
+    until(lambda: b.sampler.join(LONG))
     assert b.read() == [("x.load", 1)]
-    assert not b.sampler.thread.join(0)
+    assert not b.sampler.join(0)
     assert len({*b.collector.threads}) == 2
     assert b.collector.calls == ["open", "close", "open", "collect"]
 
@@ -309,13 +300,13 @@ def test_what_goes_away_in_the_middle_is_closed_and_opened_again_later(bench):
 def test_a_reading_that_hangs_is_begun_once_and_passed_over_until_it_comes_back(bench, gate, until, caplog):
     caplog.set_level(logging.INFO)
     b = bench([1, gate], 2)
-    assert b.request(7)
-    assert [b.request(at) for at in range(8, 18)] == [False] * 10
+    assert b.sampler.request(7)
+    assert [b.sampler.request(at) for at in range(8, 18)] == [False] * 10
     assert (b.sampler.ok, b.sampler.skipped) == (False, 10)
     until(lambda: "collect" in b.collector.calls)
     assert b.collector.calls == ["open", "collect"]
     gate.set()
-    late = b.readings.get(timeout=LONG)
+    late = b.sampler.take(18, LONG)
     assert [(p.at, p.value) for p in late.points] == [(7, 1)]
     assert b.sampler.ok
     assert b.read(18) == [("x.load", 2)]
@@ -330,22 +321,22 @@ def test_a_bug_in_closing_is_logged_and_the_thread_ends(bench, caplog):
     b.read()
     b.collector.close = lambda: 1 / 0
     b.end()
-    assert b.sampler.thread.join(0)
+    assert b.sampler.join(0)
     assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == ["collector x: failed to close: division by zero"]
 
 
-def test_a_collector_that_was_never_asked_is_closed_all_the_same(bench):
+def test_a_collector_that_was_never_opened_is_not_closed(bench):
     b = bench(1)
     b.end()
-    assert b.collector.calls == ["close"]
+    assert b.collector.calls == []
 
 
 def test_joining_a_hung_collector_gives_up_in_time(bench, gate, until):
     b = bench(gate)
-    b.request(7)
+    b.sampler.request(7)
     until(lambda: "collect" in b.collector.calls)
-    b.sampler.thread.close([b.sampler])
-    assert not b.sampler.thread.join(0.01)
+    b.sampler.end()
+    assert not b.sampler.join(0.01)
 
 
 def test_an_input_that_has_ended_is_not_asked_again_and_its_last_points_stand(bench):
@@ -456,7 +447,7 @@ def test_any_exception_of_closing_is_logged_and_the_thread_ends(bench, caplog):
     b.read()
     b.collector.close = close
     b.end()
-    assert b.sampler.thread.join(0)
+    assert b.sampler.join(0)
     assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == [
         "collector x: failed to close: its __str__ raises"
     ]

@@ -12,7 +12,6 @@ from chipwatch.contract.testing import MemorySink, check_collector
 from chipwatch.pipeline import self_metrics
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.delivery import Worker
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.self_metrics import SHOWN, AgentCollector, Incident
@@ -47,18 +46,16 @@ class Parts:
     """Samplers and outlets whose counts are read."""
 
     def __init__(self):
-        self.readings: ReadingQueue = ReadingQueue()
         self.samplers: list[Sampler] = []
         self.routes: list[Route] = []
         self.own = AgentCollector(start_time=BORN)
 
     def sampler(self, name, collector, readings=1):
-        made = Sampler(name, collector, Level.ALL, self.readings)
+        made = Sampler(name, collector, Level.ALL)
         self.samplers.append(made)
         for _ in range(readings):
-            made.begin()
-            made.thread.read([made], 7)
-            self.readings.get(timeout=LONG)
+            assert made.request(7)
+            assert made.take(7, LONG)
         return made
 
     def route(self, name, sink=None, path=None):
@@ -69,7 +66,7 @@ class Parts:
         return made
 
     def watch(self):
-        self.pipeline = Pipeline(self.samplers, self.routes, self.readings, interval=3600.0)
+        self.pipeline = Pipeline(self.samplers, self.routes, interval=3600.0)
         self.own.watch(self.pipeline)
 
     def read(self, at=BORN + S):
@@ -82,8 +79,8 @@ class Parts:
     def close(self):
         self.own.close()
         for sampler in self.samplers:
-            sampler.thread.close([sampler])
-            sampler.thread.join(LONG)
+            sampler.end()
+            sampler.join(LONG)
         for route in self.routes:
             route.worker.stop()
             route.worker.join(LONG)

@@ -9,7 +9,7 @@ import pytest
 
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.processor import Processor
-from chipwatch.pipeline.sampler import Derivation
+from chipwatch.pipeline.derivation import Derivation
 from chipwatch.runtime.life import keep_state
 
 

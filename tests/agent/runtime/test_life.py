@@ -11,7 +11,6 @@ import pytest
 from chipwatch.commands.run import identify
 from chipwatch.config.options import Config
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.runtime import snapshot
 from chipwatch.runtime.life import RETRY, show_life
 from chipwatch.status.heartbeat import Heartbeat
@@ -20,7 +19,7 @@ from chipwatch.status.socket import NoAgent, ask
 
 def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(tmp_path):
     config, other = Config(interval=RETRY), Heartbeat(tmp_path / "alive", RETRY)
-    pipeline, common = Pipeline([], (), ReadingQueue(), interval=RETRY), identify(config, 0.0)
+    pipeline, common = Pipeline([], (), interval=RETRY), identify(config, 0.0)
     handlers = [*logging.getLogger().handlers]
     life = show_life(config, tmp_path, pipeline, common, dict)
     pipeline.tick()
@@ -40,7 +39,7 @@ def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(t
 def test_the_cpu_usage_is_known_ten_seconds_after_the_second_tick(monkeypatch):
     now = {"monotonic": 100.0, "process_time": 7.0}
     monkeypatch.setattr(snapshot, "time", SimpleNamespace(**{name: partial(now.get, name) for name in now}))
-    pipeline = Pipeline([], (), ReadingQueue(), interval=RETRY)
+    pipeline = Pipeline([], (), interval=RETRY)
     usage = snapshot.CpuUsage(pipeline)
     for _ in range(3):
         assert usage.percent() is None

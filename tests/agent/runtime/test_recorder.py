@@ -11,7 +11,6 @@ from chipwatch.commands.recordings import listing
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.recording.columns import load
 from chipwatch.recording.ring import incidents
 from chipwatch.runtime.recorder import MOST_WAITING, Recorder, open_file
@@ -23,7 +22,7 @@ XID = counter("gpu.xid", "{error}", "X.", dims=("gpu", "xid", "action"))
 
 @pytest.fixture
 def pipeline():
-    return Pipeline([], (), ReadingQueue(), interval=1.0)
+    return Pipeline([], (), interval=1.0)
 
 
 def recorder(pipeline, folder, **more):

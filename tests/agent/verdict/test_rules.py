@@ -11,7 +11,6 @@ import pytest
 from chipwatch.commands import verdict as report
 from chipwatch.config import plugins
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, counter, gauge
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.verdict import expect, rules
 from chipwatch.verdict.callers import (
@@ -194,7 +193,7 @@ def test_an_agent_that_has_stopped_to_read_knows_nothing():
         metrics = (STATE,)
         evidence = dict
 
-    sampler = Sampler("nvidia", Nvidia(), Level.BASIC, ReadingQueue())
+    sampler = Sampler("nvidia", Nvidia(), Level.BASIC)
     sampler.ok = True
     watch, now = EventHistory([sampler], born=0), time.time_ns()
     watch.take([STATE.point(now, 1, Dimensions(gpu="0"))], now)

@@ -49,8 +49,6 @@ class JobsCollector(Collector):
     """
 
     metrics = (CPU_TIME, MEMORY_MAX, OOM_KILLS)
-    never_waits = False
-    """True while it looks for jobs alone: the kubelet, a mapping folder, and files of a process may hang."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -106,7 +104,6 @@ class JobsCollector(Collector):
 
     def follow(self, pids: Collection[int]) -> None:
         self._pids = tuple(pids)
-        self.never_waits &= not pids
 
     def follow_idle(self, pids: Collection[int]) -> None:
         self._idle = frozenset(pids)
@@ -139,7 +136,6 @@ class JobsCollector(Collector):
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         assert self._waits is not None
         moment = self._clock()
-        self.never_waits = not (self._groups or self._pids or allocations.source or allocations.missing)
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
         self._facts = JobFacts(
             moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped, delays, self._transfers(), followed

@@ -47,8 +47,6 @@ class NcclCollector(Collector):
 
     metrics = (RANKS, BEHIND, MISSING, COLLECTIVES)
     needs_devices = True
-    never_waits = True
-    """True until a device has processes: a connection may wait."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -84,7 +82,6 @@ class NcclCollector(Collector):
 
     def follow(self, pids: Collection[int]) -> None:
         self._pids = frozenset(pids)
-        self.never_waits &= not pids
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         now = self._clock()

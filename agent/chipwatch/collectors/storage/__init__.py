@@ -59,8 +59,11 @@ class StorageCollector(Collector):
 
     metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *nfs.METRICS)
     asking = ""
-    never_waits = False
-    """True while there is no driver or server to wait for: no NVMe drive, NFS or Lustre."""
+
+    @property
+    def never_waits(self) -> bool:
+        """True while there is no driver or server to wait for: no NVMe drive, NFS or Lustre."""
+        return not (self._has_nfs(self._lines()) or self._controllers() or self._imports())
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         self._config, self._clock = config, clock
@@ -86,7 +89,6 @@ class StorageCollector(Collector):
         if not self._pace.is_due():
             return
         lines = self._lines()
-        self.never_waits = not (self._has_nfs(lines) or self._controllers() or self._imports())
         for line in self._disks(lines):
             yield READ_ONLY.point(at, int(is_read_only(line)), Dimensions(path=line.mount.point))
         yield from self._error_points(at)

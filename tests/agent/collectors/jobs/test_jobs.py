@@ -160,28 +160,6 @@ def test_the_processes_that_drivers_list_have_owners(machine):
     assert ("job.cpu.time", CONTAINER[:12]) in points
 
 
-def test_it_shares_the_thread_of_the_kernels_files_only_while_it_finds_nothing(machine):
-    collector = machine.collector()
-    assert collector.never_waits is False  # until it has looked
-    read(collector)
-    assert collector.never_waits is True
-    collector.follow([89])  # whose files may wait for it
-    assert collector.never_waits is False
-    read(collector)
-    assert collector.never_waits is True
-    machine.slurm(7, 88)
-    collector = machine.collector()
-    read(collector)
-    assert collector.never_waits is False
-
-
-def test_a_source_of_allocations_takes_it_from_the_thread_of_the_kernels_files(machine):
-    machine.write(machine.folder / "run/slurm/dcgm-job-mapping/5", "7\n")
-    collector = machine.collector()
-    read(collector)
-    assert collector.never_waits is False
-
-
 def test_the_mapping_folder_is_better_than_the_environment(machine):
     machine.slurm(7, 88, gpus="2,3")
     machine.write(machine.folder / "run/slurm/dcgm-job-mapping/5", "7\n")

@@ -407,12 +407,9 @@ def test_a_port_in_the_job_s_environment_is_used(ras):
         server.close()
 
 
-def test_without_processes_it_asks_nobody_and_never_waits():
+def test_without_processes_it_asks_nobody():
     one = NcclCollector(NcclCollector.Config())
-    assert one.never_waits
     one.open()
     assert list(one.collect(at=1)) == []
     assert one.facts() == []
-    one.follow([1])
-    assert not one.never_waits
     one.close()

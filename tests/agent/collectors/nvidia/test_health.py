@@ -11,7 +11,6 @@ from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.collectors.nvidia.health import EVERY, HELD
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected
-from chipwatch.pipeline.reading_thread import ReadingQueue
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.verdict import judge as verdict
 from chipwatch.verdict.callers import DEGRADED, FIT, NOT_FIT
@@ -110,7 +109,7 @@ class Judge:
         self.collector = NvidiaCollector(NvidiaCollector.Config(proc=tmp_path / "proc", root=tmp_path))
         self.now, self.at = SECOND, time.time_ns()
         self.collector._clock = lambda: self.now
-        self.sampler = Sampler("nvidia", self.collector, Level.BASIC, ReadingQueue())
+        self.sampler = Sampler("nvidia", self.collector, Level.BASIC)
         self.sampler.ok = True
         self.history = EventHistory([self.sampler], self.at)
         self.collector.open()

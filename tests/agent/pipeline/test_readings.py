@@ -1,4 +1,4 @@
-"""Collectors of the kernel's files share a thread; one that holds it up keeps it, and the others lose nothing."""
+"""The clock's thread reads the kernel's files; every other collector has a thread, and what hangs stops alone."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ import logging
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from collections import Counter
 
 import pytest
 
-from chipwatch.collectors.cpu import UTILIZATION, CpuCollector
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.extensions import Device, DeviceActivity
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.testing import Clock
-from chipwatch.pipeline import clock as module
+from chipwatch.pipeline import clock
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.reading_thread import ReadingQueue
-from chipwatch.pipeline.sampler import PROBATION, Derivation, Sampler
+from chipwatch.pipeline.derivation import Derivation
+from chipwatch.pipeline.sampler import Sampler
 
 NUMBER = gauge("x.number", "1", "The number of the reading.")
 LONG = 60.0
 GRACE = 0.25
 SHORT = 0.02
-SHARED = "collect"
 
 
 class Files(Collector):
@@ -37,7 +34,7 @@ class Files(Collector):
 
     metrics = (NUMBER,)
 
-    def __init__(self, name, do=lambda number: None, *, marked=True, absent=0):
+    def __init__(self, name, do=lambda number: None, *, marked=False, absent=0):
         self.name, self.do, self.never_waits, self.absent = name, do, marked, absent
         self.dims, self.readings = Dimensions(of=name), 0
         self.threads: list[threading.Thread] = []
@@ -73,18 +70,13 @@ def hang(gate, *numbers):
 @pytest.fixture
 def build(monkeypatch):
     """Put a pipeline together whose ticks wait GRACE seconds, or LONG where nothing hangs; close it at the end."""
-    monkeypatch.setattr(module, "GRACE", GRACE)
+    monkeypatch.setattr(clock, "GRACE", GRACE)
     pipelines = []
 
-    def make(*collectors, interval=1.0, derivations=(), retry=0.0, clock=None, grace=None):
-        readings = ReadingQueue()
-        samplers = [Sampler(one.name, one, Level.ALL, readings, retry=retry) for one in collectors]
-        pipelines.append(
-            Pipeline(
-                samplers, (), readings, interval=interval, derivations=derivations, clock=clock or Clock(),
-            )
-        )  # fmt: skip
-        pipelines[-1]._grace = grace or pipelines[-1]._grace
+    def make(*collectors, interval=1.0, derivations=(), retry=0.0, grace=None):
+        samplers = [Sampler(one.name, one, Level.ALL, retry=retry) for one in collectors]
+        pipelines.append(Pipeline(samplers, (), interval=interval, derivations=derivations, clock=Clock()))
+        pipelines[-1]._readings._grace = grace or pipelines[-1]._readings._grace
         return pipelines[-1]
 
     yield make
@@ -101,28 +93,37 @@ def read(pipeline, at):
     return here, {p.dims["of"]: (p.at, p.value) for p in points if p.at != at}
 
 
+def is_reading(sampler):
+    return sampler.is_busy and sampler._thread._answered.locked()
+
+
 def names_of_threads(*collectors):
     return {thread.name for one in collectors for thread in one.threads}
 
 
-def test_all_are_read_on_one_thread_in_their_order_and_handed_over_once(build):
+def test_the_clocks_thread_reads_the_kernels_files_in_their_order(build):
     order = []
-    several = [Files(name, lambda _, name=name: order.append(name)) for name in "abc"]
-    pipeline = build(*several, grace=LONG)
-    handed = []
-    pipeline._wait = lambda batches, *rest: (handed.append(len(batches)), Pipeline._wait(pipeline, batches, *rest))
+    several = [Files(name, lambda _, name=name: order.append(name), marked=True) for name in "abc"]
+    pipeline, before = build(*several), threading.active_count()
     for at in (1, 2, 3):
         assert read(pipeline, at) == ({"a": at, "b": at, "c": at}, {})
-    assert handed == [1, 1, 1]
     assert order == [*"abc"] * 3
-    assert len({thread for one in several for thread in one.threads}) == 1
-    assert names_of_threads(*several) == {SHARED}
+    assert {thread for one in several for thread in one.threads} == {threading.current_thread()}
+    assert threading.active_count() == before
 
 
 def test_without_the_marker_a_collector_has_its_thread(build):
-    driver, files = Files("driver", marked=False), Files("files")
+    driver, files = Files("driver"), Files("files", marked=True)
     assert read(build(driver, files, grace=LONG), 1)[0] == {"driver": 1, "files": 1}
-    assert (names_of_threads(driver), names_of_threads(files)) == ({"collect-driver"}, {SHARED})
+    assert names_of_threads(driver) == {"collect-driver"}
+    assert files.threads == [threading.current_thread()]
+
+
+def test_what_waits_is_read_while_the_kernels_files_are(build):
+    """The driver returns only once the files were read."""
+    both = threading.Event()
+    driver, files = Files("driver", lambda _: both.wait(LONG)), Files("files", lambda _: both.set(), marked=True)
+    assert read(build(driver, files, grace=LONG), 1)[0] == {"driver": 1, "files": 1}
 
 
 @pytest.mark.parametrize(
@@ -143,40 +144,12 @@ def test_what_hangs_stops_alone_and_the_others_are_read_in_the_same_tick(build, 
     assert caplog.messages == [f"collector {name}: {text}" for name in hung]
 
 
-def test_one_that_returns_is_read_on_its_thread_until_it_was_in_time_for_long(build, gate, until):
-    slow, other = Files("slow", hang(gate, 1)), Files("other")
-    pipeline = build(slow, other)
-    assert read(pipeline, 1) == ({"other": 1}, {})
-    assert read(pipeline, 2) == ({"other": 2}, {})
-    gate.set()
-    until(lambda: not pipeline.samplers[0].is_busy)
-    until(lambda: not pipeline._readings.empty())
-    assert read(pipeline, 3) == ({"slow": 2, "other": 3}, {"slow": (1, 1)})
-    own = slow.threads[0]
-    assert other.threads[0] is not own
-    for at in range(4, 4 + PROBATION):
-        assert read(pipeline, at)[0].keys() == {"slow", "other"}
-    assert {*slow.threads[:PROBATION]} == {own}
-    assert slow.threads[-1] is other.threads[-1]
-    until(lambda: not own.is_alive())
-
-
-def test_one_that_is_slow_each_time_keeps_away_and_comes_with_the_next_tick(build, until):
-    slow, other = Files("slow", lambda _: time.sleep(1.5 * GRACE)), Files("other")
-    pipeline = build(slow, other)
-    for at in range(1, 4):
-        assert read(pipeline, at)[0] == {"other": at}
-        until(lambda: not pipeline.samplers[0].is_busy)
-    assert (len({*slow.threads}), len({*other.threads})) == (1, 1)  # both moved in the first tick
-    assert slow.threads[0] is not other.threads[0]
-
-
 def test_readings_around_the_deadline_come_once_each_and_none_is_lost(build, until):
     dice = random.Random(7)
     delays = [0.0] * 12 + [0.9 * SHORT, SHORT, 1.1 * SHORT]
     several = [Files(name, lambda _: time.sleep(dice.choice(delays))) for name in "abcdef"]
     pipeline = build(*several)
-    pipeline._grace = SHORT
+    pipeline._readings._grace = SHORT
     seen = Counter()
 
     def take(at):
@@ -185,7 +158,7 @@ def test_readings_around_the_deadline_come_once_each_and_none_is_lost(build, unt
 
     for at in range(1, 60):
         take(at)
-    until(lambda: not any(sampler.is_busy for sampler in pipeline.samplers))
+    until(lambda: not any(map(is_reading, pipeline.samplers)))
     for one in several:
         one.do = lambda _: None
     until(lambda: (take(100), len(seen) == sum(one.readings for one in several))[1])
@@ -194,20 +167,21 @@ def test_readings_around_the_deadline_come_once_each_and_none_is_lost(build, unt
 
 
 @pytest.mark.parametrize("bug", [ValueError("oh"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError()])
-def test_an_exception_costs_only_the_reading_that_raised_it(build, bug):
+@pytest.mark.parametrize("marked", [False, True])
+def test_an_exception_costs_only_the_reading_that_raised_it(build, bug, marked):
     def fail(number):
         if number == 2:
             raise bug
 
-    several = Files("a"), Files("b", fail), Files("c")
+    several = [Files(name, fail if name == "b" else lambda _: None, marked=marked) for name in "abc"]
     pipeline = build(*several, grace=LONG)
     assert [read(pipeline, at)[0].keys() for at in (1, 2, 3)] == [{*"abc"}, {*"ac"}, {*"abc"}]
     assert pipeline.samplers[1].failed == 1
-    assert len({thread for one in several for thread in one.threads}) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_copy_of_the_agent_that_is_forked_on_the_shared_thread_ends(build, until, caplog):
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_copy_of_the_agent_that_a_reading_forks_ends(build, until, marked):
     children = []
 
     def fork(number):
@@ -220,14 +194,14 @@ def test_a_copy_of_the_agent_that_is_forked_on_the_shared_thread_ends(build, unt
         except ChildProcessError:
             return True
 
-    pipeline = build(Files("a", fork), Files("b"), grace=LONG)
+    pipeline = build(Files("a", fork, marked=marked), Files("b"), grace=LONG)
     assert read(pipeline, 1)[0].keys() == {"a", "b"}
     until(has_ended)
     assert read(pipeline, 2)[0].keys() == {"a", "b"}
 
 
 def test_the_only_reading_of_a_run_waits_for_one_that_hangs_and_has_all_the_others(build, gate, monkeypatch):
-    monkeypatch.setattr(module, "FIRST_READING", 2 * GRACE)
+    monkeypatch.setattr(clock, "FIRST_READING", 2 * GRACE)
     pipeline = build(Files("a"), Files("b", hang(gate, 1, 2)), Files("c"))
     seen = []
     pipeline.listeners.append(lambda points, at: seen.append({p.dims["of"] for p in points}))
@@ -237,23 +211,23 @@ def test_the_only_reading_of_a_run_waits_for_one_that_hangs_and_has_all_the_othe
 
 @pytest.mark.parametrize("when", ["first", "last"])
 def test_the_last_tick_has_all_that_do_not_hang(build, gate, until, monkeypatch, when):
-    monkeypatch.setattr(module, "LAST_READING", 2 * GRACE)
+    monkeypatch.setattr(clock, "LAST_READING", 2 * GRACE)
     hung = Files("b", hang(gate, 1 if when == "first" else 2))
     several = [Files("a"), hung, Files("c")]
     pipeline = build(*several, interval=3600.0)
     if when == "first":  # the stop comes while the first tick waits
-        pipeline._grace = LONG
+        pipeline._readings._grace = LONG
     seen = []
     pipeline.listeners.append(lambda points, at: seen.extend(p.dims["of"] for p in points))
     running = threading.Thread(target=pipeline.run)
     running.start()
     until(lambda: hung.readings == 1 and (when == "first" or pipeline.ticks == 1))
-    pipeline._grace = GRACE
+    pipeline._readings._grace = GRACE
     pipeline.stop()
     running.join(LONG)
     assert not running.is_alive()
-    # In the first case `a` was read, and `c` was not, when the stop came: both come with the last tick.
-    assert Counter(seen) == Counter({"first": "aac", "last": "abcac"}[when])
+    # In the first case the stop cut the first tick: `a` and `c` were read, and come with the last tick.
+    assert Counter(seen) == Counter({"first": "aacc", "last": "abcac"}[when])
 
 
 def test_a_stop_ends_the_wait_for_readings_at_once(build, gate, until):
@@ -279,23 +253,6 @@ def test_a_signal_whose_handler_outlasts_the_wait_for_readings_does_not_stop_the
     finally:
         guard.cancel()
         signal.signal(signal.SIGALRM, before)
-
-
-def test_the_wait_for_a_reading_takes_one_wake_up(build, gate):
-    pipeline = build(Files("a", hang(gate, 1), marked=False))
-    waits = []
-    get = pipeline._readings.get
-
-    class Readings:
-        def get(self, timeout):
-            waits.append(timeout)
-            return get(timeout=timeout)
-
-        put, empty = pipeline._readings.put, pipeline._readings.empty
-
-    pipeline._readings = Readings()
-    pipeline.gather(1, 2 * GRACE)
-    assert len(waits) == 1
 
 
 def test_no_thread_is_left_when_what_hangs_at_the_end_returns(build, gate, until):
@@ -332,7 +289,7 @@ def test_a_collector_that_hangs_in_closing_does_not_keep_the_others_open(build, 
 
 
 def test_each_is_closed_once_also_what_hung_and_returned(build, gate, until):
-    several = Files("a"), Files("b", hang(gate, 2)), Files("c"), Files("d", marked=False)
+    several = Files("a"), Files("b", hang(gate, 2)), Files("c"), Files("d")
     pipeline = build(*several)
     read(pipeline, 1)
     read(pipeline, 2)
@@ -342,35 +299,6 @@ def test_each_is_closed_once_also_what_hung_and_returned(build, gate, until):
     until(lambda: several[1].closed_on)
     assert [len(one.closed_on) for one in several] == [1, 1, 1, 1]
     assert several[1].closed_on == [several[1].threads[-1]]
-
-
-def test_no_thread_is_left_when_nothing_of_the_shared_thread_is_there(build, until):
-    before = {*threading.enumerate()}
-    pipeline = build(Files("a", absent=2), Files("b", absent=2))
-    for at in (1, 2):
-        assert read(pipeline, at) == ({}, {})
-        until(lambda: {*threading.enumerate()} <= before)
-    assert read(pipeline, 3)[0] == {"a": 1, "b": 1}
-
-
-def test_one_that_finds_nothing_leaves_the_shared_thread_to_the_others(build):
-    several = Files("a", absent=2), Files("b")
-    pipeline = build(*several)
-    assert [read(pipeline, at)[0] for at in (1, 2, 3)] == [{"b": 1}, {"b": 2}, {"a": 1, "b": 3}]
-    assert len({thread for one in several for thread in one.threads}) == 1
-
-
-def test_a_marker_that_changes_moves_the_collector_and_no_thread_is_left(build, until):
-    changing, other = Files("changing", marked=False), Files("other")
-    pipeline = build(changing, other)
-    for at, marked in enumerate((True, True, False, True, True), 1):
-        assert read(pipeline, at)[0].keys() == {"changing", "other"}
-        changing.never_waits = marked
-        pipeline.samplers[0]._ask_marker()
-    own, shared = "collect-changing", SHARED
-    assert [thread.name for thread in changing.threads] == [own, shared, shared, own, shared]
-    until(lambda: not any(thread.is_alive() for thread in changing.threads if thread.name == own))
-    assert not changing.closed_on
 
 
 @pytest.mark.parametrize("marker", [1, "yes", None, property(lambda self: 1 / 0)])
@@ -387,48 +315,18 @@ def test_a_marker_that_is_not_true_means_a_separate_thread(build, marker):
     assert names_of_threads(odd) == {"collect-odd"}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_share_of_the_cpu_is_right_also_where_the_collector_moves(build, gate, tmp_path):
-    """A baseline by thread would begin again, and yield no point or a false zero."""
-
-    def write(busy, idle):
-        (tmp_path / "stat").write_text(
-            f"cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 {busy} 0 0 {idle} 0 0 0 0 0 0\nintr 1\n"
-        )
-
-    write(0, 0)
-    cpu = CpuCollector(CpuCollector.Config(proc=tmp_path))
-    cpu.name = "cpu"
-    pipeline = build(Files("a", hang(gate, 2)), cpu)
-    shares = []
-    for at in (1, 2, 3):
-        write(75 * at, 25 * at)
-        shares += [point.value for point in pipeline.gather(at) if point.metric is UTILIZATION]
-    assert shares == [75.0] * 2  # of the second tick, in which it moved, and the third
-
-
-@pytest.mark.parametrize("when", ["start", "hang"])
-def test_where_no_thread_can_be_started_it_is_tried_again_in_the_next_tick(build, gate, monkeypatch, until, when):
+def test_where_no_thread_can_be_started_it_is_tried_again_in_the_next_tick(build, monkeypatch, caplog):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    several = Files("a", hang(gate, 2)), Files("b"), Files("c", marked=False)
-    pipeline = build(*several)
-    if when == "hang":
-        assert read(pipeline, 1)[0] == {"a": 1, "b": 1, "c": 1}
+    several = Files("a"), Files("b", marked=True)
+    pipeline = build(*several, grace=LONG)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        for at in (2, 3):
-            assert read(pipeline, at)[0] == ({"c": at} if when == "hang" else {})
-    seen, ticks = [], iter(range(4, 10**6))
-
-    def has_come():
-        seen.extend((p.at, p.value) for p in pipeline.gather(next(ticks)) if p.dims["of"] == "b")
-        return len(seen) >= 3
-
-    until(has_come)
-    assert seen[0] == (2, 1 if when == "start" else 2)  # what was requested then, late
-    assert [value for _, value in seen] == [seen[0][1] + n for n in range(len(seen))]
+        for at in (1, 2):
+            assert read(pipeline, at)[0] == {"b": at}
+    assert read(pipeline, 3)[0] == {"a": 1, "b": 3}
+    assert caplog.messages == ["collector a: can't start new thread; tried again in the next tick"]
 
 
 class Follower(Files):
@@ -475,15 +373,15 @@ class Wants(Processor):
 def test_without_a_device_followers_are_read_with_the_rest_and_a_processor_that_needs_one_is_not_called(build, absent):
     follower, wants, always = Follower(), Wants(needs_devices=True), Wants(needs_devices=False)
     derivations = [Derivation("wants", wants, Level.ALL), Derivation("always", always, Level.ALL)]
-    gpu = Devices("gpu", marked=False, absent=absent)
+    derivations[0].keep = lambda saved: None
+    gpu = Devices("gpu", absent=absent)
     pipeline = build(gpu, Files("a"), follower, derivations=derivations, retry=3600.0)
     for at in range(1, 6):
         pipeline.samplers[0]._retry_at = 0.0  # the driver is tried again in each tick
         assert read(pipeline, at)[0].keys() == ({"a", "follower"} if at <= absent else {"a", "follower", "gpu"})
     assert (wants.calls, always.calls) == (max(0, 5 - absent), 5)
     assert derivations[0].unavailable == ("no collector has found a device" if absent > 5 else None)
-    derivations[0].save()
-    assert wants.saves == (absent < 5)
+    assert wants.saves == wants.calls
     assert len(follower.followed) == 5
     if absent > 5:
         assert not any(thread.name == "derive-wants" for thread in threading.enumerate())
@@ -491,15 +389,14 @@ def test_without_a_device_followers_are_read_with_the_rest_and_a_processor_that_
 
 @pytest.mark.parametrize("needs", [False, True])
 def test_a_follower_that_needs_devices_is_read_once_without_any_and_leaves_no_thread(build, until, needs):
-    follower, gpu = Follower(), Devices("gpu", marked=False, absent=1000)
-    follower.needs_devices, follower.never_waits = needs, False
+    follower, gpu = Follower(), Devices("gpu", absent=1000)
+    follower.needs_devices = needs
     wants = [Derivation("wants", Wants(needs_devices=True), Level.ALL)]
     pipeline = build(gpu, Files("a"), follower, derivations=wants, retry=3600.0)
     for at in range(1, 5):
         assert read(pipeline, at)[0].keys() == ({"a", "follower"} if at == 1 or not needs else {"a"})
-        follower.never_waits = True
-        pipeline.samplers[2]._ask_marker()
-    until(lambda: not follower.threads[0].is_alive())
+    until(lambda: not (needs and follower.threads[0].is_alive()))
+    assert len(follower.closed_on) == needs
     gpu.absent, pipeline.samplers[0]._retry_at = 0, 0.0
     for at in range(5, 8):
         assert read(pipeline, at)[0].keys() == {"a", "follower", "gpu"}
@@ -508,22 +405,10 @@ def test_a_follower_that_needs_devices_is_read_once_without_any_and_leaves_no_th
 def test_a_tick_asks_nothing_of_a_collector_that_found_nothing_until_it_is_tried_again(build, monkeypatch):
     pipeline = build(Devices("gpu", absent=1), Files("a"), Files("absent", absent=1000), retry=3600.0)
     assert read(pipeline, 1)[0] == {"a": 1}
-    begun, begin = [], Sampler.begin
-    monkeypatch.setattr(Sampler, "begin", lambda sampler: (begun.append(sampler.name), begin(sampler))[1])
+    begun, request = [], Sampler.request
+    monkeypatch.setattr(Sampler, "request", lambda sampler, at: (begun.append(sampler.name), request(sampler, at))[1])
     assert read(pipeline, 2)[0] == {"a": 2}
     assert begun == ["a"]
     pipeline.samplers[0]._retry_at = 0.0
     assert read(pipeline, 3)[0] == {"a": 3, "gpu": 1}
     assert begun == ["a", "gpu", "a"]
-
-
-def test_without_a_device_a_tick_waits_once(build):
-    pipeline = build(
-        Devices("gpu", marked=False, absent=1000), Files("a"), Follower(), retry=3600.0,
-        derivations=[Derivation("wants", Wants(needs_devices=True), Level.ALL)],
-    )  # fmt: skip
-    waits = []
-    pipeline._wait = lambda batches, *rest: (waits.append(len(batches)), Pipeline._wait(pipeline, batches, *rest))
-    for at in (1, 2, 3):
-        assert read(pipeline, at)[0].keys() == {"a", "follower"}
-    assert waits == [2, 1, 1, 1]  # at the first tick the driver may have something to tell

@@ -1,0 +1,95 @@
+"""Runs one processor, whose calls may fail or hang, on a separate thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar, cast
+
+from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.errors import PartlyCollected
+from chipwatch.contract.extensions import KeepsState, NeedsDevices, NeedsFacts, state_of
+from chipwatch.contract.processor import Processor
+from chipwatch.host.blocking_call import BlockingCall
+from chipwatch.pipeline.validation import PluginRunner
+
+T = TypeVar("T")
+
+PATIENCE: Final = 2.0
+"""Seconds that the clock waits for a processor, which computes on data in memory."""
+
+
+class Derivation(PluginRunner):
+    """
+    Runs one processor on a separate thread, and validates its points like a collector's.
+
+    An exception costs only this processor's points of this tick; it is logged and counted. So does a call that does
+    not return in time; the processor is then passed over until it does.
+    """
+
+    def __init__(self, name: str, processor: Processor, level: Level) -> None:
+        """Keep derived points of at most `level`."""
+        super().__init__(processor, "processor", name, level)
+        self.processor = processor
+        self.needs_facts = isinstance(processor, NeedsFacts)
+        self._needs_devices = isinstance(processor, NeedsDevices) and processor.needs_devices is True
+        self.keep: Callable[[bytes], None] | None = None
+        """Writes the state of the processor to disk; called on its thread."""
+        self._thread: BlockingCall[object] = BlockingCall(lambda call: call(), f"derive-{name}")
+
+    def is_wanted(self, *, with_devices: bool) -> bool:
+        """Return whether to call it; if it needs devices, not until there may be some."""
+        is_idle = self._needs_devices and self.ok is None and not with_devices
+        self.unavailable = "no collector has found a device" if is_idle else None
+        return not is_idle
+
+    def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
+        """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
+        return self._ask(lambda: self._attempt(partial(self._derive, tick, at, facts))) or []
+
+    def restore(self, saved: bytes, path: object) -> None:
+        """Give the processor what was saved in the file `path`."""
+        failure = f"cannot take its state from {path}, it begins without"
+        processor = self.processor
+        assert isinstance(processor, KeepsState)
+        self._ask(lambda: self._survive(partial(processor.restore, saved), failure))
+        self._thread.close()  # it may never be asked again
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.close()
+
+    def _ask(self, call: Callable[[], T]) -> T | None:
+        """Return what `call` returns on the processor's thread; log and count it if that takes too long."""
+        try:
+            result = self._thread.ask(PATIENCE, call)
+        except TimeoutError:
+            self.ok = False
+            self.failed += 1
+            self.trouble = "its last call has not returned; passed over until it does"
+            self._logger.log(logging.WARNING, "busy", self.trouble)
+            return None
+        self._logger.resolved("busy", "its calls return again")
+        return cast("T", result)
+
+    def _derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object], points: list[Datapoint]) -> None:
+        if isinstance(self.processor, NeedsFacts):
+            self.processor.facts = facts
+        try:
+            self.validation.take(self.processor.derive(tick, at), at, points)
+        except PartlyCollected as partly:
+            self.trouble = "; ".join(partly.problems)
+            self._logger.log(logging.WARNING, "partly", self.trouble)
+        except BaseException:
+            points.clear()
+            raise
+        self.ok = True
+        if self.keep:
+            self._survive(partial(self._save, self.keep), "cannot save its state")
+
+    def _save(self, keep: Callable[[bytes], None]) -> None:
+        """Keep the state before the points are sent: after a kill, no counter falls below what was sent."""
+        assert isinstance(self.processor, KeepsState)
+        if (saved := state_of(self.processor)) is not None:
+            keep(saved)
