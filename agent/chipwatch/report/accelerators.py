@@ -86,7 +86,9 @@ class DeviceUsage:
         """Seconds with a kernel."""
         self.joules: float | None = None
         """Energy by the device's counter; after its last reading, or without a counter, by the readings of power."""
-        self._counted = 0.0
+        self._counted: float | None = None
+        self._drawn = 0.0
+        """Energy by all readings of power."""
         self._power_at: int | None = None
 
     def take(self, at: int, points: Mapping[str, Sequence[Datapoint]]) -> None:
@@ -98,12 +100,12 @@ class DeviceUsage:
             self.memory = max(self.memory or 0.0, sum(memory))
         if power := values.get(POWER):
             if self._power_at is not None:
-                self.joules = (self.joules or 0.0) + sum(power) * (at - self._power_at) / 1e9
+                drawn = sum(power) * (at - self._power_at) / 1e9
+                self.joules, self._drawn = (self.joules or 0.0) + drawn, self._drawn + drawn
             self._power_at = at
         for point in points.get(ENERGY, ()):
             if point.increase is not None:
-                self._counted += point.increase
-                self.joules = self._counted
+                self.joules = self._counted = (self._counted or 0.0) + point.increase
         for role, times, key in ((THROTTLED, self.throttled, "reason"), (IDLE, self.idle, "cause")):
             for point in points.get(role, ()):
                 times[point.dims.get(key, "")] += round(1000 * (point.increase or 0))
@@ -123,6 +125,13 @@ class DeviceUsage:
         self.may_be_used = is_unclear or (self.may_be_used and self._is_listed)
         self.has_others |= False in users
         self._is_listed, self._has_worked, self._had_users = True, False, bool(users)
+
+    @property
+    def energy(self) -> str | None:
+        """Energy as a text; by the readings of power where the counter stands still."""
+        if self._counted is not None and amounts.stands_still(self._counted, self._drawn):
+            return f"{amounts.energy(self._drawn)} by power"
+        return _unless_none(amounts.energy, self.joules)
 
     @property
     def utilization(self) -> Utilization:
@@ -152,7 +161,7 @@ COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
     "util mean": lambda device: _unless_none("{:.0f} %".format, device.utilization.mean),
     "p95": lambda device: _unless_none("{:.0f} %".format, device.utilization.percentile(0.95)),
     "memory peak": lambda device: _unless_none(amounts.binary, device.memory),
-    "energy": lambda device: _unless_none(amounts.energy, device.joules),
+    "energy": lambda device: device.energy,
     "throttled": _throttled,
     "idle, by cause": _idle,
 }

@@ -23,6 +23,11 @@ def energy(joules: float) -> str:
     return f"{joules / 3.6e6:.2f} kWh" if joules >= 3.6e5 else f"{joules / 3600:.2f} Wh"
 
 
+def stands_still(counted: float, drawn: float | None) -> bool:
+    """Return whether an energy counter counted less than a tenth of what the readings of power add up to (J)."""
+    return counted < (drawn or 0.0) / 10
+
+
 def cpu_time(seconds: float) -> str:
     """Return CPU time as 4.9 CPU hours, minutes or seconds."""
     units = (("hours", 3600), ("minutes", 60), ("seconds", 0))

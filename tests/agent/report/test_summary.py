@@ -381,6 +381,11 @@ def test_energy_is_counted_by_the_device_and_by_its_power_since_then_or_where_it
     assert device.joules == 7000
     take(25, 100)
     assert device.joules == 7500
+    assert device.energy == "2.08 Wh"
+    device = DeviceUsage("1")
+    for second in range(100):
+        take(second, 690, increase=0)
+    assert device.energy == "18.98 Wh by power", "its counter stands still"
 
 
 def test_the_95th_percentile_is_that_of_all_readings_to_the_percent():

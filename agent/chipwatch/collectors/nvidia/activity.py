@@ -86,10 +86,10 @@ class Activity:
         return 1.0 if now & POWER_BRAKE else hot
 
     def _energy(self, elapsed: int) -> float | None:
-        """Return the joules since the last reading, by the GPU's counter, else by its power; None if unknown."""
+        """Return the joules since the last reading, by the GPU's counter if it moves, else by power; None: unknown."""
         joules, watts = self._gpu.joules, self._gpu.watts
         before, self._joules = self._joules, joules or 0.0
-        if joules is not None and elapsed and 0 < before <= joules:
+        if joules is not None and elapsed and 0 < before < joules:
             return joules - before
         return None if watts is None else watts * elapsed / SECOND
 

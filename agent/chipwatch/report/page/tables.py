@@ -119,7 +119,7 @@ def _of_device(device: RecordedDevice) -> dict[str, Cell]:
         "model": device.model,
         "busy": _percent(device.busy / device.seconds),
         **_cells(device.curves, "device"),
-        "energy": None if device.joules is None else amounts.energy(device.joules),
+        "energy": None if device.joules is None else f"{amounts.energy(device.joules)}{device.basis}",
         "throttled": _times(device.throttled, 1),
         "idle, by cause": _times(device.idle, 3),
     }

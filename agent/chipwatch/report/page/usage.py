@@ -18,6 +18,7 @@ from chipwatch.contract.datapoint import Dimensions, Kind, Metric
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
 from chipwatch.recording.columns import Recorded, RecordedSeries
+from chipwatch.report import amounts
 from chipwatch.report.accelerators import LITTLE_TO_DO
 from chipwatch.report.devices import FAMILIES, FIGURES, Key, key_of, label, order
 
@@ -116,6 +117,8 @@ class RecordedDevice:
         self.busy = self.seconds = 0.0
         """Seconds with a useful kernel, and all that are accounted for."""
         self.joules: float | None = None
+        self.basis = ""
+        """Note on its energy: by power, where its counter stands still."""
 
     def account(self, seconds: float) -> None:
         """Sum up a recording of so many seconds."""
@@ -135,8 +138,10 @@ class RecordedDevice:
             self.busy = seconds * min(100.0, mean) / 100
             self.idle["unknown"] = seconds - self.busy
         self.seconds = self.busy + math.fsum(self.idle.values())
-        if self.joules is None and power is not None:
-            self.joules = power * seconds
+        drawn = None if power is None else power * seconds
+        if self.joules is not None and amounts.stands_still(self.joules, drawn):
+            self.joules, self.basis = None, " by power"
+        self.joules = drawn if self.joules is None else self.joules
 
 
 class ReportedRun:

@@ -282,6 +282,14 @@ def test_energy_and_cost_follow_the_time_that_each_job_was_charged(replay):
     assert values["job.gpu.memory.max", "41340"] == 5000000
 
 
+def test_energy_is_that_of_the_power_where_the_counter_stands_still(replay):
+    machine = replay(level=Level.DETAILED)
+    machine.driver.gpus[0]["field"]["83"] = "1000000@0"
+    watch(machine, {0: {"kernels": "5/5", "processes": "10:1", "power": 690000}}, {10: ADA}, seconds=100)
+    (energy,) = (point.value for point in machine.points if point.metric.name == "job.energy")
+    assert energy == pytest.approx(69000, rel=0.02)
+
+
 def test_what_was_not_read_for_over_two_intervals_is_unseen(replay):
     machine = replay()
     watch(machine, {0: {"kernels": "5/5", "processes": "10:1"}}, {10: ADA}, seconds=50)

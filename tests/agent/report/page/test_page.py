@@ -57,6 +57,10 @@ def test_energy_is_that_of_the_counter_or_else_of_the_power():
     assert "energy 10.00 Wh" in text_of(by_power)
     assert "energy 12.00 Wh" in text_of(by_counter)
     assert "CO2 0.006 kg 500 g/kWh (as given)" in text_of(by_counter)
+    power = series("gpu.power", [690.0] * 61, gpu="0", unit="W")
+    stopped = page([recorded(busy, power, counter("gpu.energy", [7.0] * 61, unit="J", gpu="0"))], ReportTerms())
+    assert "energy 11.50 Wh" in text_of(stopped)
+    assert "11.50 Wh by power" in text_of(stopped)
 
 
 def test_a_machine_without_accelerators_has_its_own_headline():
