@@ -93,6 +93,26 @@ def test_a_killed_agent_leaves_the_record_of_a_job_that_ended_meanwhile(is_recor
     assert record["end_unseen"] == (0 if is_recorded else 305.0)
 
 
+@pytest.mark.parametrize("ticks", [1, 3, 6])
+@pytest.mark.parametrize("pause", [0, 5, 40])
+def test_a_short_job_has_its_record_after_a_kill_at_any_moment(ticks, pause):
+    machine = Kept()
+    machine.pause(20)
+    came = BOB._replace(since=machine.at + SECOND)
+    for _ in range(ticks):
+        machine.tick([(0, 11)], {0: BUSY}, owners={11: came})
+    saved = machine.processor.saved()
+    for _ in range(pause // 5):
+        machine.pause(5)
+        saved = machine.processor.saved() or saved
+    machine.restart(saved)
+    machine.at, machine.moment = machine.at + 100 * SECOND, machine.moment + 100 * SECOND
+    machine.pause(90)
+    (record,) = machine.records
+    assert sum(record["seconds"].values()) == 4.0 + 5.0 * (ticks - 1)
+    assert record["end_unseen"] == (0 if pause else 105.0), "only an end that nobody saw is marked"
+
+
 def test_a_job_that_goes_on_after_a_stop_has_no_unseen_end():
     machine = Kept()
     for _ in range(3):
