@@ -33,8 +33,7 @@ unit() {
 # For systemd 249 or later. Your changes go into a drop-in: systemctl edit chipwatch
 [Unit]
 Description=chipwatch, which watches every chip of this machine
-# The agent waits for the network by itself. A driver must be loaded first, since DeviceAllow= looks its devices up at the start:
-# after installing one, systemctl restart chipwatch.
+# A driver must be loaded first, since DeviceAllow= looks its devices up at the start: restart chipwatch after installing one.
 After=network.target systemd-modules-load.service nvidia-persistenced.service
 # It is started again without limit: what is missing may come later.
 StartLimitIntervalSec=0
@@ -44,13 +43,13 @@ Type=exec
 # Exit code 2: a wrong configuration. 1: hardware, credentials or a service is missing, which may come later.
 ExecStartPre=/bin/sh -c '/opt/chipwatch/current/bin/agent check --config /etc/chipwatch/chipwatch.toml || test $$? -ne 2'
 ExecStart=/opt/chipwatch/current/bin/agent run --config /etc/chipwatch/chipwatch.toml
-# Reads the configuration again; an invalid one is refused, and the old one stays.
+# An invalid configuration is refused, and the old one stays.
 ExecReload=/bin/kill -HUP $MAINPID
 # CHIPWATCH_... and AWS_... variables, a proxy.
 EnvironmentFile=-/etc/chipwatch/environment
 Restart=always
 RestartSec=30
-# A reading that hangs in the kernel cannot be interrupted: the agent then gives no sign of life.
+# For a reading that hangs in the kernel.
 WatchdogSec=60
 # Only the main process gets the signal: it ends its children and sends its points.
 KillMode=mixed
@@ -75,8 +74,8 @@ ProtectHome=read-only
 PrivateTmp=yes
 PrivateMounts=yes
 
-# The collectors' devices and no others: NVIDIA, Neuron, AMD (kfd, drm), Intel (drm), Gaudi (habanalabs, accel). Reading takes rw,
-# since their drivers answer by ioctl.
+# The collectors' devices and no others: NVIDIA, Neuron, AMD (kfd, drm), Intel (drm), Gaudi (habanalabs, accel). Drivers that
+# answer by ioctl take rw.
 PrivateDevices=no
 DevicePolicy=closed
 DeviceAllow=char-nvidia* rw
@@ -704,6 +703,7 @@ main() {
     try "$given_version" "$was"
   elif ! restart || ! holds 20 first; then
     journalctl --unit chipwatch.service --lines 20 --no-pager >&2 || true
+    for name in video render; do grep -q "^$name:" "$root/etc/group" || say "there is no group $name" >&2; done
     die 'the service does not start; its last lines are above'
   fi
   command=$root/usr/local/bin/chipwatch

@@ -594,6 +594,7 @@ main() {
     try "$given_version" "$was"
   elif ! restart || ! holds 20 first; then
     journalctl --unit chipwatch.service --lines 20 --no-pager >&2 || true
+    for name in video render; do grep -q "^$name:" "$root/etc/group" || say "there is no group $name" >&2; done
     die 'the service does not start; its last lines are above'
   fi
   command=$root/usr/local/bin/chipwatch

@@ -402,6 +402,20 @@ def test_a_service_that_does_not_start_ends_it_with_the_journals_last_words(play
     assert "journalctl --unit chipwatch.service" in play.calls()
 
 
+def test_a_group_of_the_unit_that_the_machine_lacks_is_named_where_the_service_does_not_start(play):
+    (play.root / "etc").mkdir()
+    (play.root / "etc/group").write_text("root:x:0:\nvideo:x:44:ada\nrenderers:x:105:\n")
+    assert play.install().returncode == 0, "the service runs"
+    shutil.rmtree(play.root / "opt")
+    play.ends("systemctl restart chipwatch.service", 1)
+    assert play.install().stderr.splitlines()[-2:] == [
+        "chipwatch: there is no group render",
+        "chipwatch: the service does not start; its last lines are above",
+    ]
+    named = re.search("for name in (.*); do grep", boot.TEMPLATE.read_text())[1]
+    assert f"SupplementaryGroups={named}\n" in boot.UNIT.read_text()
+
+
 def test_what_a_network_refuses_is_tried_again(play):
     play.add("aws")
     (play.folder / "bucket").mkdir()
