@@ -47,6 +47,10 @@ AFTER_UPDATE = """if [ -d /run/systemd/system ]; then systemctl try-restart chip
 """
 STOP = """if [ -d /run/systemd/system ]; then systemctl disable --now --quiet chipwatch.service || true; fi
 """
+NOT_LOADED = b"Failed to load Python shared library '%s': %s\n\0"
+"""A message of PyInstaller's start, before any Python runs."""
+INSTEAD = b"Cannot load '%s' (noexec? set TMPDIR): %s\n\0"
+"""The same for the one file, which unpacks itself into a folder where programs may not execute."""
 FORGET = """if [ ! -e /opt/chipwatch/current ]; then  # install.sh has not put it here since
   rm -rf /opt/chipwatch /var/lib/chipwatch /var/lib/private/chipwatch /etc/chipwatch
 fi
@@ -65,6 +69,7 @@ def main() -> None:
         work = Path(scratch)
         if "onefile" in words.form:
             made = freeze("file", work)
+            made.write_bytes(with_advice(made.read_bytes()))
             print(shutil.move(made, words.out / f"chipwatch-{version}-linux-{platform.machine()}"))
         if {"archive", "deb", "rpm"} & {*words.form}:
             program = freeze("folder", work)
@@ -86,6 +91,13 @@ def freeze(form: str, work: Path) -> Path:
         env={**os.environ, "FORM": form, "PYTHONHASHSEED": "1"}, check=True,
     )  # fmt: skip
     return folder / "chipwatch"
+
+
+def with_advice(program: bytes) -> bytes:
+    """Return the one file with a message that names TMPDIR; raise ValueError if PyInstaller has another message."""
+    if program.count(NOT_LOADED) != 1:
+        raise ValueError(f"PyInstaller does not have this message once: {NOT_LOADED!r}")
+    return program.replace(NOT_LOADED, INSTEAD.ljust(len(NOT_LOADED), b"\0"))
 
 
 def build_archive(program: Path, version: str, out: Path) -> Path:

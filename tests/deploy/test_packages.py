@@ -109,6 +109,16 @@ def test_what_the_program_starts_does_not_see_the_loaders_libraries(before, afte
     assert done.stdout == f"{after} -c word\n"
 
 
+def test_the_message_of_the_one_file_has_its_size_and_its_places(build):
+    old, new = build.NOT_LOADED, build.with_advice(b"\x7fELF" + build.NOT_LOADED + b"next\0")
+    assert len(new) == 4 + len(old) + 5
+    assert new[4:].split(b"\0")[0] % (b"/tmp/x", b"why") == b"Cannot load '/tmp/x' (noexec? set TMPDIR): why\n"
+    assert new.endswith(b"\0next\0")
+    for other in (b"", old + old):
+        with pytest.raises(ValueError, match="PyInstaller"):
+            build.with_advice(other)
+
+
 @pytest.fixture(scope="module")
 def made(as_root, tmp_path_factory):
     """The one file, the deb, and the deb of a later version, built once; a minute."""
@@ -137,6 +147,14 @@ def test_the_one_file_reads_this_machine_and_runs_a_command_as_it_is(made, tmp_p
     assert done.returncode == 7
     assert "no AWS credentials" in run(made[0], "--sink", "cloudwatch", "--region", "us-east-1", "--once", check=False,
                                        env=env | {"AWS_EC2_METADATA_DISABLED": "true"}).stderr  # fmt: skip
+
+
+@MACHINES
+def test_the_one_file_names_tmpdir_where_its_folder_may_not_execute(made, tmp_path):
+    script = 'mount -t tmpfs -o noexec tmpfs "$1" && TMPDIR="$1" exec "$2" version'
+    done = run("unshare", "--mount", "sh", "-c", script, "sh", tmp_path, made[0], check=False)
+    assert done.returncode != 0
+    assert re.search(r"Cannot load '.*/libpython3.*' \(noexec\? set TMPDIR\): ", done.stderr)
 
 
 @MACHINES
