@@ -115,7 +115,9 @@ class RecordedRun:
 def _route(ledger: Ledger) -> Any:
     spool = SimpleNamespace(ledger=ledger, apart=0, is_on_disk=True)
     worker = SimpleNamespace(
-        sink=CloudwatchSink(CloudwatchSink.Config()), describe=lambda: DESTINATION, is_closed=False, last_error=None
+        sink=CloudwatchSink(CloudwatchSink.Config()),
+        describe=lambda: DESTINATION,
+        health=SimpleNamespace(is_closed=False, last_error=None),
     )
     return SimpleNamespace(name="cloudwatch", spool=spool, worker=worker, first_points=lambda _: 10.0)
 

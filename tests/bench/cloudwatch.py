@@ -29,7 +29,7 @@ from tests.doubles.datums import datum
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Schedule, Worker
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -286,7 +286,7 @@ def frame(collector: Collector, url: str, *, interval: float, **scaled: Any) -> 
     with tempfile.TemporaryDirectory() as folder:
         spool = Spool("cloudwatch", Path(folder) / "cloudwatch.db", max_age=limits.max_age)
         with closing(spool):
-            worker = Worker("cloudwatch", sink, spool, common=lambda: common, flush=limits.flush)
+            worker = Worker("cloudwatch", sink, spool, common=lambda: common, schedule=Schedule(limits.flush))
             window = Window(limits.window, born=time.time_ns(), increases=limits.increases)
             route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
             sampler = Sampler("bench", collector, Level.ALL)

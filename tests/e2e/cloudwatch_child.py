@@ -18,7 +18,7 @@ from pathlib import Path
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Pauses, Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -86,7 +86,7 @@ def main():
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=2.0))
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
     spool = JournalledSpool(folder / f"appended.{life}", "cloudwatch", folder / "cloudwatch.db")
-    quick = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
+    quick = {"pauses": Pauses(0.01, 0.05, 0.01, 0.05)}
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **quick)
     window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)

@@ -22,7 +22,7 @@ from chipwatch.contract.datapoint import Dimensions, Level, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Pauses, Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -110,7 +110,7 @@ def main():
     sampler = Sampler("numbers", Numbers(life, random.Random(f"{seed} numbers")), Level.ALL)
     sink = MoodySink(folder, life, random.Random(f"{seed} moods"), wild=wild)
     spool = JournalledSpool(SpoolFile(folder, "appended", life), "moody", folder / "moody.db")
-    quick = {"base": 0.001, "cap": 0.004, "refused_base": 0.001, "refused_cap": 0.004}
+    quick = {"pauses": Pauses(0.001, 0.004, 0.001, 0.004)}
     worker = Worker("moody", sink, spool, common=lambda: common, **quick)
     route = Route(MetricFilter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
     pipeline = Pipeline([sampler], [route], interval=0.002)

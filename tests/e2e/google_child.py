@@ -14,7 +14,7 @@ from pathlib import Path
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Dimensions, Level, counter, gauge
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Pauses, Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -67,7 +67,7 @@ def main():
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=2.0), clock)
     limits = sink.limits
     spool = Spool("google", folder / "google.db", max_age=limits.max_age, clock=clock)
-    quick = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
+    quick = {"pauses": Pauses(0.01, 0.05, 0.01, 0.05)}
     worker = Worker("google", sink, spool, common=lambda: COMMON, **quick)
     window = Window(limits.window, born=clock(), spacing=limits.spacing, ended=spool.newest())
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: COMMON)

@@ -28,7 +28,7 @@ from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits
 from chipwatch.contract.testing import MemorySink
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Pauses, Worker
 from chipwatch.spool.queue import Spool
 
 ROOT = Path(__file__).parents[2]
@@ -265,7 +265,7 @@ def test_whatever_fails_in_whatever_order_the_law_holds(steps, moods, max_bytes)
 
 def begin(path, sink, max_bytes):
     spool = Spool("moody", path, max_bytes=max_bytes)
-    worker = Worker("moody", sink, spool, base=0.0, cap=0.0, refused_base=0.0, refused_cap=0.0)
+    worker = Worker("moody", sink, spool, pauses=Pauses(0.0, 0.0, 0.0, 0.0))
     worker.start()
     return spool, worker
 

@@ -51,9 +51,9 @@ def test_no_answer_empties_the_spool_or_prints_a_traceback(agent, until, plugins
         for n in range(0, POINTS, 1000):
             spool.append([LOAD.point(now, float(n + k), Dimensions(n=str(n + k))) for k in range(1000)])
     (plugins_folder.folder / "sitecustomize.py").write_text(
-        "from chipwatch.pipeline.delivery import Worker\n"
-        "quick = dict(base=0.001, cap=0.002, refused_base=0.001, refused_cap=0.002)\n"
-        "Worker.__init__.__kwdefaults__.update(quick)\n"
+        "from chipwatch.pipeline.delivery import SinkDelivery, Pauses\n"
+        "before = SinkDelivery.__init__.__defaults__\n"
+        "SinkDelivery.__init__.__defaults__ = (*before[:-1], Pauses(0.001, 0.002, 0.001, 0.002))\n"
     )
     asked = []
 

@@ -15,7 +15,7 @@ from tests.e2e import cloudwatch_child, google_child
 from chipwatch.contract.datapoint import Dimensions, Kind, Level
 from chipwatch.logs.formats import to_stderr
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Pauses, Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
@@ -32,7 +32,7 @@ GOOGLE_WINDOW = 20.0
 """Seconds that it lasts by the clock there: a minute would reach the present before a slow machine is done."""
 SAMPLES = 4
 GOOGLE_AGO = 20 * 3600 * 10**9
-QUICK = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
+QUICK = {"pauses": Pauses(0.01, 0.05, 0.01, 0.05)}
 
 
 class FastClock:

@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import fcntl
 import importlib
@@ -13,6 +14,8 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -337,8 +340,39 @@ def test_no_line_is_torn_by_a_write_that_fails_halfway(room, failure):
     sink.write(batch)
 
     lines = [json.loads(line)["dims"]["cpu"] for line in stream.data.decode().splitlines()]
-    assert lines[-3:] == ["0", "1", "2"]
+    assert lines == ["0", "1", "2"]
     assert stream.data.endswith(b"\n")
+
+
+def test_a_reader_who_does_not_read_holds_one_write_up_for_a_second_and_gets_each_line_once(monkeypatch):
+    monkeypatch.setattr("chipwatch_sinks.stdout.PATIENCE", 0.05)
+    batches = [[CORE.point(AT + tick * 10**9, 1.0, Dimensions(cpu=str(n))) for n in range(500)] for tick in range(4)]
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb", buffering=0) as stream, os.fdopen(reader, "rb") as lines:
+        sink, waiting, problems = sink_on(stream), [], []
+        for batch in batches:
+            waiting += batch
+            begun = time.monotonic()
+            try:
+                assert sink.write(waiting) == []
+                waiting = []
+            except Retryable as problem:
+                problems.append((str(problem), problem.after))
+            assert time.monotonic() - begun < 10
+        assert waiting
+        assert {*problems} == {("standard output: the reader is too slow", 0.1)}
+        text = threading.Thread(target=lambda: got.extend(json.loads(line) for line in lines))
+        got = []
+        text.start()
+        deadline = time.monotonic() + 60
+        while waiting and time.monotonic() < deadline:
+            with contextlib.suppress(Retryable):
+                sink.write(waiting)
+                waiting = []
+        stream.close()
+        text.join(60)
+    assert [row["dims"]["cpu"] for row in got] == [str(n) for n in range(500)] * 4
+    assert [*Counter(row["time"] for row in got).values()] == [500] * 4
 
 
 def test_a_terminal_that_hung_up_is_gone():

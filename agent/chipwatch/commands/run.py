@@ -247,11 +247,12 @@ def _tell_early(pipeline: Pipeline, tell: Callable[[str], None]) -> None:
     def look() -> None:
         if time.monotonic() - start < EARLY:
             return
-        silent = [route for route in pipeline.routes if route.worker.delivered is None]
-        if all(route.worker.last_error for route in silent):
+        silent = [route for route in pipeline.routes if route.worker.health.delivered is None]
+        if all(route.worker.health.last_error for route in silent):
             pipeline.after_tick.remove(look)
             for route in silent:
-                tell(f"chipwatch: {route.name}: nothing is sent so far: {one_line(route.worker.last_error or '')}")
+                why = one_line(route.worker.health.last_error or "")
+                tell(f"chipwatch: {route.name}: nothing is sent so far: {why}")
 
     pipeline.after_tick.append(look)
 

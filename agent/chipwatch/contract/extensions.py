@@ -126,8 +126,8 @@ class NeverWaits(Protocol):
     """
     A collector of files that the kernel answers from its memory, such as /proc/stat: the clock's thread reads it.
 
-    No driver, file system, process, socket, lock or sleep can hold it up. A sink whose `write` only changes memory,
-    too.
+    No driver, file system, process, socket, lock or sleep can hold it up. A sink whose `write` only changes memory, or
+    returns at once, too.
     """
 
     never_waits: bool

@@ -19,13 +19,20 @@ from chipwatch.config.options import Config, SinkOptions
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import HIDDEN, Dimensions, Level, Metric
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.extensions import CountsEvents, IsScraped, KeepsFiles, YieldsOtherNames, destination_of
+from chipwatch.contract.extensions import (
+    CountsEvents,
+    IsScraped,
+    KeepsFiles,
+    NeverWaits,
+    YieldsOtherNames,
+    destination_of,
+)
 from chipwatch.contract.processor import Processor
 from chipwatch.contract.sink import Limits, Sink
 from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Schedule, SinkDelivery, Worker
 from chipwatch.pipeline.derivation import Derivation
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.sampler import RETRY, Sampler
@@ -259,18 +266,12 @@ def build_route(
         drop_others=config.drop_other_destinations,
     )
     flush = limits.flush if options.flush is None else options.flush
-    worker = Worker(
-        name,
-        sink,
-        spool,
-        common=common,
-        rename=rename.renamer(profile_of(sink, config)),
-        flush=flush,
-        offset=delivery_offset(platform.node()) if flush else 0.0,
-        first_wait=FIRST_WAIT,
-        on_closed=on_closed,
+    schedule = Schedule(flush, delivery_offset(platform.node()) if flush else 0.0, FIRST_WAIT)
+    is_quick = isinstance(sink, NeverWaits) and sink.never_waits is True
+    worker = (SinkDelivery if is_quick else Worker)(
+        name, sink, spool, common, rename.renamer(profile_of(sink, config)), schedule
     )
-    worker.destination = destination
+    worker.destination, worker.on_closed = destination, on_closed
     window = Window(
         window_length(name, sink, config),
         born=born,

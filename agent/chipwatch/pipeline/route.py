@@ -11,7 +11,7 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import SinkDelivery
 from chipwatch.pipeline.window import MOST_GONE, Window
 from chipwatch.spool.queue import Spool
 
@@ -125,7 +125,7 @@ class Route:
         chosen: MetricFilter,
         window: Window,
         spool: Spool,
-        worker: Worker,
+        worker: SinkDelivery,
         common: Callable[[], Dimensions | None],
         *,
         admission: Admission | None = None,
@@ -144,7 +144,7 @@ class Route:
 
     def first_points(self, interval: float) -> float:
         """Return in about how many seconds the first points are sent, with a tick every `interval` seconds."""
-        return self._window.first_seconds(interval) + self.worker.first_wait
+        return self._window.first_seconds(interval) + self.worker.schedule.first_wait
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Take the samples of one tick."""

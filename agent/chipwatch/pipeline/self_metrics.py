@@ -187,7 +187,7 @@ class AgentCollector(Collector):
             elif reason:
                 metric = REJECTED if kind == "rejected" else DROPPED
                 yield from self._counted(at, _named(reason=reason, sink=route.name), (metric, ours))
-        counts = (RETRIED, worker.counts["retried"]), (REFUSED, worker.counts["refused"])
+        counts = (RETRIED, worker.health.counts["retried"]), (REFUSED, worker.health.counts["refused"])
         yield from self._counted(at, dims, *counts, (SPOOL_FAULTS, spool.faults.total()))
         yield SPOOL_BYTES.point(at, spool.bytes, dims)
         yield SINK_SECONDS.point(at, worker.seconds, dims)

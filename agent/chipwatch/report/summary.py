@@ -231,6 +231,6 @@ def _sent(route: Route, before: Ledger) -> str:
         "kept for another destination": elsewhere,
     }
     more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
-    if others["kept"] and route.worker.last_error:
-        more += f": {one_line(route.worker.last_error)}"
+    if others["kept"] and route.worker.health.last_error:
+        more += f": {one_line(route.worker.health.last_error)}"
     return f"{route.name} {max(0, sent - older):,} of {now.collected - before.collected:,} points{more}"

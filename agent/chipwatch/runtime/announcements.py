@@ -68,7 +68,7 @@ class Announcements:
             if not counts["dropped"]:
                 del counts["dropped"]
             worker, unsent = route.worker, counts["rejected"] or counts.get("dropped") or counts["kept"]
-            is_well = worker.is_closed or not unsent or (once and worker.last_error)
+            is_well = worker.health.is_closed or not unsent or (once and worker.health.last_error)
             level = logging.INFO if is_well else logging.WARNING
             name = f"{route.name}: " if len(self._pipeline.routes) > 1 else ""
             log.log(level, "stopping: %s%s", name, ", ".join(f"{word} {n:,}" for word, n in counts.items()))

@@ -114,7 +114,8 @@ def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
         return "it is not known yet who this machine is"
     workers = [route.worker for route in pipeline.routes]
     stuck = next((f"{worker.name}: {worker.stuck}" for worker in workers if worker.stuck), None)
-    return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
+    refused = ((worker.name, worker.health.refused) for worker in workers)
+    return stuck or next((f"{name} refuses: {why}" for name, why in refused if why), None)
 
 
 def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeline | None]) -> HealthServer | None:
@@ -135,7 +136,7 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
     def ready() -> tuple[bool, dict[str, Any]]:
         running = pipeline()
         routes = running.routes if running else ()
-        refused = {o.name: one_line(why) for o in routes if (why := o.worker.refused)}  # another thread sets it
+        refused = {o.name: one_line(why) for o in routes if (why := o.worker.health.refused)}  # another thread sets it
         kept = {o.name: o.spool.ledger.spooled for o in routes}
         stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
         identified = common.known() is not None

@@ -78,6 +78,7 @@ def _source(source: PluginRunner) -> dict[str, Any]:
 
 def _sink(route: Route) -> dict[str, Any]:
     ledger, worker = route.spool.ledger, route.worker
+    delivered = worker.health.delivered
     return {
         "collected": ledger.collected,
         "sent": ledger.sent,
@@ -85,10 +86,10 @@ def _sink(route: Route) -> dict[str, Any]:
         "dropped": dict(ledger.dropped),
         "kept": ledger.spooled,
         "kept_bytes": route.spool.bytes,
-        "retried": worker.counts["retried"],
-        "refused": worker.refused,
-        "last_error": worker.last_error,
-        "seconds_since_delivery": None if worker.delivered is None else round(time.monotonic() - worker.delivered, 3),
+        "retried": worker.health.counts["retried"],
+        "refused": worker.health.refused,
+        "last_error": worker.health.last_error,
+        "seconds_since_delivery": None if delivered is None else round(time.monotonic() - delivered, 3),
         "status": _own_words(route.name, worker.sink),
     }
 

@@ -109,7 +109,7 @@ class Wanted:
         """Yield a sentence for each sink that got nothing since the start, unless its worker has logged why."""
         for route in self._pipeline.routes:
             ledger = route.spool.ledger
-            if ledger.sent > self._before[route.name] or route.worker.last_error:
+            if ledger.sent > self._before[route.name] or route.worker.health.last_error:
                 continue
             if ledger.collected:
                 yield f"{route.name}: nothing was delivered: {ledger}"

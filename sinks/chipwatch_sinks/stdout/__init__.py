@@ -6,14 +6,17 @@ import errno
 import io
 import os
 import platform
+import select
+import stat
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TextIO
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, os_text
@@ -24,9 +27,15 @@ if TYPE_CHECKING:
     from chipwatch_sinks.stdout.table import Table
 
 
+PATIENCE: Final = 1.0
+"""Seconds that a write waits for a reader who was quick enough so far; then the rest is tried with the next batch."""
+AGAIN: Final = 0.1
+"""Seconds until a slow reader is tried again."""
+
+
 class StdoutSink(Sink):
     """
-    Writes each batch to standard output in one call.
+    Writes each batch to standard output, on the clock's thread: a reader who does not read holds it up for a second.
 
     `json`: one ASCII object a line for each point: time, name, kind, unit, value, dims; for a counter increase and
     start_time; for a window window_start, and a gauge's summary. Unknown fields are omitted. Times are UTC in seconds
@@ -36,6 +45,7 @@ class StdoutSink(Sink):
     """
 
     limits = Limits(max_points=10_000, durable=False, window=0, flush=0)
+    never_waits = True
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -67,6 +77,9 @@ class StdoutSink(Sink):
         self._is_terminal = False
         self._table: Table | None = None
         self._unwritten = b""
+        """The rest of the batch that a failed call has begun to write."""
+        self._begun: list[Datapoint] = []
+        self._rejected: list[Rejected] = []
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why CloudWatch rejects every point of this series (emf), or None."""
@@ -105,16 +118,27 @@ class StdoutSink(Sink):
             self._table = Table(stream, is_terminal=self._is_terminal, own=own, machine=machine)
             self._render = self._table.draw
         stream.flush()
-        self._write = _writer(stream)
+        self._write, self._has_room = _writer(stream), _room(stream)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Write the batch; raise SinkClosed if the reader has gone, Retryable for any other error."""
-        rejected = []
+        if self._unwritten:
+            self._send("")
+        whole, rejected = [*batch], self._rejected
+        if self._begun and whole[: len(self._begun)] == self._begun:
+            batch = whole[len(self._begun) :]
+        else:
+            rejected = []
+        self._begun = []
         if not _are_finite(batch):
-            rejected = [Rejected(point, "not finite") for point in batch if not _is_finite(point)]
+            rejected += [Rejected(point, "not finite") for point in batch if not _is_finite(point)]
             batch = [point for point in batch if _is_finite(point)]
         if batch and (text := self._render(batch, rejected)):
-            self._send(text)
+            try:
+                self._send(text)
+            except Retryable:
+                self._begun, self._rejected = whole, rejected
+                raise
         return rejected
 
     def describe(self) -> str:
@@ -131,25 +155,26 @@ class StdoutSink(Sink):
             self._file = self._stream = None
 
     def _send(self, text: str) -> None:
-        """Write the rest of a line that a failed call has left, then `text`."""
-        pending = len(self._unwritten)
-        data = left = self._unwritten + text.encode()
+        """Write what a failed call has left, then `text`; keep what cannot be written, and raise Retryable."""
+        end = time.monotonic() + (0.0 if self._unwritten else PATIENCE)
+        self._unwritten += text.encode()
         try:
-            while left:
-                written = self._write(left)
-                if written is None:
+            while self._unwritten:
+                piece = self._unwritten
+                if self._has_room:
+                    if not self._has_room(max(0.0, end - time.monotonic())):
+                        raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
+                    piece = piece[: select.PIPE_BUF]  # so much can be written without a wait
+                if (written := self._write(piece)) is None:
                     raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
-                left = left[written:]
+                self._unwritten = self._unwritten[written:]
         except ValueError:
             self._abandon()
         except OSError as error:
             if isinstance(error, BrokenPipeError) or (self._is_terminal and error.errno == errno.EIO):  # EIO: hung up
                 self._abandon()
-            done = len(data) - len(left)
-            within_line = done < pending or data[:done][-1:] not in {b"", b"\n"}
-            self._unwritten = b"".join(left.partition(b"\n")[:2]) if within_line else b""
-            raise Retryable(f"{self._config.path or 'standard output'}: {os_text(error)}") from error
-        self._unwritten = b""
+            after = AGAIN if isinstance(error, BlockingIOError) else None
+            raise Retryable(f"{self._config.path or 'standard output'}: {os_text(error)}", after=after) from error
 
     def _abandon(self) -> NoReturn:
         """Redirect standard output to /dev/null, else Python prints an error at exit (Note on SIGPIPE in its docs)."""
@@ -174,6 +199,18 @@ def _writer(stream: Any) -> Callable[[bytes], int | None]:
         return len(data)
 
     return write
+
+
+def _room(stream: Any) -> Callable[[float], bool] | None:
+    """Return what waits so many seconds until a pipe, terminal or socket takes more; None for what always does."""
+    try:
+        number = stream.fileno()
+        mode = os.fstat(number).st_mode
+    except (OSError, ValueError, AttributeError):
+        return None
+    if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(number)):
+        return None
+    return lambda timeout: bool(select.select([], [number], [], timeout)[1])
 
 
 def _machine() -> str:

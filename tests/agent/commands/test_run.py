@@ -345,7 +345,7 @@ def test_a_sink_that_gets_nothing_is_named_while_the_command_runs(monkeypatch, t
 def test_a_sink_has_15_seconds_before_it_is_named(monkeypatch):
     now, lines = [100.0], list[str]()
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    worker = SimpleNamespace(delivered=None, last_error="down")
+    worker = SimpleNamespace(health=SimpleNamespace(delivered=None, last_error="down"))
     pipeline = SimpleNamespace(routes=[SimpleNamespace(name="otlp", worker=worker)], after_tick=[])
     run._tell_early(pipeline, lines.append)
     (look,) = pipeline.after_tick

@@ -20,7 +20,7 @@ from chipwatch.contract.sink import Limits
 from chipwatch.contract.testing import MemorySink
 from chipwatch.naming.profiles import PROFILES, profile
 from chipwatch.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Pauses, Worker
 from chipwatch.pipeline.route import Admission, MetricFilter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
@@ -244,7 +244,7 @@ POINTS = st.one_of(
 def test_whatever_fails_every_point_and_every_copy_has_one_end(ticks, seed, most):
     sink = Moody(seed)
     budget = Admission("mem", most) if most else None
-    out = route(sink, budget=budget, base=0.0, cap=0.0, refused_base=0.0, refused_cap=0.0)
+    out = route(sink, budget=budget, pauses=Pauses(0.0, 0.0, 0.0, 0.0))
     counting, expected = copier("wandb-docs"), 0
     window = Window(0, born=0)
     out.worker.start()

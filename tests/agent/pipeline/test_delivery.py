@@ -7,7 +7,6 @@ import re
 import sqlite3
 import threading
 import time
-from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -18,16 +17,15 @@ from chipwatch.contract.datapoint import Dimensions, counter, gauge
 from chipwatch.contract.errors import BadBatch, Refused, Retryable, SinkClosed
 from chipwatch.contract.sink import Limits, Rejected
 from chipwatch.contract.testing import MemorySink
-from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, BatchWriter, first_batch
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
+from chipwatch.pipeline.delivery import Pauses, Schedule, SinkDelivery, Worker
 from chipwatch.spool.chunk import decode
 from chipwatch.spool.queue import Spool
 
 LONG = 60.0
 LOAD = gauge("cpu.load", "1", "The load.")
 HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
-QUICK = {"base": 0.0, "cap": 0.0, "refused_base": 0.0, "refused_cap": LONG}
+QUICK = {"pauses": Pauses(0.0, 0.0, 0.0, LONG)}
 
 
 def until(condition):
@@ -78,11 +76,13 @@ def start():
     """Start a worker over a spool in memory that owes `owed` points already; all are stopped at the end."""
     started = []
 
-    def make(sink, owed=0, spool=None, **settings):
+    def make(sink, owed=0, spool=None, kind=Worker, **settings):
         spool = spool or Spool("mem")
         if owed:
             spool.append(points(range(owed)))
-        worker = Worker("mem", sink, spool, **QUICK | settings)
+        on_closed = settings.pop("on_closed", lambda: None)
+        worker = kind("mem", sink, spool, **QUICK | settings)
+        worker.on_closed = on_closed
         worker.start()
         started.append(worker)
         return worker
@@ -197,7 +197,7 @@ def test_every_method_of_a_sink_runs_on_one_and_the_same_thread_and_open_comes_o
 
 def test_a_flush_gathers_what_came_in_the_meantime(start):
     sink = Sink()
-    worker = start(sink, 3, flush=3600.0, offset=(time.monotonic() / 3600.0 + 0.5) % 1)
+    worker = start(sink, 3, schedule=Schedule(3600.0, (time.monotonic() / 3600.0 + 0.5) % 1))
     worker.spool.append(points(range(3, 6)))
     worker.wake()
     assert sink.asked == []
@@ -208,7 +208,7 @@ def test_a_flush_gathers_what_came_in_the_meantime(start):
 
 def test_flushes_come_period_after_period(start):
     sink = Sink()
-    worker = start(sink, flush=0.01, offset=0.3)
+    worker = start(sink, schedule=Schedule(0.01, 0.3))
     for n in range(3):
         worker.spool.append(points([n]))
         worker.wake()
@@ -218,8 +218,7 @@ def test_flushes_come_period_after_period(start):
 
 @given(st.floats(0, 1), st.floats(0.01, 1000))
 def test_the_next_flush_is_less_than_a_period_away(offset, flush):
-    worker = Worker("mem", MemorySink(), Spool("mem"), flush=flush, offset=offset)
-    assert 0 <= worker._until_flush() <= flush
+    assert 0 <= Schedule(flush, offset).wait(time.monotonic(), is_first=False) <= flush
 
 
 # -- dimensions -------------------------------------------------------------------------------------------------------
@@ -343,7 +342,7 @@ def test_what_may_succeed_later_is_kept_and_tried_again(start, caplog):
     idle(worker)
     until(lambda: "caught up" in caplog.text)
     assert sink.asked == [[0, 1, 2]] * 3
-    assert worker.counts == {"retried": 2}
+    assert worker.health.counts == {"retried": 2}
     assert worker.spool.ledger.sent == 3
     assert [re.sub(r"\d\.\d s", "0 s", message) for message in caplog.messages] == [
         "mem: cannot send, 3 points kept, next try within 0 s: no answer",
@@ -389,12 +388,9 @@ KINDS = {"retried": Retryable, "refused": Refused, "bug": KeyError}
 
 @pytest.mark.parametrize(("kind", "base", "cap"), [("retried", 1.0, 60.0), ("refused", 30.0, 60.0), ("bug", 1.0, 60.0)])
 def test_the_back_off_is_random_grows_and_ends_at_a_minute(kind, base, cap):
-    worker = Worker("mem", MemorySink(), Spool("mem"))
     for failures in (1, 2, 3, 6, 50, 10_000):
-        most, waits = min(cap, base * 2.0 ** min(failures - 1, 30)), []
-        for _ in range(300):
-            worker._failures[kind] = failures - 1
-            waits.append(worker._delay(KINDS[kind]("x")))
+        most = min(cap, base * 2.0 ** min(failures - 1, 30))
+        waits = [Pauses().after(KINDS[kind]("x"), failures)[0] for _ in range(300)]
         assert 0 <= min(waits) < most / 4
         assert most * 3 / 4 < max(waits) <= most
 
@@ -403,10 +399,10 @@ def test_each_kind_of_failure_has_its_own_back_off():
     worker = Worker("mem", MemorySink(), Spool("mem"))
     refused = []
     for _ in range(300):
-        worker._failures.clear()
+        worker.health.failures.clear()
         for _ in range(5):
-            worker._delay(Retryable("no answer"))
-        refused.append(worker._delay(Refused("no such role")))
+            worker._fail(Retryable("no answer"), is_last=False)
+        refused.append(worker._fail(Refused("no such role"), is_last=False))
     assert 20 < max(refused) <= 30
 
 
@@ -414,13 +410,13 @@ def test_a_success_resets_the_back_off(start):
     sink = Sink(*[Retryable("no answer")] * 5)
     worker = start(sink, 3)
     idle(worker)
-    until(lambda: not worker._failures)
-    assert worker.counts == {"retried": 5}
+    until(lambda: not worker.health.failures)
+    assert worker.health.counts == {"retried": 5}
 
 
 def test_after_a_failure_the_next_attempt_does_not_wait_for_the_period_of_sending_too(start):
     sink = Sink(Retryable("no answer"))
-    worker = start(sink, flush=3600.0, offset=((time.monotonic() + 0.3) / 3600.0) % 1)
+    worker = start(sink, schedule=Schedule(3600.0, ((time.monotonic() + 0.3) / 3600.0) % 1))
     worker.spool.append(points([1]))
     worker.wake()
     idle(worker)
@@ -428,15 +424,13 @@ def test_after_a_failure_the_next_attempt_does_not_wait_for_the_period_of_sendin
 
 
 def test_a_delay_that_the_far_side_names_is_obeyed_up_to_a_bound():
-    worker = Worker("mem", MemorySink(), Spool("mem"), base=1.0, cap=2.0)
-    assert worker._delay(Retryable("slow down", after=7.5)) == 7.5
-    assert worker._delay(Retryable("slow down", after=10**9)) == 900.0
+    assert Pauses(1.0, 2.0).after(Retryable("slow down", after=7.5), 1) == (7.5, 7.5)
+    assert Pauses(1.0, 2.0).after(Retryable("slow down", after=10**9), 1) == (900.0, 900.0)
 
 
 @pytest.mark.parametrize("after", [0, 0.0, -5.0, math.nan])
 def test_a_delay_of_nothing_does_not_make_a_storm(after):
-    worker = Worker("mem", MemorySink(), Spool("mem"), base=1.0, cap=60.0)
-    waits = [worker._delay(Retryable("now", after=after)) for _ in range(300)]
+    waits = [Pauses().after(Retryable("now", after=after), 1 + n)[0] for n in range(300)]
     assert min(waits) >= 0
     assert max(waits) > 4
 
@@ -480,12 +474,12 @@ def test_what_is_refused_for_the_setup_is_kept_and_said_once_until_it_is_taken(s
     sink.write = held
     worker = start(sink, 3)
     assert goes_on.wait(LONG)
-    assert worker.refused == "role may not put metrics"
+    assert worker.health.refused == "role may not put metrics"
     assert worker.spool.ledger.spooled == 3
     gate.set()
     idle(worker)
-    until(lambda: worker.refused is None)
-    assert worker.counts == {"refused": 5}
+    until(lambda: worker.health.refused is None)
+    assert worker.health.counts == {"refused": 5}
     assert [r.levelname for r in caplog.records] == ["ERROR"]
     assert sink.got == [0, 1, 2]
 
@@ -560,7 +554,7 @@ def test_a_sink_that_fails_on_every_point_loses_none_and_is_not_ready(start, cap
     sink = failing(10**9, 50, problem)
     worker = start(sink, 1000)
     until(lambda: len(sink.asked) > 2000)
-    assert "something is wrong" in worker.refused
+    assert "something is wrong" in worker.health.refused
     assert worker.spool.ledger.spooled == 1000
     assert worker.spool.ledger.dropped.total() == worker.spool.ledger.rejected.total() == 0
     assert len(caplog.records) == 1
@@ -572,7 +566,7 @@ def test_what_failed_on_every_point_for_a_while_costs_only_the_points_that_still
     sink = failing(500, 50, problem)
     worker = start(sink, 1000)
     idle(worker)
-    until(lambda: worker.refused is None)
+    until(lambda: worker.health.refused is None)
     assert sorted(sink.got) == [n for n in range(1000) if n != 7]
     assert worker.spool.ledger.sent == 999
 
@@ -595,9 +589,9 @@ def test_more_bad_points_in_a_row_than_a_pass_doubts_or_takes_are_got_over(start
 def test_a_sink_that_refuses_every_point_is_asked_ever_less_than_twice_a_point(start):
     sink = failing(10**9, 1000, BadBatch)
     worker = start(sink, 10_000)
-    until(lambda: worker.counts["refused"] >= 64)
+    until(lambda: worker.health.counts["refused"] >= 64)
     asked = len(sink.asked)  # it goes on meanwhile: the refusals are counted after it
-    assert asked < worker.counts["refused"] * 100
+    assert asked < worker.health.counts["refused"] * 100
 
 
 def test_rejected_points_are_counted_by_reason_and_each_reason_is_logged_once(start, caplog):
@@ -627,7 +621,7 @@ def test_a_bug_that_passes_costs_nothing_and_is_logged_once_with_its_traceback(s
     worker = start(sink, 50)
     idle(worker)
     assert sink.got == list(range(50))
-    assert worker.counts == {"bug": 2}
+    assert worker.health.counts == {"bug": 2}
     (record,) = caplog.records
     assert (record.levelname, record.exc_info[0]) == ("ERROR", KeyError)
 
@@ -640,7 +634,7 @@ def test_a_bug_that_repeats_on_a_point_sets_that_point_aside_on_disk(start, capl
         idle(worker)
         assert worker.sink.got == [n for n in range(100) if n != 7]
         assert spool.ledger.dropped == {"set aside": 1}
-        assert worker.counts["bug"] == SUSPECT
+        assert worker.health.counts["bug"] == SUSPECT
         assert "1 point is set aside" in caplog.text
     with closing(sqlite3.connect(tmp_path / "mem.db")) as db:
         ((why, body),) = db.execute("SELECT why, body FROM aside").fetchall()
@@ -679,103 +673,6 @@ class Picky(Sink):
         return super().write(batch)
 
 
-def windows(*bad, sizes=(1000,) * 23, each=1, heals=None):
-    """Return a sink and spool after as many windows of `sizes` series, and requests of each; those `bad` are refused."""
-    sink, spool, now = Picky(max_points=1000), Spool("mem"), [0.0]
-    sink.open()
-    log = ThrottledLogger(logging.getLogger("test"), "mem")
-    writer = BatchWriter(sink, spool, log, Counter(), Counter(), clock=lambda: now[0])
-    sink.bad, requests = frozenset(bad), []
-    for number, size in enumerate(sizes):
-        if number == heals:
-            sink.bad = frozenset()
-        made = [
-            gauge(f"m{n % 10}", "1", "A metric.").point(time, float(n), Dimensions(n=str(n)))
-            for n in range(size)
-            for time in range(each)
-        ]
-        spool.append(made)
-        before = len(sink.asked)
-        while taken := spool.take(1000)[0]:
-            writer.write_all(taken)
-        requests.append(len(sink.asked) - before)
-        now[0] += 60.0
-    assert spool.ledger.balance() == spool.ledger.spooled == 0
-    return sink, spool, requests
-
-
-def test_a_refused_series_is_searched_once_an_hour_and_goes_in_a_separate_request():
-    sink, spool, requests = windows("617", sizes=(1000,) * 62)
-    assert requests[0] <= 2 * math.ceil(math.log2(1000)) + 2
-    assert requests[1:60] == [2] * 59
-    assert requests[60] == requests[0]
-    assert spool.ledger.rejected == {"refused by the service": 62}
-    assert len(sink.got) == 62 * 999
-
-
-def test_all_refused_series_of_a_metric_are_one_request():
-    bad = [str(n) for n in range(3, 1000, 10)]  # all of the metric m3
-    sink, spool, requests = windows(*bad)
-    assert requests[1:] == [2] * 22
-    assert len(sink.got) == 23 * 900
-    assert spool.ledger.rejected.total() == 23 * 100
-
-
-def test_a_series_that_is_taken_again_loses_nothing_more():
-    sink, spool, requests = windows("617", heals=2)
-    assert requests[1:] == [2, 2, *[1] * 20]
-    assert spool.ledger.rejected.total() == 2
-    assert len(sink.got) == 23 * 1000 - 2
-
-
-def test_a_second_metric_that_turns_bad_is_found_beside_the_first():
-    sink, spool, requests = windows("1", "2", sizes=(2, 5, 5, 5))  # "2" is in the second window for the first time
-    assert requests[2:] == [3, 3]
-    assert spool.ledger.rejected.total() == 7
-    assert len(sink.got) == 1 + 3 * 3
-
-
-def test_points_of_a_refused_series_of_several_times_are_judged_one_by_one():
-    class Once(Picky):
-        def write(self, batch):
-            self.bad = frozenset({"7"} if any(p.at == 1 and p.dims["n"] == "7" for p in batch) else ())
-            return super().write(batch)
-
-    sink, spool = Once(max_points=1000), Spool("mem")
-    sink.open()
-    writer = BatchWriter(
-        sink, spool, ThrottledLogger(logging.getLogger("test"), "mem"), Counter(), Counter(), clock=lambda: 0.0
-    )
-    for _ in range(3):
-        spool.append([LOAD.point(at, float(n), Dimensions(n=str(n))) for at in range(4) for n in range(20)])
-        writer.write_all(spool.take(1000)[0])
-    assert spool.ledger.rejected.total() == 3
-    assert len(sink.got) == 3 * 79
-
-
-def test_a_wire_that_fails_at_a_refused_series_doubles_and_loses_nothing():
-    sink, spool = Picky(max_points=1000), Spool("mem")
-    sink.open()
-    sink.bad = frozenset({"7"})
-    writer = BatchWriter(
-        sink, spool, ThrottledLogger(logging.getLogger("test"), "mem"), Counter(), Counter(), clock=lambda: 0.0
-    )
-    made = [LOAD.point(1, float(n), Dimensions(n=str(n))) for n in range(20)]
-    spool.append(made)
-    writer.write_all(spool.take(1000)[0])
-    spool.append(made)
-    for fails in (1, 2, 1):  # at the others, then at the refused one, then again at that
-        real, sink.write = sink.write, fail_at(sink.write, fails)
-        deliver = writer.end_doubted if writer.is_halfway else lambda: writer.write_all(spool.take(1000)[0])
-        with pytest.raises(Retryable):
-            deliver()
-        sink.write = real
-    writer.end_doubted()
-    assert sorted(sink.got) == sorted(2 * [n for n in range(20) if n != 7])
-    assert spool.ledger.rejected.total() == 2
-    assert spool.ledger.balance() == spool.ledger.spooled == 0
-
-
 def fail_at(write, number):
     """Return `write`, whose call of this number fails at the wire."""
     calls = iter(range(1, 100))
@@ -792,7 +689,7 @@ def test_a_bad_point_that_is_alone_waits_for_another_to_be_taken(start):
     worker = start(failing(0, 10, KeyError), spool=Spool("mem"))
     worker.spool.append(points([7]))
     worker.wake()
-    until(lambda: worker.counts["bug"] > 10)
+    until(lambda: worker.health.counts["bug"] > 10)
     assert worker.spool.ledger.spooled == 1
     worker.spool.append(points([8]))
     idle(worker)
@@ -810,7 +707,7 @@ def test_a_service_that_turns_to_refuse_every_point_in_mid_pass_costs_none(start
 
     sink = Turning(one_per_series=True)
     worker = start(sink, 60)
-    until(lambda: worker.counts["refused"] >= 8)
+    until(lambda: worker.health.counts["refused"] >= 8)
     assert sink.got == list(range(21))
     assert (worker.spool.ledger.sent, worker.spool.ledger.spooled) == (21, 39)
 
@@ -833,7 +730,7 @@ def test_a_wire_that_fails_while_doubted_points_are_tried_again_loses_none_of_th
     worker = start(sink, 8)
     idle(worker)
     assert sorted(sink.got) == list(range(8))
-    assert (worker.spool.ledger.sent, worker.counts) == (8, {"retried": 1})
+    assert (worker.spool.ledger.sent, worker.health.counts) == (8, {"retried": 1})
 
 
 def test_how_long_the_last_write_took_is_known(start):
@@ -944,7 +841,7 @@ def test_a_spool_that_cannot_be_read_for_a_moment_is_asked_again(start, tmp_path
     worker = start(sink, spool=spool)
     idle(worker)
     assert sink.got == [0, 1, 2]
-    assert worker.counts == {"retried": 3}
+    assert worker.health.counts == {"retried": 3}
     spool.close()
 
 
@@ -979,7 +876,7 @@ def test_what_comes_after_the_far_side_left_takes_no_memory(start, caplog):
 
 def test_a_stop_delivers_what_is_owed(start):
     sink = Sink(max_points=10)
-    worker = start(sink, 95, flush=3600.0, offset=(time.monotonic() / 3600.0 + 0.5) % 1)
+    worker = start(sink, 95, schedule=Schedule(3600.0, (time.monotonic() / 3600.0 + 0.5) % 1))
     worker.stop()
     assert worker.join(LONG)
     assert sink.got == list(range(95))
@@ -989,7 +886,7 @@ def test_a_stop_delivers_what_is_owed(start):
 @pytest.mark.parametrize("problem", [Retryable("no answer", after=600), Refused("no")])
 def test_a_stop_cuts_the_back_off_short_tries_once_more_and_keeps_the_rest(start, problem):
     sink = Sink(*[problem] * 100)
-    worker = start(sink, 5, base=600.0, cap=600.0, refused_base=600.0, refused_cap=600.0)
+    worker = start(sink, 5, pauses=Pauses(600.0, 600.0, 600.0, 600.0))
     until(lambda: sink.asked)
     worker.stop()
     assert worker.join(LONG)
@@ -1092,7 +989,7 @@ def test_while_the_worker_waits_it_has_nothing_in_hand_so_the_oldest_may_go(star
     spool.append(points([0]))
     sink = Sink(Retryable("no answer", after=600))
     worker = start(sink, spool=spool)
-    until(lambda: worker.counts["retried"])
+    until(lambda: worker.health.counts["retried"])
     spool.append(points([1]))
     assert spool.ledger.dropped == {"spool full": 1}
     worker.stop()
@@ -1231,14 +1128,14 @@ def test_a_state_that_knows_points_which_are_not_acknowledged_yet_is_not_kept(tm
         sink = Careful()
         worker = Worker("mem", sink, spool, **QUICK)
         spool.append([*made])
-        worker._turn()
+        worker.turn()
         assert (spool.recall(), spool.ledger.sent) == (b"19", 19)
         spool.append([*made])
         real, sink.write = sink.write, fail_at(sink.write, 2)  # the wire, after the points of other series were taken
-        worker._turn()
+        worker.turn()
         assert (spool.recall(), spool.ledger.sent) == (b"19", 19)
         sink.write = real
-        worker._turn()
+        worker.turn()
         assert (spool.recall(), spool.ledger.sent) == (b"38", 38)
 
 
@@ -1272,138 +1169,64 @@ def test_a_sink_that_cannot_save_its_state_is_logged_and_goes_on(start, caplog):
 # -- a sink that never waits ----------------------------------------------------------------------------------------
 
 
-class Quick(Sink):
-    """Its writes change memory alone."""
-
-    never_waits = True
-
-
-@pytest.fixture
-def quick(start):
-    """Return a sink that has its first point, and its worker, whose thread has ended."""
-    sink = Quick()
-    worker = start(sink, owed=1)
-    until(lambda: not any(thread.name == "sink-mem" for thread in threading.enumerate()))
-    assert sink.got == [0]
-    return sink, worker
-
-
-def test_a_sink_that_never_waits_is_written_to_by_the_thread_that_has_the_points(quick):
-    sink, worker = quick
-    worker.spool.append(points([1]))
-    worker.wake()
-    assert sink.got == [0, 1]
-    assert threading.current_thread() in sink.threads
-    assert worker.stuck is None
-    worker.stop()
-    assert worker.join(LONG)
-    assert (sink.opened, sink.closed) == (1, 1)
-
-
-def test_a_write_that_failed_is_tried_again_by_a_thread_and_the_next_one_is_the_clocks_again(quick):
-    sink, worker = quick
-    sink.failures = [ValueError("a bug"), Retryable("busy")]
-    worker.spool.append(points([1]))
-    worker.wake()
-    until(lambda: sink.got == [0, 1])
-    until(lambda: not any(thread.name == "sink-mem" for thread in threading.enumerate()))
-    sink.threads.clear()
-    worker.spool.append(points([2]))
-    worker.wake()
-    assert sink.got == [0, 1, 2]
-    assert sink.threads == {threading.current_thread()}
-
-
-def test_the_clocks_thread_writes_nothing_while_a_sink_that_never_waits_fails(quick):
-    sink, worker = quick
-    sink.failures = [Retryable("busy", after=LONG)]
-    for n in (1, 2, 3):
-        worker.spool.append(points([n]))
-        worker.wake()
-    assert sink.asked == [[0], [1]]
-
-
-def test_a_failed_write_to_a_sink_that_never_waits_is_tried_again_after_the_pause_and_at_the_stop(quick):
-    sink, worker = quick
-    sink.failures = [ValueError("a bug"), Retryable("busy", after=LONG)]
-    worker.spool.append(points([1]))
-    worker.wake()
-    until(lambda: sink.asked == [[0], [1], [1]])
-    worker.wake()
-    worker.stop()
-    assert worker.join(LONG)
-    assert sink.got == [0, 1]
-
-
-def test_a_sink_that_waits_although_it_never_does_has_its_thread_from_then_on(quick, monkeypatch):
-    sink, worker = quick
-    monkeypatch.setattr("chipwatch.pipeline.delivery.SLOW", 0.0)
-    for n in (1, 2):
-        worker.spool.append(points([n]))
-        sink.threads.clear()
-        worker.wake()
-        until(lambda: sink.got[-1] == n)  # noqa: B023  # called at once
-        assert (threading.current_thread() in sink.threads) is (n == 1)
-
-
-def test_a_sink_that_never_waits_and_has_closed_holds_nothing_up(quick):
-    sink, worker = quick
-    sink.failures = [SinkClosed("the reader has gone")]
-    for n in (1, 2):
-        worker.spool.append(points([n]))
-        worker.wake()
-        until(lambda: worker.spool.ledger.dropped == {"reader gone": n})  # noqa: B023  # called at once
-
-
-def test_a_sink_that_never_waits_gets_nothing_while_the_machine_is_not_known(start):
-    machine, sink = [Dimensions()], Quick()
-    worker = start(sink, owed=1, common=lambda: machine[0])
-    until(lambda: not any(thread.name == "sink-mem" for thread in threading.enumerate()))
-    machine[0] = None
-    worker.spool.append(points([1]))
-    worker.wake()
-    assert sink.got == [0]
-    machine[0] = HERE
-    worker.wake()
-    assert sink.got == [0, 1]
-
-
-def test_a_thread_that_hands_over_leaves_the_sink_to_the_one_that_follows():
-    """The clock's thread writes, fails and starts another thread before the first one has ended."""
-    sink, handed_over = Quick(), threading.Event()
-
-    class Watched(Worker):
-        @property
-        def _is_inline(self):
-            return self.__dict__.get("flag", False)
-
-        @_is_inline.setter
-        def _is_inline(self, is_inline):
-            self.__dict__["flag"] = is_inline
-            if is_inline and not handed_over.is_set():
-                self.spool.append(points([1]))
-                clock = threading.Thread(target=self.wake)
-                clock.start()
-                clock.join(LONG)
-                handed_over.set()
-
+def quick(sink, owed=0, **settings):
+    """Return what delivers to a sink on the clock's thread."""
     spool = Spool("mem")
-    spool.append(points([0]))
-    worker = Watched("mem", sink, spool)
-    take = sink.write
+    if owed:
+        spool.append(points(range(owed)))
+    return SinkDelivery("mem", sink, spool, **QUICK | settings)
 
-    def write(batch):
-        if worker._stop.is_set() or not sink.got:
-            return take(batch)
-        raise Retryable("busy", after=LONG)
 
-    sink.write = write
-    worker.start()
-    first = worker._thread
-    assert handed_over.wait(LONG)
-    first.join(LONG / 10)
-    assert not first.is_alive()
-    assert (sink.got, sink.closed) == ([0], 0)
-    worker.stop()
-    assert worker.join(LONG)
-    assert (sink.got, sink.closed) == ([0, 1], 1)
+def give(delivery, *numbers):
+    for n in numbers:
+        delivery.spool.append(points([n]))
+        delivery.wake()
+
+
+def test_a_sink_that_never_waits_is_written_to_by_the_thread_that_has_the_points():
+    sink, before = Sink(), threading.active_count()
+    delivery = quick(sink)
+    delivery.start()
+    give(delivery, 0, 1)
+    assert sink.got == [0, 1]
+    assert (threading.active_count(), delivery.stuck) == (before, None)
+    delivery.stop()
+    assert delivery.join(LONG)
+    assert (sink.opened, sink.closed, sink.threads) == (1, 1, {threading.current_thread()})
+
+
+def test_a_failed_write_to_a_sink_that_never_waits_is_tried_again_after_the_pause_and_at_the_stop():
+    sink = Sink(Retryable("busy", after=0.01), Retryable("busy", after=LONG))
+    delivery = quick(sink)
+    give(delivery, 0, 1)
+    assert sink.asked == [[0]]
+    time.sleep(0.02)
+    give(delivery, 2, 3)
+    assert sink.asked == [[0], [0, 1, 2]]
+    assert delivery.join(LONG)
+    assert sink.got == [0, 1, 2, 3]
+
+
+def test_a_sink_that_never_waits_and_fails_does_not_hold_the_stop_up():
+    sink = Sink(*[Retryable("busy", after=0.01)] * 1000)
+    delivery = quick(sink, owed=1)
+    begun = time.monotonic()
+    delivery.join(0.1)
+    assert 0.05 < time.monotonic() - begun < LONG / 2
+    assert (len(sink.asked) > 2, sink.closed, delivery.spool.ledger.spooled) == (True, 1, 1)
+
+
+def test_a_sink_that_never_waits_and_has_closed_holds_nothing_up():
+    delivery = quick(Sink(SinkClosed("the reader has gone")))
+    give(delivery, 1, 2)
+    assert delivery.spool.ledger.dropped == {"reader gone": 2}
+
+
+def test_a_sink_that_never_waits_gets_nothing_while_the_machine_is_not_known():
+    machine, sink = [None], Sink()
+    delivery = quick(sink, common=lambda: machine[0])
+    give(delivery, 0)
+    assert sink.asked == []
+    machine[0] = HERE
+    give(delivery, 1)
+    assert sink.got == [0, 1]

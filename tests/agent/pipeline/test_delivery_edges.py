@@ -81,7 +81,7 @@ def test_a_delay_that_the_service_names_leaves_our_back_off_alone_and_counts_as_
     worker = delivered(Failing(Retryable("x", after=0.05), Retryable("x"), Retryable("x", after=0.0)), until)
     assert time.monotonic() - begun >= 0.05
     assert bounds == [2, 4]
-    assert worker.counts == {"retried": 3}
+    assert worker.health.counts == {"retried": 3}
 
 
 def test_a_service_that_begins_to_reject_every_point_is_reported_until_it_takes_one(until):
@@ -95,8 +95,11 @@ def test_a_service_that_begins_to_reject_every_point_is_reported_until_it_takes_
             spool.append([LOAD.point(at, 1.0)])
             worker.wake()
             until(lambda: spool.ledger.spooled == 0)
-            until(lambda: bool(worker.refused) is sink.rejects)
-            assert not worker.refused or "every point is rejected: odd (for example cpu.load" in worker.refused
+            until(lambda: bool(worker.health.refused) is sink.rejects)
+            assert (
+                not worker.health.refused
+                or "every point is rejected: odd (for example cpu.load" in worker.health.refused
+            )
     finally:
         worker.stop()
         assert worker.join(LONG)
@@ -105,7 +108,8 @@ def test_a_service_that_begins_to_reject_every_point_is_reported_until_it_takes_
 def test_the_end_of_the_reader_calls_on_closed(caplog, until):
     caplog.set_level("INFO")
     spool, left = Spool("mem"), []
-    worker = Worker("mem", Failing(SinkClosed("the reader has gone")), spool, on_closed=lambda: left.append(True))
+    worker = Worker("mem", Failing(SinkClosed("the reader has gone")), spool)
+    worker.on_closed = lambda: left.append(True)
     worker.start()
     spool.append([LOAD.point(1, 1.0)])
     worker.wake()

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from chipwatch.pipeline.delivery import DeliveryLog
+from chipwatch.pipeline.delivery_log import DeliveryLog
 from chipwatch.spool.ledger import Ledger
 
 HOUR, MINUTE = 3600.0, 60.0
@@ -21,7 +21,7 @@ class Bench:
         self.ledger = Ledger(collected=kept + sent, sent=sent, spooled=kept)
         self.apart = 0
         self.log = DeliveryLog("cloud", self.ledger, lambda: self.apart, lambda: self.now)
-        self.log.is_behind = kept > 0
+        self.log.opened()
 
     def collect(self, points):
         self.ledger.collected += points
@@ -35,7 +35,9 @@ class Bench:
             self.log.drained()
 
     def fail(self, text="no answer", wait=1.0, **options):
-        self.log.failed(logging.WARNING, text, text, wait, max(wait, 60.0), **{"is_last": False} | options)
+        self.log.failed(
+            logging.WARNING, text, text, (wait, max(wait, 60.0)), **{"is_last": False, "traceback": False} | options
+        )
 
     def lines(self):
         """Return the new lines."""

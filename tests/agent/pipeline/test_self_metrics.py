@@ -11,7 +11,7 @@ from chipwatch.contract.errors import PartlyCollected, Retryable, Unavailable
 from chipwatch.contract.testing import MemorySink, check_collector
 from chipwatch.pipeline import self_metrics
 from chipwatch.pipeline.clock import Pipeline
-from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.delivery import Pauses, Worker
 from chipwatch.pipeline.route import MetricFilter, Route
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.self_metrics import SHOWN, AgentCollector, Incident
@@ -60,7 +60,7 @@ class Parts:
 
     def route(self, name, sink=None, path=None):
         spool = Spool(name, path)
-        worker = Worker(name, sink or MemorySink(), spool, common=Dimensions, base=0.001, cap=0.001)
+        worker = Worker(name, sink or MemorySink(), spool, pauses=Pauses(0.001, 0.001))
         made = Route(MetricFilter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
         self.routes.append(made)
         return made

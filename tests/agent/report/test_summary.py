@@ -37,6 +37,7 @@ class Pipeline:
             def __init__(self, name, ledger):
                 self.name, self.spool, self.worker = name, self, self
                 self.ledger, self.apart, self.last_error = ledger, 0, None
+                self.health = self
 
         self.routes = [Route(name, ledger) for name, ledger in ledgers.items()]
         self.listeners, self.derivations, self.samplers, self.devices = [], [], [], {}

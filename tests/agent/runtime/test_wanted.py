@@ -52,7 +52,11 @@ def test_a_run_spares_collectors_without_options_unless_they_or_their_metrics_ar
 
 def test_a_reading_that_was_stopped_is_not_blamed_on_the_configuration():
     ledger = SimpleNamespace(sent=0, collected=0)
-    route = SimpleNamespace(name="out", spool=SimpleNamespace(ledger=ledger), worker=SimpleNamespace(last_error=None))
+    route = SimpleNamespace(
+        name="out",
+        spool=SimpleNamespace(ledger=ledger),
+        worker=SimpleNamespace(health=SimpleNamespace(last_error=None)),
+    )
     pipeline = SimpleNamespace(routes=[route], samplers=[], ticks=0)
     assert [*Wanted(Config(), pipeline, brief=True).undelivered()] == [
         "out: nothing was delivered: it was stopped before its reading ended"

@@ -263,7 +263,7 @@ def test_a_deleted_run_ends_the_sink_with_its_first_refusal(double, make_sink, p
     worker.start()
     worker.stop()
     assert worker.join(60)
-    assert worker.is_closed
+    assert worker.health.is_closed
     assert spool.ledger.dropped == {"reader gone": 500}
     assert len(double.requests) - asked <= 4
 
