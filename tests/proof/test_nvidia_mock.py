@@ -39,8 +39,7 @@ def expected(config):
     gpu = config["device_defaults"]
     memory, thermal, power, clocks, pcie = (gpu[key] for key in ("memory", "thermal", "power", "clocks", "pcie"))
     nvlink = config.get("nvlink", {})
-    links = nvlink.get("links_per_gpu", 0)
-    up = links if nvlink.get("switches") else 0
+    links = nvlink.get("links_per_gpu", 0) if nvlink.get("switches") else 0  # else NVML counts none
     return {
         "gpu.utilization": gpu["utilization"]["gpu"],
         "gpu.memory.total": memory["total_bytes"],
@@ -60,7 +59,7 @@ def expected(config):
         "gpu.rows.failed": int(gpu["remapped_rows"]["failure_occurred"]),
         "gpu.fault fault=rows_pending": int(gpu["remapped_rows"]["pending"]),
         "gpu.clock.reduced reason=idle": int(gpu["clocks_throttle_reasons"]["gpu_idle"]),
-        **({"gpu.links kind=nvlink state=up": up, "gpu.links kind=nvlink state=down": links - up} if links else {}),
+        **({"gpu.links kind=nvlink state=up": links, "gpu.links kind=nvlink state=down": 0} if links else {}),
     }
 
 
@@ -107,6 +106,82 @@ def test_each_gpu_of_a_profile_has_the_values_of_the_profile(mock, folder, profi
             name: value for name, value in values.items() if value and name.startswith(("gpu.fault", "gpu.link.e"))
         }
         assert faults == {}, gpu
+
+
+def of_one(name, /, **values):
+    """Return a change of the profile: of GPU 3 alone where the mock can do that."""
+
+    def change(config):
+        config["devices"][3][name] = {**config["device_defaults"].get(name, {}), **values}
+
+    return change
+
+
+def of_all(name, **values):
+    def change(config):
+        config["device_defaults"][name] = {**config["device_defaults"].get(name, {}), **values}
+
+    return change
+
+
+def links_down(config):
+    config["nvlink"]["defaults"] = {"state": "down"}
+
+
+HOT = of_one("thermal", temperature_gpu_c=120)
+SICK = [  # profile, change, verdict, words
+    *((profile, HOT, "NOT FIT", "is hotter than the temperature at which it shuts down") for profile in PROFILES),
+    *((profile, links_down, "NOT FIT", "has NVLinks that are down") for profile in ("a100", "h100", "gb200", "gb300")),
+    *(
+        (profile, of_one("clocks_throttle_reasons", **{"hw_slowdown": True, reason: True}), "DEGRADED", f"is slowed down by {says}")
+        for profile in ("t4", "h100")
+        for reason, says in (
+            ("hw_slowdown", "its hardware"), ("hw_thermal_slowdown", "heat"), ("hw_power_brake_slowdown", "the power brake"),
+        )
+    ),
+    ("h100", of_one("nvlink_error", rate=250), "NOT FIT", "has an NVLink that did not recover"),
+    ("a100", of_one("nvlink_error", rate=250), "NOT FIT", "has an NVLink that"),
+    *((profile, of_one("failure", mode=mode), "NOT FIT", "is lost")
+      for profile in ("h100", "t4") for mode in ("lost", "fallen_off_bus")),
+    ("h100", of_one("failure", mode="ecc_uncorrectable", xid={"code": 64}), "NOT FIT", "had memory errors that were not corrected"),
+    *(("h100", of_all("remapped_rows", **{kind: value}), verdict, says) for kind, value, verdict, says in (
+        ("uncorrectable", 9, "DEGRADED", "has replaced more than 8 rows"), ("pending", True, "DEGRADED", "replaces a faulty row"),
+        ("failure_occurred", True, "NOT FIT", "could not replace a faulty row"),
+    )),
+    ("h100", of_all("pcie", current_link_width=8), "DEGRADED", "has a PCIe link narrower"),
+    ("h100", of_all("ecc", mode_current="disabled"), "DEGRADED", "has ECC switched off"),
+]  # fmt: skip
+
+
+def verdict(mock, folder, profile, change):
+    """Return what the command says of the profile, changed."""
+    config = yaml.safe_load(config_of(mock, profile).read_text())
+    change(config)
+    (folder / "config.yaml").write_text(json.dumps(config))
+    (folder / "root/dev").mkdir(parents=True)
+    (folder / "root/dev/nvidiactl").touch()
+    env = environment(mock, profile) | {"MOCK_NVML_CONFIG": str(folder / "config.yaml")}
+    words = ["verdict", "--spool", folder / "spool", "--root", folder / "root", "--timeout", "8s"]
+    done = subprocess.run(
+        [sys.executable, "-m", "chipwatch", *words], env=env, capture_output=True, text=True, check=False
+    )
+    return " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_healthy_profile_has_no_fault_and_a_card_without_links_no_word_about_them(mock, tmp_path, profile):
+    text = verdict(mock, tmp_path, profile, lambda _: None)
+    assert text.startswith("FIT FINE ")
+    assert ("NVLinks," in text) == (profile in ("a100", "h100", "gb200", "gb300"))
+    assert "nvlink" not in text or profile not in ("t4", "l40s")
+
+
+@pytest.mark.parametrize("row", SICK, ids=lambda row: f"{row[0]} {row[3]}")
+def test_a_sick_gpu_of_the_mock_is_named_without_an_agent(mock, tmp_path, row):
+    profile, change, word, says = row
+    text = verdict(mock, tmp_path, profile, change)
+    assert text.startswith(f"{word} ")
+    assert f"gpu 3 {says}" in text
 
 
 UNITS = {"MiB": 1 << 20, "kW": 1000}

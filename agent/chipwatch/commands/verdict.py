@@ -20,7 +20,7 @@ from chipwatch.verdict import expect
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT, UNKNOWN, code_of
 from chipwatch.verdict.judge import Unknown, Verdict, judge
 from chipwatch.verdict.reading import expected_by_type, readings
-from chipwatch.verdict.rules import Reason
+from chipwatch.verdict.rules import HOUR, Reason
 
 TIMEOUT: Final = 2.0
 """Seconds from the start of this program to its end."""
@@ -113,7 +113,8 @@ def _sentence(reason: Reason) -> str:
     shown = reason.shown_by
     if shown is None or (shown.last is None and not shown.rose):
         return reason.says
-    often = f"{shown.rose:g} times in the last hour" if shown.rose and shown.rose > 1 else ""
+    within = "in the last hour" if shown.seconds == HOUR else f"in {shown.seconds:.1f} s"
+    often = f"{shown.rose:g} times {within}" if shown.rose and shown.rose > 1 else ""
     when = "" if shown.last is None else f"at {time.strftime('%H:%M:%S', time.localtime(shown.last / 1e9))}"
     return f"{reason.says} {', last '.join(filter(None, (often, when)))}"
 

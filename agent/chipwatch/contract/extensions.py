@@ -210,7 +210,7 @@ class HasSilent(Protocol):
     """A collector that knows which of its devices do not answer, for verdicts; asked by other threads, too."""
 
     asking: str
-    """What a reading that goes on waits for, such as `GPU 3: NVML`; empty if that is not known."""
+    """The answer that a reading waits for now, such as `GPU 3: NVML`; empty if that is not known."""
 
     @abstractmethod
     def silent(self) -> Mapping[Dimensions, str]:

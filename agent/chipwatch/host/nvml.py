@@ -171,6 +171,7 @@ nvmlDeviceGetMemoryInfo_v2 = _versioned("nvmlDeviceGetMemoryInfo_v2", "IQQQQ", 2
 nvmlDeviceGetTemperature = _number("nvmlDeviceGetTemperature")
 nvmlDeviceGetTemperatureV = _versioned("nvmlDeviceGetTemperatureV", "IIi", 1)
 """Return a sensor, 0 for the chip, and its temperature."""
+nvmlDeviceGetTemperatureThreshold = _number("nvmlDeviceGetTemperatureThreshold")
 nvmlDeviceGetMarginTemperature = _versioned("nvmlDeviceGetMarginTemperature", "Ii", 1)
 nvmlDeviceGetPowerUsage = _number("nvmlDeviceGetPowerUsage")
 nvmlDeviceGetEnforcedPowerLimit = _number("nvmlDeviceGetEnforcedPowerLimit")

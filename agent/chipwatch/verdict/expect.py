@@ -108,7 +108,8 @@ def compare(
             says = f"{number} expected, {', '.join(filter(None, (shown, none)))}"
             reasons.append(Reason(thing, NOT_FIT, says, "Drain this node; see dmesg for the driver's reason."))
         elif troubles or not (seen or silent):
-            why = "; ".join(troubles or absent) or "nothing that is running reads them"
+            silent_drivers = [f"{name}: {one['error']}" for name, one in sources.items() if one.get("is_silent")]
+            why = "; ".join(troubles or silent_drivers or absent) or "nothing that is running reads them"
             unknown.append((thing, f"{number} expected: {why}"))
         else:
             wrong, unclear = _count(each, seen, silent, "; ".join(partly))

@@ -32,7 +32,7 @@ class EventHistory:
 
     def __init__(self, samplers: Sequence[Sampler], born: int, interval: float = 0.0) -> None:
         """Watch from `born` on (ns since the epoch), with a tick every `interval` seconds."""
-        self._samplers, self._window, self._last = samplers, Window(0, born=born), born
+        self._samplers, self._window, self._last, self._born = samplers, Window(0, born=born), born, born
         self._stale = max(STALE, int(3e9 * interval))
         self._points: dict[tuple[str, Dimensions], Datapoint] = {}
         self._rises: dict[tuple[str, Dimensions], deque[tuple[int, float]]] = {}
@@ -51,7 +51,12 @@ class EventHistory:
                 rises.append((at, earlier + point.increase))
 
     def series(self, now: int, *, watched: bool = True) -> list[Seen]:
-        """Return the series at `now` (ns since the epoch); `watched`: no rise can have been missed."""
+        """
+        Return the series at `now` (ns since the epoch); `watched`: no rise can have been missed.
+
+        If not, rises are those since the start.
+        """
+        seconds = HOUR / 1e9 if watched else (self._last - self._born) / 1e9
         shown = {}
         for sampler in self._samplers:
             names = {metric.name for metric in sampler.collector.metrics} & WATCHED
@@ -66,7 +71,7 @@ class EventHistory:
             last, text = shown.get(key, (None, ""))
             last = last if last is not None and now - last < HOUR else rises[-1][0] if rises else None
             rose = sum(rise for _, rise in rises) if rises or (watched and last is None) else None
-            series.append(Seen(key[0], dict(point.dims), point.value, rose, last, text))
+            series.append(Seen(key[0], dict(point.dims), point.value, rose, last, text, seconds))
         return series
 
     def answer(self, *, watched: bool = True) -> dict[str, Any]:

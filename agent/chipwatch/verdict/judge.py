@@ -44,8 +44,11 @@ def judge(
     """Return the verdict on an answer of EventHistory; `unknown` may already hold what could not be determined."""
     series, collectors = [rules.Seen(*fields) for fields in answer["series"]], answer["collectors"]
     missing, open_questions = expect.compare(expected, series, collectors, sys)
-    wrong = [*missing, *rules.reasons(series)]
+    reasons = [*missing, *rules.reasons(series)]
+    wrong = [reason for reason in reasons if reason.severity != UNKNOWN]
+    unknown += [Unknown(one.about, f"{one.says}. {one.do}", decides=True) for one in reasons if one.severity == UNKNOWN]
     unknown += [Unknown(about, why, decides=True) for about, why in open_questions]
+    silent: list[tuple[str, str]] = []
     for name, collector in collectors.items():
         state, error = collector["state"], collector["error"]
         if state == "failing":
@@ -56,11 +59,13 @@ def judge(
             unknown.append(Unknown(name, error, decides=True))
         elif error and state == "ok":
             unknown.append(Unknown(name, error, decides=False))
-        silent = [(dims["gpu"], why) for dims, why in collector.get("silent", ()) if "gpu" in dims]
-        unknown += [Unknown(f"gpu {gpu}", why, decides=True) for gpu, why in silent]
+        silent += [(dims["gpu"], why) for dims, why in collector.get("silent", ()) if "gpu" in dims]
+    unknown += [Unknown(f"gpu {gpu}", why, decides=True) for gpu, why in silent]
     if any("gpu.fault" in collector["metrics"] for collector in collectors.values()):
         unknown += [Unknown(about, why, decides=False) for about, why in rules.unreported_faults(series)]
     if not series and not any(collector["state"] in ("ok", "failing") for collector in collectors.values()):
         unknown.append(Unknown("machine", "nothing was read yet", decides=True))
+    if answer.get("is_short"):
+        unknown.append(Unknown("rates of errors of GPUs", "there was no time for a second reading", decides=False))
     logged = [rules.KERNEL] if collectors.get("kernel", {}).get("state") == "ok" else []
-    return Verdict(wrong, [*rules.fine(series, wrong, logged)], unknown, source)
+    return Verdict(wrong, [*rules.fine(series, reasons, logged, all_answer=not silent)], unknown, source)

@@ -29,9 +29,10 @@ from chipwatch.verdict.expect import Expected, known_instances, parse
 from chipwatch.verdict.history import WATCHED, EventHistory
 from chipwatch.verdict.judge import Unknown
 
-AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.75, 0.85
+AGENT_SHARE, AGAIN_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.76, 0.8, 0.85
 """
-Shares of the timeout until which the agent, collectors, their process, and everything must have answered.
+Shares of the timeout until which the agent must have answered, collectors are asked again, and until which they, their
+process, and everything must have answered.
 
 A later process is left behind: a call in a driver may not even end by a signal.
 """
@@ -40,6 +41,10 @@ UNWATCHED: Final = frozenset(
     | {"textfile"}
 )
 """Our collectors with no metric that a verdict is made of; they are not loaded."""
+TWICE: Final = frozenset({"gpu.fault", "gpu.link.errors"})
+"""Metrics of which some faults show only between two readings: rates of errors, and slowdowns that last."""
+APART, LEAST_APART = 1.0, 0.3
+"""Seconds between these two readings, and less where time is short; with even less there is no second one."""
 MIN_WAIT: Final = 0.05
 ENDS: Final = 10
 """Number of looks, within MIN_WAIT, at the end of a process."""
@@ -91,12 +96,24 @@ def readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
 
 
 def _read(collectors: Mapping[str, Collector], timeout: float) -> dict[str, Any]:
-    """Return the answer of one reading by this process, with the collectors that answer in time."""
+    """
+    Return the answer of a reading by this process, with the collectors that answer in time.
+
+    Accelerators whose errors are known as a rate are read again after a second.
+    """
     samplers = [Sampler(name, collector, Level.BASIC) for name, collector in collectors.items()]
     wait, now = _left(READ_SHARE * timeout), time.time_ns()  # stamps the one reading
     history, pipeline = EventHistory(samplers, now), Pipeline(samplers, (), interval=wait / 20)
     history.take(pipeline.gather(now, wait), now)
-    return history.answer(watched=False)
+    again = [one for one in samplers if one.ok and TWICE & {metric.name for metric in one.collector.metrics}]
+    pause = min(APART, STARTED + AGAIN_SHARE * timeout - time.monotonic())
+    is_short = bool(again) and pause < LEAST_APART
+    if again and not is_short:
+        time.sleep(pause)
+        later = time.time_ns()
+        second = Pipeline(again, (), interval=wait / 20)
+        history.take(second.gather(later, _left(READ_SHARE * timeout)), later)
+    return history.answer(watched=False) | {"is_short": is_short}
 
 
 def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:

@@ -8,6 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+HOUR: Final = 3600.0
+FEW: Final = 10
+"""Events that do not make a rate."""
+
 
 class Seen(NamedTuple):
     """The last value of a series, and its rise."""
@@ -21,6 +25,8 @@ class Seen(NamedTuple):
     """Time of its last rise (ns since the epoch)."""
     text: str = ""
     """Evidence, such as a message of the kernel."""
+    seconds: float = HOUR
+    """Time of the rise: an hour, or the time between two readings."""
 
 
 class Reason(NamedTuple):
@@ -36,6 +42,8 @@ class Reason(NamedTuple):
 class Rule(NamedTuple):
     """
     A condition on a metric. A gauge is compared as it is now, a counter by its rise in the last hour.
+
+    Where only two readings were taken, the limit is that of their time, and at least FEW.
 
     `about`, `says` and `do` are templates of the dimensions, and of `value`; `only`: the words that a dimension
     may have. A reason of the metric `instead`, as severe and about the same thing, replaces this one. The severity is
@@ -66,7 +74,8 @@ class Rule(NamedTuple):
         value = seen.value if self.gauge else seen.rose
         if value is None:  # where nobody watched, the time of a message shows that it is of the last hour
             value = 1.0 if seen.last else 0.0
-        if not (value < self.limit if self.below else value > self.limit):
+        limit = self.limit if self.gauge else max(self.limit * seen.seconds / HOUR, min(self.limit, FEW))
+        if not (value < limit if self.below else value > limit):
             return None
         words = defaultdict[str, Any](lambda: "?", seen.dims, value=value)
         about, says, do = (text.format_map(words) for text in (self.about, self.says, self.do))
@@ -88,8 +97,10 @@ BY_METRIC: Final[Mapping[str, list[tuple[int, Rule]]]] = {
     rule.metric: [(place, other) for place, other in enumerate(RULES) if other.metric == rule.metric] for rule in RULES
 }
 """The rules of each metric, with their places in the table."""
-FAULTS: Final = tuple(word for rule in RULES if rule.metric == "gpu.fault" for word in rule.only["fault"])
-"""The faults that RULES ask for."""
+FAULTS: Final = {word: rule.area for rule in RULES if rule.metric == "gpu.fault" for word in rule.only["fault"]}
+"""The faults that RULES ask for, and their areas."""
+LINK_DOWN: Final = "nvlink_down"
+"""The fault that a GPU reports, or reports none, if it has NVLinks."""
 COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NEURON: ("neuron_device",)}
 """Areas whose members are counted, and the dimensions that identify each."""
 
@@ -124,17 +135,25 @@ def unreported_faults(series: Iterable[Seen]) -> Iterator[tuple[str, str]]:
         elif item.metric == "gpu.state" and item.value:
             works.add(gpu)
     missing: dict[tuple[str, ...], list[str]] = {}
-    for fault in FAULTS:
-        if gpus := tuple(sorted(works - reported.get(fault, set()))):
+    linked = reported.get(LINK_DOWN, set())
+    for fault, area in FAULTS.items():
+        asked = works & linked if "NVLink" in area else works
+        if gpus := tuple(sorted(asked - reported.get(fault, set()))):
             missing.setdefault(gpus, []).append(fault.replace("_", " "))
     for gpus, faults in missing.items():
         about = "GPUs" if len(gpus) == len(works) else f"gpu {', '.join(gpus)}"
         yield about, f"not told by the driver: {', '.join(faults)}"
 
 
-def fine(series: Iterable[Seen], wrong: Iterable[Reason], known: Iterable[str]) -> Iterator[str]:
-    """Yield the areas without a reason, with the number of their members; `known`: areas without series."""
-    areas: dict[str, set[Any]] = {area: set() for area in known}
+def fine(
+    series: Iterable[Seen], wrong: Iterable[Reason], read: Iterable[str], *, all_answer: bool = True
+) -> Iterator[str]:
+    """
+    Yield the areas without a reason, with the number of their members; `read`: areas without series.
+
+    Where not all GPUs answer, their number is the only area of GPUs.
+    """
+    areas: dict[str, set[Any]] = {area: set() for area in read}
     bad = {id(reason.shown_by) for reason in wrong}
     ill: dict[str, set[Any]] = {}
     for item in series:
@@ -144,6 +163,8 @@ def fine(series: Iterable[Seen], wrong: Iterable[Reason], known: Iterable[str]) 
             if id(item) in bad:
                 ill.setdefault(area, set()).add(member)
                 ill.setdefault(GPU, set()).add((item.dims.get("gpu"),))
+            elif not all_answer and "gpu" in item.dims:
+                ill.setdefault(area, set())
     order = list(dict.fromkeys(rule.area for rule in RULES))
     for area, members in sorted(areas.items(), key=lambda pair: order.index(pair[0])):
         left = len(members - ill.get(area, set()))

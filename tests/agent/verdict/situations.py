@@ -129,6 +129,17 @@ SITUATIONS = [
     Situation("rows of memory pending", DEGRADED, fault("rows_pending")),
     Situation("SRAM above its threshold", NOT_FIT, fault("sram_threshold")),
     Situation("an NVLink down", NOT_FIT, fault("nvlink_down")),
+    Situation("a recovery that is not known here", UNKNOWN, [*gpus(8), *now("gpu.recovery_action", 1, gpu="3", action="unknown (8)")]),
+    Situation("a recovery that is not known here beside a narrow link", UNKNOWN, [
+        *now("gpu.recovery_action", 1, gpu="3", action="unknown (5)"), *now("pcie.links.degraded", 1),
+    ]),
+    *(Situation(f"a GPU asks for {action}", NOT_FIT, [*gpus(8, lost=[3]), *now("gpu.recovery_action", 1, gpu="3", action=action)])
+      for action in ("bus_reset", "system_reboot")),
+    Situation("a GPU above its shutdown temperature", NOT_FIT, fault("too_hot")),
+    Situation("PCIe fatal errors", DEGRADED, fault("pcie_fatal")),
+    Situation("250 CRC errors of NVLinks in a second", DEGRADED, [
+        Seen("gpu.link.errors", {"gpu": "3", "kind": "nvlink_crc"}, 250, 250, AT, "", 1.0),
+    ]),
     Situation("no NVLink, or no bridge", DEGRADED, fault("nvlink_none")),
     Situation("the fabric failed", NOT_FIT, fault("fabric_failed")),
     Situation("heat held for minutes", DEGRADED, fault("thermal_slowdown")),

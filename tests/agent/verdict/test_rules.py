@@ -58,7 +58,7 @@ def test_a_rule_is_of_a_metric_that_some_collector_yields_and_names_its_dimensio
     assert {*rule.only} <= {*metric.dims}
     assert not rule.says.endswith(".")
     assert rule.do.endswith(".")
-    assert rule.severity in (NOT_FIT, DEGRADED)
+    assert rule.severity in (NOT_FIT, DEGRADED, UNKNOWN)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.metric}-{'-'.join(map(str, rule.only.values()))}")
@@ -93,8 +93,8 @@ def judged_gpu(action, state):
         ("drain_and_reset", 0, NOT_FIT, "works at reduced capacity and asks for a reset | Start no new jobs; "),
         ("drain_p2p", 1, DEGRADED, "asks to end its traffic with other GPUs | Start no new jobs; "),
         ("recover_imex_domain", 1, DEGRADED, "asks for a recovery of its IMEX domain | Recover the IMEX domain"),
-        ("unknown (8)", 1, DEGRADED, "asks for a recovery that is not known here: unknown (8) | Update"),
-        ("unknown", 1, DEGRADED, "asks for a recovery that is not known here: unknown | Update"),
+        ("unknown (8)", 1, UNKNOWN, "asks for a recovery that is not known here: unknown (8) | Update"),
+        ("unknown", 1, UNKNOWN, "asks for a recovery that is not known here: unknown | Update"),
     ],
 )
 def test_each_recovery_action_is_one_reason_with_its_own_advice(action, state, severity, says):
@@ -102,6 +102,18 @@ def test_each_recovery_action_is_one_reason_with_its_own_advice(action, state, s
     assert (bad, text[: len(says)]) == (severity, says)
     is_reset = "reset the GPU" in text
     assert is_reset == (action in ("gpu_reset", "drain_and_reset"))
+
+
+@pytest.mark.parametrize(("rose", "seconds", "is_wrong"), [
+    (250, 1.0, True), (99, 1.0, False), (250, 3600.0, False), (360_001, 3600.0, True),
+])  # fmt: skip
+def test_a_limit_by_the_hour_is_scaled_to_the_time_between_two_readings(rose, seconds, is_wrong):
+    errors = Seen("gpu.link.errors", {"gpu": "3", "kind": "nvlink_crc"}, 9, rose, AT, "", seconds)
+    assert bool(rules.reasons([errors])) == is_wrong
+    replays = errors._replace(dims={"gpu": "3", "kind": "pcie_replay"}, rose=10)
+    assert rules.reasons([replays]) == [], "few events do not make a rate"
+    within = f"{rose} times in {'the last hour' if seconds == 3600 else '1.0 s'}, last at"
+    assert not is_wrong or within in report.as_text(judged(errors, collectors=OK))
 
 
 def test_a_gpu_that_is_lost_after_it_asked_for_less_has_both_reasons():

@@ -9,16 +9,22 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from tests.doubles.kmsg.log import record
 
+from chipwatch.commands.verdict import as_text
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
+from chipwatch.contract.collector import Collector
+from chipwatch.contract.datapoint import gauge
 from chipwatch.contract.errors import ConfigError
 from chipwatch.verdict import reading
+from chipwatch.verdict.callers import STARTED
 from chipwatch.verdict.history import WATCHED
+from chipwatch.verdict.judge import judge
 from chipwatch.verdict.reading import UNWATCHED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver needs Linux")
@@ -310,7 +316,7 @@ def test_where_a_driver_hangs_it_ends_as_unknown_in_less_than_two_seconds(machin
     make(machine, "unknown")
     done = machine.ask("--for", "nagios", timeout="5s")
     assert done.returncode == 3
-    assert "nvidia: no answer: a driver or a file server may hang" in done.stdout
+    assert "nvidia: GPU 1: NVML did not answer in time" in done.stdout
     done = machine.ask("--for", "nagios", timeout="2s")
     assert (done.returncode, done.stdout.partition(":")[0]) == (3, "UNKNOWN")
     assert machine.seconds < 2 * max(1, os.getloadavg()[0])
@@ -339,7 +345,7 @@ class Ends(Collector):
         ("os.closerange(3, 99); time.sleep(60)", "the process of the readings has ended"),
     ],
 )
-def test_what_ended_the_readings_is_said_and_not_that_they_did_not_return(machine, plugins_folder, code, why):
+def test_the_verdict_says_what_ended_the_readings_and_not_that_they_did_not_return(machine, plugins_folder, code, why):
     plugins_folder.add("ends", ENDS.format(code), collectors=[("ends", "Ends")])
     done = machine.ask("--for", "nagios", timeout="10s", PYTHONPATH=str(plugins_folder.folder))
     assert (done.returncode, done.stdout.strip()) == (3, f"UNKNOWN: machine: {why}")
@@ -413,8 +419,62 @@ def test_a_collector_of_the_running_agent_that_hangs_is_unknown(machine, until):
     machine.start("--collector", "nvidia", "--collector", "kernel")
     until(lambda: told(machine.ask("--json"))["source"] == "agent")
     done = machine.ask("--for", "npd", "--expect", "gpus=2")
-    assert done.returncode == 2
-    assert "hang" in done.stdout
+    why = "nvidia: GPU 1: NVML did not answer in time"
+    assert (done.returncode, done.stdout.strip()) == (2, f"UNKNOWN: gpus: 2 expected: {why}; {why}")
+
+
+@pytest.mark.parametrize("hangs", [{"lost": "hang"}, {"handle": "hang"}, {"memory": {"total": "hang"}}])
+def test_a_gpu_whose_calls_do_not_return_is_named_and_none_is_called_missing(machine, hangs):
+    machine.driver.gpus[1] |= hangs
+    machine.pci(bound=0)
+    machine.file("sys/bus/pci/devices/0000:00:1f.0/class", "0x060100\n")
+    machine.file("sys/bus/pci/devices/0000:00:1f.0/vendor", "0x8086\n")
+    done = machine.ask("--for", "npd", "--expect", "gpus=2", timeout="4s")
+    assert (done.returncode, done.stdout.partition("; ")[0]) == (
+        2, "UNKNOWN: gpus: 2 expected: nvidia: GPU 1: NVML did not answer in time",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [[], ["--expect", "gpus=2"]])
+def test_a_driver_that_is_not_loaded_is_unknown_where_its_device_file_is_there(machine, words):
+    (machine.folder / "proc/driver/nvidia/version").unlink()
+    machine.file("root/dev/nvidiactl", "")
+    machine.driver.machine["init"] = "!9"
+    done = machine.ask("--for", "nagios", *words)
+    assert done.returncode == 3
+    assert "nvidia: NVML: Driver Not Loaded (NVML 9): the kernel module is not loaded" in done.stdout
+
+
+def test_what_shows_only_between_two_readings_is_found_without_an_agent(machine):
+    machine.driver.gpus[0]["field"] |= {"163.1": "5000@250", "170": "1u", "231": "7@3"}
+    machine.driver.gpus[1]["reasons"] = 0x88
+    done = machine.ask("--json")
+    reasons = {(one["about"], one["shown_by"]["dims"].get("kind") or one["shown_by"]["dims"]["fault"])
+               for one in told(done)["reasons"]}  # fmt: skip
+    assert reasons == {("gpu 0", "nvlink_crc"), ("gpu 0", "c2c"), ("gpu 1", "power_brake")}
+    assert told(done)["verdict"] == "degraded"
+
+
+@pytest.mark.parametrize(("left", "readings"), [(0.2, 1), (5.0, 2)])
+def test_where_there_is_no_time_for_a_second_reading_it_says_so(left, readings):
+    class Fault(Collector):
+        metrics = (gauge("gpu.fault", "1", "Faults.", dims=("gpu", "fault")),)
+        times = ()
+
+        def open(self):
+            pass
+
+        def collect(self, at):
+            self.times += (at,)
+            return ()
+
+    collector = Fault()
+    answer = reading._read({"fault": collector}, (time.monotonic() - STARTED + left) / reading.AGAIN_SHARE)
+    assert len(collector.times) == readings
+    lines = as_text(judge(answer, [], Path("/nonexistent"), [], "reading")).splitlines()
+    says = "UNKNOWN      rates of errors of GPUs (there was no time for a second reading)"
+    assert (says in lines) == (readings == 1)
+    assert readings == 1 or 1e9 <= collector.times[1] - collector.times[0] < 3e9
 
 
 def test_an_agent_that_does_not_answer_is_not_waited_for(machine):

@@ -15,7 +15,8 @@
  *     uptime=kept        time goes on when the library is opened again, as on a machine whose driver is loaded again
  *
  * of a field (0.field.83=...) it may end in the type of the union's member: u unsigned int, s signed int, d double,
- * l unsigned long, h unsigned short; unsigned long long otherwise. "0.lost=1" makes every call about GPU 0 fail with 15.
+ * l unsigned long, h unsigned short; unsigned long long otherwise. "0.lost=1" makes every call about GPU 0 fail with 15;
+ * "0.lost=!3" with 3, but for its handle, UUID and name; "0.lost=hang": it never returns.
  *
  * The structs are written from NVIDIA's API reference; nvml_sizes.h, which is generated from nvidia-ml-py, checks them.
  */
@@ -28,7 +29,7 @@
 #include "nvml_sizes.h"
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SHORT = 7, TIMEOUT = 10, LOST = 15,
-       VERSION = 25, LINK_STATE = 165 };
+       VERSION = 25, LINK_COUNT = 91, LINK_STATE = 165 };
 typedef unsigned int uint;
 typedef unsigned long long ull;
 
@@ -193,8 +194,13 @@ static int ask(const Device *device, const char *what, const char **value)
     if (!device)
         return INVALID;
     snprintf(key, sizeof key, "%d.lost", device->gpu);
-    if (slot(key)->value)
-        return LOST;
+    if (slot(key)->value) {
+        int code = text(key, value);
+        if (!code)
+            return LOST;
+        if (strcmp(what, "uuid") && strcmp(what, "name"))
+            return code;
+    }
     snprintf(key, sizeof key, "%s.%s", device->at, what);
     return text(key, value);
 }
@@ -339,6 +345,17 @@ UINT_OF(nvmlDeviceGetMinorNumber, "minor")
 UINT_OF(nvmlDeviceGetPowerUsage, "power")
 UINT_OF(nvmlDeviceGetEnforcedPowerLimit, "limit")
 UINT_OF(nvmlDeviceGetFanSpeed, "fan")
+
+int nvmlDeviceGetTemperatureThreshold(const Device *device, int kind, uint *found)
+{
+    double value;
+    ENTER;
+    int code = kind ? UNSUPPORTED : number(device, "shutdown", &value);
+    if (!code)
+        *found = (uint)value;
+    return code;
+}
+
 UINT_OF(nvmlDeviceGetNumaNodeId, "numa")
 UINT_OF(nvmlDeviceGetMaxMigDeviceCount, "migs")
 UINT_OF(nvmlDeviceGetGpuInstanceId, "gi")
@@ -540,6 +557,8 @@ int nvmlDeviceGetFieldValues(const Device *device, int many, Field *fields)
             field->value.ui = up;
             continue;
         }
+        if (field->code == UNSUPPORTED && field->id == LINK_COUNT)
+            field->code = ask(device, "links", &value);
         if (field->code)
             continue;
         double found = parse(value);

@@ -19,8 +19,8 @@ from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
 from chipwatch.host.procfs import FileSource, PsutilSource, close_all
 
-SENT: Final = counter("network.sent", "By", "Sent by all interfaces.")
-RECEIVED: Final = counter("network.received", "By", "Received by all interfaces.")
+SENT: Final = counter("network.sent", "By", "Sent by all interfaces but the loopback (lo).")
+RECEIVED: Final = counter("network.received", "By", "Received by all interfaces but the loopback (lo).")
 INTERFACE_SENT: Final = counter("network.interface.sent", "By", "Sent by one interface.", Level.ALL, ("interface",))
 INTERFACE_RECEIVED: Final = counter(
     "network.interface.received", "By", "Received by one interface.", Level.ALL, ("interface",)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Level
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.extensions import Device, DeviceActivity, DeviceProcess
 
@@ -51,6 +51,7 @@ class NvidiaCollector(Collector):
     always = frozenset(metric.name for metric in (of_gpu().fault, of_gpu().link_errors, of_gpu().recovery))
 
     def __init__(self, config: Config) -> None:
+        self.asking = ""
         self._config = config
         self._clock = time.monotonic_ns
         self._gpus: Gpus | Jetson | None = None
@@ -72,20 +73,30 @@ class NvidiaCollector(Collector):
 
     def _open(self) -> None:
         """Find the GPUs by NVML; raise Unavailable."""
-        root = self._config.root
-        files = self._config.proc / "driver/nvidia/version", root / "dev/nvidiactl", root / "dev/dxg"
-        if not any(file.exists() for file in files):
-            where = ", ".join(map(str, files))
+        root, driver = self._config.root, self._config.proc / "driver/nvidia"
+        devices = root / "dev/nvidiactl", root / "dev/dxg"
+        has_device = any(device.exists() for device in devices)
+        if not has_device and not (driver / "version").exists():
+            where = ", ".join(map(str, (driver / "version", *devices)))
             raise Unavailable(f"no NVIDIA driver: {where} are absent; install it, or give the container its GPUs")
+        cards = driver / "gpus"
+        if not has_device and cards.is_dir() and not any(cards.iterdir()):  # NVML would create /dev/nvidiactl
+            raise Unavailable(f"no NVIDIA GPU: {cards} is empty", is_counted=True)
         from chipwatch.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads ctypes
 
-        self._gpus = Gpus(self._config, self.level, self._clock)
+        self._gpus = Gpus(self._config, self.level, self._clock, self._ask)
+
+    def _ask(self, device: str) -> None:
+        self.asking = device
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         assert self._gpus is not None
         if self._gpus.process != os.getpid():  # NVML does not survive a fork
             self.open()
         return self._gpus.read(at)
+
+    def silent(self) -> Mapping[Dimensions, str]:
+        return {} if self._gpus is None else self._gpus.silent
 
     def devices(self) -> Iterable[Device]:
         return self._gpus.devices() if self._gpus else ()

@@ -238,8 +238,8 @@ class Gpu(Part):
         self.hot: float | None = None
         """The counter of thermal slowdowns in this tick (ns); None if not known."""
         self._limit: float | None = None
-        self._is_failing = False
-        """True if most groups of queries failed, in the last tick that asked all."""
+        self._is_failing = self._is_silent = False
+        """True if most groups of queries failed, or none gave a value, in the last tick that asked all."""
         self._driver = fields
         self._action: str | None = None
         """The recovery action that the driver asks for; None if not known."""
@@ -313,11 +313,20 @@ class Gpu(Part):
                 part.restart()
         elif slow:
             self._is_failing = self.query.is_failing()
+            self._is_silent = not points and not self.health.query.answered
         if self.lost or self.query.reset or self._is_failing or self._action in STOPS:
             points.append(self.metrics.state.point(at, 0, self.dims))
         elif self.query.answered:
             points.append(self.metrics.state.point(at, 1, self.dims))
         return points
+
+    @property
+    def silence(self) -> str:
+        """Why the driver answers no query about a GPU that is not lost; else empty."""
+        if not self._is_silent or self.lost or self.query.reset or self._is_failing:
+            return ""
+        why = ", ".join(f"{nvml.NVMLError(code)} (NVML {code})" for code in sorted(self.query.refusals))
+        return f"the driver answers no query about it{f': {why}' if why else ''}"
 
     def troubles(self) -> list[str]:
         """Return the error messages of this tick, also the instances'."""

@@ -12,11 +12,13 @@ RESET, DRAIN = 226, 227
 """NVML_FI_DEV_RESET_STATUS and NVML_FI_DEV_DRAIN_AND_RESET_STATUS, which drivers below 570 have in its place."""
 NONE: Final = "none"
 ACTIONS: Final = (
-    (570, NONE), (570, "gpu_reset"), (570, "node_reboot"), (570, "drain_p2p"), (570, "drain_and_reset"),
-    (610, "recover_imex_domain"), (615, "bus_reset"), (615, "system_reboot"),
+    NONE, "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset",
+    "system_reboot",
 )  # fmt: skip
+"""Recovery actions by value (NVML_GPU_RECOVERY_ACTION_*)."""
+IMEX: Final = 5, 610
 """
-Recovery actions by value (NVML_GPU_RECOVERY_ACTION_*), with the first driver that has them.
+The value of recover_imex_domain, and the first driver that means this by it.
 
 nvidia-ml-py 13.580 alone calls 5 GPU_RESET_BUS; nvml.h of that driver has no 5, and its nvidia-smi prints N/A.
 """
@@ -54,8 +56,8 @@ class DriverFields:
         """Return the recovery action in the fields, None if they have none."""
         if (value := fields.get(RECOVERY)) is not None:
             number = int(value)
-            if 0 <= number < len(ACTIONS) and self._driver[0] >= ACTIONS[number][0]:
-                return ACTIONS[number][1]
+            if 0 <= number < len(ACTIONS) and (number != IMEX[0] or self._driver[0] >= IMEX[1]):
+                return ACTIONS[number]
             return f"unknown ({number})" if 0 <= number <= MAX_UNKNOWN else "unknown"
         if fields.get(RESET):
             return "gpu_reset"

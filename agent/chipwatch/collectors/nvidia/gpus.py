@@ -51,7 +51,7 @@ def call_driver(function: Callable[[], Any]) -> Any:
         return function()
     except nvml.NVMLError as error:
         hint = HINTS.get(error.value)
-        raise Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}") from None
+        raise Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}", is_silent=True) from None
 
 
 class _Listed(NamedTuple):
@@ -60,14 +60,6 @@ class _Listed(NamedTuple):
     handle: Any
     uuid: str
     model: str
-
-
-def _listed(index: int) -> _Listed | nvml.NVMLError:
-    try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        return _Listed(handle, nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle))
-    except nvml.NVMLError as error:
-        return error
 
 
 class Gpus:
@@ -79,9 +71,15 @@ class Gpus:
     problems; it is reopened only when no GPU answers.
     """
 
-    def __init__(self, config: NvidiaCollector.Config, level: Level, clock: Callable[[], int]) -> None:
-        """Open NVML and find the GPUs; raise Unavailable. `clock` returns monotonic ns."""
-        self._config, self._level, self._clock = config, level, clock
+    def __init__(
+        self, config: NvidiaCollector.Config, level: Level, clock: Callable[[], int], ask: Callable[[str], None]
+    ) -> None:
+        """
+        Open NVML and find the GPUs; raise Unavailable.
+
+        `clock` returns monotonic ns; `ask` is called with the name of the device that is asked next.
+        """
+        self._config, self._level, self._clock, self._ask = config, level, clock, ask
         self._wanted = frozenset(map(str, config.devices)) or None
         """Indexes and UUIDs of the GPUs to read; None for all."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") if config.cuda_visible_devices else None
@@ -94,6 +92,10 @@ class Gpus:
         self._xids = Xids(metrics.xid, metrics.event)
         self._peers = Peers()
         self._problems: list[str] = []
+        self._unlisted: dict[int, str] = {}
+        """Why NVML does not give the GPUs at these of its indexes."""
+        self.silent: dict[Dimensions, str] = {}
+        """GPUs that answered no query of the last reading, and why."""
         self._slow = Pace(SLOW)
         self._find_at = 0
         self._failing_since: int | None = None
@@ -122,6 +124,7 @@ class Gpus:
         if slow and self._tree:
             self._tree.refresh()
         for gpu in self._gpus.values():
+            self._ask(f"GPU {gpu.number}: NVML")
             was_lost = gpu.lost
             yield from gpu.read(at, self._clock(), slow=slow or gpu.is_due)
             if gpu.lost and not was_lost:
@@ -131,10 +134,14 @@ class Gpus:
                     for part in gpu.parts:
                         yield from self._tree.usage(part, gpu.minor, at)
             self._problems += gpu.troubles()
+        self._ask("NVML")
+        self.silent = {self._dims(UNKNOWN, UNKNOWN, gpu=index): why for index, why in self._unlisted.items()}
+        self.silent |= {gpu.dims: why for gpu in self._gpus.values() if (why := gpu.silence)}
         if slow:
             working = (gpu for gpu in self._gpus.values() if not gpu.lost)
             yield from self._peers.read(at, ((gpu.model, gpu.health) for gpu in working))
         yield from self._xids.read(at, now)
+        self._ask("")
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
             raise PartlyCollected(problems)
@@ -207,6 +214,7 @@ class Gpus:
             nvml.nvmlShutdown()
 
     def _open(self) -> None:
+        self._ask("NVML")
         call_driver(nvml.nvmlInit)
         self._driver = call_driver(nvml.nvmlSystemGetDriverVersion)
 
@@ -235,13 +243,13 @@ class Gpus:
             self._problems.append(str(problem))
             return
         self._failing_since = None
-        listed = [_listed(index) for index in range(self._count)]
+        listed = [self._listed(index) for index in range(self._count)]
         answered = {entry.uuid for entry in listed if isinstance(entry, _Listed)}
         failed = {index for index, entry in enumerate(listed) if not isinstance(entry, _Listed)}
         vacant = {
             gpu.number: uuid for uuid, gpu in self._gpus.items() if uuid not in answered and gpu.number not in failed
         }
-        gpus = []
+        gpus, self._unlisted = [], {}
         for index, entry in enumerate(listed):
             if not isinstance(entry, _Listed):
                 gpu = self._failed_at(index, entry)
@@ -261,6 +269,14 @@ class Gpus:
             wanted = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
             text = "; ".join((f"NVML lists no GPU{wanted}", *self._problems))
             raise Unavailable(text, is_counted=self._wanted is None and not self._count)
+
+    def _listed(self, index: int) -> _Listed | nvml.NVMLError:
+        self._ask(f"GPU {index}: NVML")
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            return _Listed(handle, nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle))
+        except nvml.NVMLError as error:
+            return error
 
     def _at(self, index: int, listed: _Listed, now: int, vacant: dict[int, str], place: int | None) -> Gpu | None:
         """Return the GPU at `index` of NVML, None if it is not wanted; a new one takes a `place` of the lost ones."""
@@ -294,6 +310,8 @@ class Gpus:
         gpu = next((gpu for gpu in self._gpus.values() if gpu.number == index), None)
         if error.value not in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED):
             self._problems.append(f"GPU {index}: {error} (NVML {error.value})")
+            if not gpu and (self._wanted is None or str(index) in self._wanted):
+                self._unlisted[index] = f"the driver does not give it: {error} (NVML {error.value})"
         elif gpu:
             gpu.handle = None
         elif self._wanted is None or str(index) in self._wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, product
 from typing import Any, Final
@@ -17,13 +18,29 @@ from chipwatch.host.pace import SLOW, Pace
 EVERY: Final = 30 * SECOND
 """Interval between readings; a link's state is a call each."""
 HELD: Final = 120 * SECOND
-"""Least duration of a slowdown: a short one is normal under load."""
+"""Least duration of a slowdown by software: a short one is normal under load."""
+AGAIN: Final = SECOND // 4
+"""The same by hardware, which may show for a moment when clocks change: two readings."""
 BUSY: Final = 50.0
 """Utilization (%) from which on a GPU does not lower the speed of its PCIe link to save power."""
 MOST_LINKS: Final = 36
 """NVML_NVLINK_MAX_LINKS."""
-SLOWDOWNS: Final = {"thermal_slowdown": 0x20 | 0x40, "power_brake": 0x80}
-"""nvmlClocksEventReasons: by software or hardware for heat; by the power brake of the machine."""
+SHUTDOWN: Final = 0
+"""NVML_TEMPERATURE_THRESHOLD_SHUTDOWN."""
+BRIDGED: Final = re.compile(
+    r"PCI|\bH\d+ NVL|RTX|GeForce|TITAN|Quadro|\b(A2|A10|A16|A30|A40|L\d+S?)\b|[AH]800|[PV]100|GH200"
+)
+"""
+Models whose NVLinks may be down on a healthy machine: cards with a bridge or none, boards that leave some unused, and
+GPUs that may have no peer. All others are boards with all links in use.
+"""
+SLOWDOWNS: Final = (
+    ("thermal_slowdown", 0x20, HELD), ("thermal_slowdown", 0x40, AGAIN), ("power_brake", 0x80, AGAIN),
+    ("hardware_slowdown", 0x8, AGAIN),
+)  # fmt: skip
+"""nvmlClocksEventReasons: by software and by hardware for heat; by the power brake of the machine; by hardware."""
+HARDWARE, HARDWARE_WHY = 0x8, 0x40 | 0x80
+"""The reason that stands beside each reason of the hardware, and these."""
 BIT_ERRORS: Final = {220: 1e-12, 222: 1.6e-237}
 """
 NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER and _SYMBOL_BER -> the rate above which DCGM 4.6 fails a link.
@@ -39,11 +56,26 @@ SRAM_UNITS: Final = ("l2", "sm", "pcie", "mcu", "other")
 """Units of which nvmlEccSramErrorStatus_v1_t counts the uncorrected errors, in its order."""
 LINK_STATE: Final = 165
 """NVML_FI_DEV_NVLINK_GET_STATE: 0 is down, 1 up, 2 asleep."""
+LINK_COUNT: Final = 91
+"""NVML_FI_DEV_NVLINK_LINK_COUNT."""
 C2C_COUNT, C2C_STATUS, C2C_POWER = 170, 171, 234
 """NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS (0: down) and _POWER_STATE (1: low power)."""
+MOST_REMAPPED: Final = 8
+"""
+Rows replaced for uncorrected errors that a healthy GPU may have: as many as one bank has to spare.
+
+https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (row-remapping failures)
+"""
+REMAPPED: Final = 143
+"""NVML_FI_DEV_REMAPPED_UNC."""
+SHUTDOWN_LIMIT: Final = 193
+"""NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT: the margin, below 0, at which the GPU shuts down; Ada and later."""
+SINGLE: Final = (LINK_COUNT, C2C_COUNT, REMAPPED, SHUTDOWN_LIMIT)
 FIELDS: Final = {31: "rows_pending", 144: "rows_pending", 145: "rows_failed", 307: "rows_pending"}
 """NVML_FI_DEV_RETIRED_PENDING (before Ampere), _REMAPPED_PENDING, _REMAPPED_FAILURE, _PENDING_BANK_REMAPPING."""
 COUNTS: Final = {94: "pcie_replay", 179: "pcie_nonfatal", 180: "pcie_fatal"}
+SINCE_LOADED: Final = {179: "pcie_nonfatal", 180: "pcie_fatal"}
+"""Counters of which one error since the driver was loaded is a fault."""
 LINK_COUNTS: Final = {
     161: "nvlink_replay", 162: "nvlink_recovery", 163: "nvlink_crc", 213: "nvlink_recovery",
     214: "nvlink_recovery_failed",
@@ -166,8 +198,6 @@ QUERIES: Final[Mapping[str, Callable[[Any], Answers]]] = {
     "ecc": lambda gpu: {"ecc_off": nvml.nvmlDeviceGetDefaultEccMode(gpu) > nvml.nvmlDeviceGetEccMode(gpu)},
 }  # fmt: skip
 """Query -> the function that returns its faults and values."""
-MARGIN: Final = {"margin": lambda gpu: {("temperature_margin",): nvml.nvmlDeviceGetMarginTemperature(gpu)[0]}}
-"""The same from level detailed on."""
 
 
 class GpuHealth:
@@ -179,7 +209,7 @@ class GpuHealth:
         self._pace = Pace(EVERY / SECOND, shift=SLOW * (int(dims[GPU]) % (EVERY // SECOND // int(SLOW))))
         self._further: dict[Place, Dimensions] = {}
         is_all = level >= Level.ALL
-        self._queries = {**QUERIES, **(MARGIN if level >= Level.DETAILED else {}), **(VIRTUAL if is_all else {})}
+        self._queries = {**QUERIES, **(VIRTUAL if is_all else {})}
         self._counts: dict[int, str | Place] = {**COUNTS, **LINK_COUNTS, **C2C_COUNTS}
         self._link_numbers, self._c2c_numbers = [*LINK_COUNTS, *BIT_ERRORS], [*C2C_COUNTS]
         if is_all:
@@ -188,16 +218,19 @@ class GpuHealth:
             self._c2c_numbers += ALL_C2C_COUNTS
         if level >= Level.DETAILED:
             self._c2c_numbers += (C2C_STATUS, C2C_POWER)
-        numbers = [*FIELDS, *COUNTS, C2C_COUNT, *((*ALL_COUNTS, *ALL_FIELDS) if is_all else ())]
+        numbers = [*FIELDS, *COUNTS, *SINGLE, *((*ALL_COUNTS, *ALL_FIELDS) if is_all else ())]
         self._fields = self._set([(number, 0) for number in numbers], [(LINK_STATE, n) for n in range(MOST_LINKS)])
         self._link_fields, self._links = self._set(), (0, 0)
         """Fields of links, and for how many NVLinks and links to the CPU."""
         self._counters = Counters()
-        self._slow_since: dict[str, int] = {}
+        self._slow_since: dict[int, int] = {}
+        """Time (monotonic ns) since which a slowdown lasts, by its bit."""
         self._reasons: set[str] = set()
         """Reasons of low clocks so far."""
         self.links: int | None = None
         """NVLinks that are up in this tick; None if not known, as with MIG, where NVML shows all of them as down."""
+        self.all_links = 0
+        """NVLinks that the GPU has, up or not."""
 
     def read(self, at: int, now: int, gpu: Any, *, busy: float | None, has_instances: bool) -> Iterator[Datapoint]:
         """Yield the faults, the counts of errors and the values, if it is time; raise Lost."""
@@ -207,10 +240,12 @@ class GpuHealth:
         self.query.begin(now)
         fields = self._fields.read(gpu)
         up, links = self._count_links(gpu, fields)
-        self.links = None if has_instances else up
+        self.links, self.all_links = None if has_instances else up, links
         fields |= self._of_links(gpu, links, int(fields.get((C2C_COUNT, 0), 0)))
+        answers: Answers = {fault: fields[n, 0] for n, fault in SINCE_LOADED.items() if (n, 0) in fields}
+        answers |= self._heat(gpu, fields.get((SHUTDOWN_LIMIT, 0), 0))
         counts = self._counted(fields)
-        answers = self._judged(fields) | self._speed(gpu, busy) | self._slowdowns(gpu, now)
+        answers |= self._judged(fields) | self._speed(gpu, busy) | self._slowdowns(gpu, now)
         if self.links is not None:
             answers |= _states("nvlink", up=self.links, down=links - self.links)
         for name, call in self._queries.items():
@@ -258,7 +293,9 @@ class GpuHealth:
     def _count_links(self, gpu: Any, fields: dict[tuple[int, int], float]) -> tuple[int | None, int]:
         """Take the states of links out of the fields; return the links that are up, None if not known, and all."""
         if not (keys := [key for key in fields if key[0] == LINK_STATE]):
-            return self.query.ask("links", _links, gpu) or (None, 0)
+            up, links = self.query.ask("links", _links, gpu) or (None, 0)
+            # The function may call links down that are not there.
+            return (up, links) if up or fields.get((LINK_COUNT, 0)) else (None, 0)
         up = sum([fields.pop(key) > 0 for key in keys])
         return None if LINK_STATE in self._fields.partial else up, max(keys)[1] + 1
 
@@ -284,6 +321,8 @@ class GpuHealth:
                 answers["nvlink_bit_errors"] = answers.get("nvlink_bit_errors", 0) or rate > limit
                 worst: Place = "bit_error_rate", "kind", "effective" if number == min(BIT_ERRORS) else "symbol"
                 answers[worst] = max(answers.get(worst, 0), rate if rate > NO_ERRORS else 0)
+            elif number == REMAPPED:
+                answers["rows_many"] = value > MOST_REMAPPED
             elif place := ALL_FIELDS.get(number):
                 answers[place] = value
             elif number == C2C_STATUS:
@@ -302,6 +341,15 @@ class GpuHealth:
             answers["pcie_slow"] = now < most
         return answers
 
+    def _heat(self, gpu: Any, limit: float) -> Answers:
+        """Return the margin, and whether the GPU is past the temperature at which it shuts down."""
+        if margin := self.query.ask("margin", nvml.nvmlDeviceGetMarginTemperature, gpu):
+            answers: Answers = {("temperature_margin",): margin[0]}
+            return answers | {"too_hot": margin[0] <= limit} if limit < 0 else answers
+        most = self.query.ask("shutdown", nvml.nvmlDeviceGetTemperatureThreshold, gpu, SHUTDOWN)
+        now = self.query.ask("heat", nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU) if most else None
+        return {} if now is None else {"too_hot": now >= most}
+
     def _slowdowns(self, gpu: Any, now: int) -> Answers:
         """Return which slowdowns have lasted, one that is shorter so far is left out; and the reasons so far."""
         reasons = self.query.ask("reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu)
@@ -313,13 +361,18 @@ class GpuHealth:
             for bit, reason in REASONS.items()
             if reason in self._reasons
         }
-        for fault, mask in SLOWDOWNS.items():
-            if not reasons & mask:
-                self._slow_since.pop(fault, None)
-                answers[fault] = False
-            elif now - self._slow_since.setdefault(fault, now) >= HELD:
-                answers[fault] = True
-        return answers
+        if reasons & HARDWARE_WHY:
+            reasons &= ~HARDWARE
+        faults: dict[str, set[bool | None]] = {}
+        for fault, bit, least in SLOWDOWNS:
+            if reasons & bit:
+                lasts = now - self._slow_since.setdefault(bit, now) >= least
+                faults.setdefault(fault, set()).add(lasts or None)
+            else:
+                self._slow_since.pop(bit, None)
+                faults.setdefault(fault, set()).add(False)
+        known = {fault: True in states for fault, states in faults.items() if True in states or None not in states}
+        return answers | known
 
 
 def _is_count(value: float) -> bool:
@@ -345,20 +398,24 @@ def _links(gpu: Any) -> tuple[int, int]:
 
 class Peers:
     """
-    Compares GPUs of one model: each should have as many NVLinks up as any of them has had.
+    Tells of NVLinks that should be up.
 
-    NVML reports only which links are up; on a card with a bridge, or with none, some are always down.
+    On a board, all links of a GPU should be up, unless the GPU is alone on the machine. A card has a bridge or none, so
+    its links are compared with its peers': each should have as many up as any GPU of its model has had.
     """
 
     def __init__(self) -> None:
         self._most: dict[str, int] = {}
 
     def read(self, at: int, gpus: Iterable[tuple[str, GpuHealth]]) -> Iterator[Datapoint]:
-        """Yield for each GPU whether it has fewer, and whether it has none; nothing for models without links."""
-        linked = [(model, health, health.links) for model, health in gpus if health.links is not None]
-        for model, _, links in linked:
-            self._most[model] = max(links, self._most.get(model, 0))
+        """Yield for each GPU whether links are down, and whether peers alone have some; nothing without links."""
+        present = [*gpus]
+        linked = [(model, health, health.links) for model, health in present if health.links is not None]
+        for model, health, links in linked:
+            is_board = not BRIDGED.search(model) and (links or len(present) > 1)
+            self._most[model] = max(links, self._most.get(model, 0), health.all_links if is_board else 0)
         for model, health, links in linked:
             if most := self._most[model]:
-                yield health.fault(at, "nvlink_down", 0 < links < most)
-                yield health.fault(at, "nvlink_none", not links)
+                has_none = not links and BRIDGED.search(model) is not None
+                yield health.fault(at, "nvlink_down", links < most and not has_none)
+                yield health.fault(at, "nvlink_none", has_none)

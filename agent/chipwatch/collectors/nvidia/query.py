@@ -65,6 +65,8 @@ class NvmlQuery:
         """Queries with an answer in this tick."""
         self.broken: set[str] = set()
         """Groups with a failure in this tick, other than missing support or permission."""
+        self.refusals: set[int] = set()
+        """The codes for missing support or permission, so far."""
         self.reset = False
         """True if the device reported in this tick that it needs a reset."""
 
@@ -104,6 +106,8 @@ class NvmlQuery:
 
     def failed(self, key: Hashable, name: str, code: int) -> None:
         """Handle the error `code` of a query; raise Lost."""
+        if code in UNSUPPORTED or code == nvml.NVML_ERROR_NO_PERMISSION:
+            self.refusals.add(code)
         if code in UNSUPPORTED:
             self.postpone(key, HOUR)
         elif code in GONE:

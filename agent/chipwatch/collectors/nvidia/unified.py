@@ -90,6 +90,8 @@ class Jetson:
         self._dims = Dimensions({GPU: "0"} | ({MODEL: self._model} if MODEL in dimensions else {}))
         self.process = os.getpid()
         """The process that made it."""
+        self.silent: dict[Dimensions, str] = {}
+        """None: see Gpus."""
 
     def read(self, at: int) -> Iterator[Datapoint]:
         """Yield all readings; a file that is not there gives none."""

@@ -378,7 +378,8 @@ RECOVERIES = [
     ("570.86.15", "4u", {"drain_and_reset": 1}, 0),
     ("580.126.09", "5u", {"unknown (5)": 1}, 1),
     ("610.43", "5u", {"recover_imex_domain": 1}, 1),
-    ("610.43", "6u", {"unknown (6)": 1}, 1),
+    ("610.43", "6u", {"bus_reset": 1}, 0),
+    ("570.86.15", "7u", {"system_reboot": 1}, 0),
     ("615.71", "6u", {"bus_reset": 1}, 0),
     ("615.71", "7u", {"system_reboot": 1}, 0),
     ("615.71", "8u", {"unknown (8)": 1}, 1),
@@ -393,6 +394,21 @@ RECOVERIES = [
 def recoveries(read):
     head = "gpu.recovery_action{action="
     return {name.removeprefix(head)[:-7]: value for name, value in read.items() if name.startswith(head)}
+
+
+def test_nvml_is_not_called_where_a_driver_has_no_card_since_it_would_make_the_device_file(
+    driver, watch, proc, tmp_path
+):
+    fake = driver("h100")
+    (proc / "driver/nvidia/gpus").mkdir()
+    fake.calls("nvmlInitWithFlags")
+    with pytest.raises(Unavailable, match=r"no NVIDIA GPU: .*/driver/nvidia/gpus is empty") as raised:
+        watch()
+    assert raised.value.is_counted
+    assert fake.calls("nvmlInitWithFlags") == 0
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    assert watch().read()["gpu.state{gpu=0}"] == 1, "the file is there, so nothing is made"
 
 
 @pytest.mark.parametrize("case", RECOVERIES, ids=str)
