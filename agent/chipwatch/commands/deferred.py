@@ -1,10 +1,10 @@
-"""Modules that libraries import and a run hardly ever uses; decisions 0060 and 0080 have the figures."""
+"""Modules that libraries import and a run hardly ever uses; decisions 0060, 0080 and 0090 have the figures."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,21 +14,14 @@ from typing import Any, Final
 PROXIES: Final = "urllib.request"
 """botocore asks it for proxies at each start; on Linux the environment alone has them."""
 DEFERRED: Final[Mapping[str, Sequence[str]]] = {
-    **dict.fromkeys(
-        (
-            *("bz2", "configparser", "csv", "inspect", "lzma", "mimetypes", "random", "ssl", "tempfile"),
-            *("zipfile", "zlib"),
-        ),
-        (),
-    ),
+    **dict.fromkeys(("bz2", "configparser", "csv", "lzma", "mimetypes", "random", "tempfile"), ()),
+    **dict.fromkeys(("zipfile", "zlib"), ()),
     "calendar": ("monthrange",),
     "getpass": ("getpass",),
     "importlib.metadata": ("version",),
     "importlib.resources": ("as_file", "files"),
-    "platform": ("node", "system"),
     "statistics": ("fmean", "median"),
     "subprocess": ("Popen",),
-    "xml.etree.ElementTree": ("ParseError",),
     PROXIES: ("getproxies", "proxy_bypass"),
 }
 """
@@ -36,8 +29,12 @@ For dates, means, the files of a user, signatures, packages and proxies, in data
 
 With the functions that these take by name, which wait for the first call.
 """
-EARLY: Final[Mapping[str, Sequence[str]]] = {"ipaddress": (), "textwrap": ("dedent", "indent"), "tokenize": ()}
-"""For pathlib and traceback, before anything else is loaded; linecache leaves out source that cannot be opened."""
+EARLY: Final = ("inspect", "ipaddress", "tokenize")
+"""
+For dataclasses, pathlib and traceback, before anything else is loaded.
+
+linecache leaves out source that cannot be opened. msgspec takes typing_extensions where it is, which loads `inspect`.
+"""
 WITHIN: Final[Mapping[str, Mapping[str, object]]] = {
     "botocore.endpoint": {"DEFAULT_TIMEOUT": 60, "MAX_POOL_CONNECTIONS": 10},
     "msgspec.inspect": {},
@@ -47,30 +44,6 @@ Modules of libraries that may not be installed, with the constants that others t
 
 botocore's configuration takes two numbers of its client, which loads parsers and models of services.
 """
-OPTIONAL: Final = "typing_extensions"
-"""msgspec takes the standard library's module where it is not installed."""
-UNUSED: Final = "decimal"
-"""msgspec takes one type of it, and 0.3 MB; nothing here is encoded from decimals, or decoded to them."""
-
-
-def _indent(text: str, prefix: str, predicate: Callable[[str], object] | None = None) -> str:
-    """Return `text` with `prefix` before its lines: a traceback is logged even where no file can be opened."""
-    return "".join(prefix + line if (predicate or str.strip)(line) else line for line in text.splitlines(True))
-
-
-def _dedent(text: str) -> str:
-    """Return `text` without what begins all its lines; since Python 3.13 a traceback asks it of no source."""
-    return str(_call("textwrap", "dedent", text)) if text.strip() else text
-
-
-INSTEAD: Final[dict[str, Callable[..., Any]]] = {
-    "textwrap.dedent": _dedent,
-    "textwrap.indent": _indent,
-    "xml.etree.ElementTree.ParseError": SyntaxError,
-}
-"""Values that need no module; botocore takes the error of a parser of XML, which derives from SyntaxError."""
-if sys.platform != "win32":
-    INSTEAD.update({"platform.node": lambda: os.uname().nodename, "platform.system": lambda: os.uname().sysname})
 
 
 class _Deferred(ModuleType):
@@ -123,7 +96,7 @@ def defer_module(name: str, functions: Sequence[str] = ()) -> None:
     spec = module.__spec__ = find_spec(name)
     if spec and spec.submodule_search_locations:
         module.__path__ = spec.submodule_search_locations
-    vars(module).update({word: INSTEAD.get(f"{name}.{word}", partial(_call, name, word)) for word in functions})
+    vars(module).update({word: partial(_call, name, word) for word in functions})
     sys.modules[name] = module
     parent, _, child = name.rpartition(".")
     if parent:
@@ -132,28 +105,17 @@ def defer_module(name: str, functions: Sequence[str] = ()) -> None:
 
 def defer_early() -> None:
     """Let modules wait that the command line loads by itself."""
-    for name, functions in EARLY.items():
-        defer_module(name, functions)
+    for name in EARLY:
+        defer_module(name)
 
 
 def defer() -> None:
     """Import msgspec, and let modules that are not needed wait for their first use."""
     for name, functions in DEFERRED.items():
         defer_module(name, functions)
-    if sys.version_info < (3, 12):  # whose module first defines all classes in Python
-        sys.modules.setdefault("datetime", import_module("_datetime"))
     if "msgspec" in sys.modules:
         return
     for name, constants in WITHIN.items():
         sys.modules[name] = _Deferred(name)
         vars(sys.modules[name]).update(constants)
-    unused: Any = ModuleType(UNUSED)
-    unused.Decimal = type("Decimal", (), {})
-    stand_ins = {OPTIONAL: None, UNUSED: unused}
-    hidden = {name: module for name, module in stand_ins.items() if name not in sys.modules}
-    sys.modules.update(hidden)
-    try:
-        import_module("msgspec")
-    finally:
-        for name in hidden:
-            del sys.modules[name]
+    import_module("msgspec")

@@ -1,4 +1,4 @@
-"""Parses any command line, explains a mistake in it, and makes the script that completes it in a shell."""
+"""Parses a command line, explains a mistake in it, and makes the script that completes it in a shell."""
 
 from __future__ import annotations
 
@@ -102,8 +102,12 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(known)}"
 
 
-def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"])) -> Parser:
-    """Return the parser of the command line up to `--`; `at_top` are the options of `run` that its help shows."""
+def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"]), only: str | None = None) -> Parser:
+    """
+    Return the parser of the command line up to `--`.
+
+    `at_top` are the options of `run` that its help shows. `only` this command gets its options; all, if it is None.
+    """
     top = Parser(
         prog="chipwatch",
         usage="chipwatch [run] [OPTION ...] [-- COMMAND ...]\n       chipwatch COMMAND [OPTION ...]",
@@ -120,6 +124,8 @@ def parser(at_top: Sequence[OptionRow] = (*EVERYDAY, *OWN["run"])) -> Parser:
         command = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=Help
         )
+        if only not in (None, name):
+            continue
         own = OWN.get(name, ())
         _add(command, own)
         if name in CONFIGURED:
@@ -154,9 +160,9 @@ def _converted(convert: Callable[[str], Any], text: str) -> Any:
         raise argparse.ArgumentTypeError(str(problem)) from problem
 
 
-def explain(given: Sequence[str]) -> SimpleNamespace:
+def parsed_words(given: Sequence[str]) -> SimpleNamespace:
     """Return the parsed words, or the help that they ask for; raise ConfigError, which explains a mistake."""
-    top = parser()
+    top = parser(only=given[0] if given[0] in COMMANDS else None)
     parsed = SimpleNamespace()
     try:
         _, unknown = top.parse_known_args(given, parsed)

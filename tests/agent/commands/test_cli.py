@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
@@ -12,15 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.examples import examples
 
 from chipwatch.commands import cli
-from chipwatch.commands import parser as parser_module
 from chipwatch.commands.cli_options import COMMANDS
 from chipwatch.commands.command_line import flags, parse
-from chipwatch.commands.parser import explain, parser
+from chipwatch.commands.parser import parser
 from chipwatch.config import plugins
 from chipwatch.config.convert import options_of, values_of
 from chipwatch.config.load import load, plugin_config, sink_options
@@ -202,36 +197,6 @@ def test_what_follows_two_dashes_is_the_command_untouched():
 def test_only_the_flags_that_were_given_are_a_layer():
     assert flags(parse([])[0]) == {}
     assert flags(parse(["--once", "--duration", "3"])[0]) == {}
-
-
-WORDS = (
-    "--once", "--duration", "3", "x", "-5", "--sink", "--sink=a,b", "--format", "--format=json", "json", "-d", "-dx",
-    "-d=x", "--dim=k=v", "--for", "gpu", "slurm", "--devices=0", "--devices", "-v", "--threshold", "gpu-idle=3", "--hosts",
-    "--colors=none", "--json", "--timeout", "2s", "--quiet=1", "--level=", "", "--cloud=x", "-h", "--collector",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def one_parser():
-    """Make the parser once: to make it takes a hundred times as long as to parse a line."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parser_module, "parser", functools.cache(parser))
-        yield
-
-
-@pytest.mark.usefixtures("one_parser")
-@given(st.lists(st.sampled_from(WORDS), max_size=5))
-@settings(max_examples=examples(1000), deadline=None)
-def test_a_line_that_is_parsed_without_argparse_is_understood_as_by_argparse(words):
-    def outcome(read, line):
-        try:
-            return vars(read(line))
-        except ConfigError as problem:
-            return str(problem)
-
-    for command in ("run", "check", "plan", "dashboard", "top", "health", "verdict", "list"):
-        line = [command, *words]
-        assert outcome(lambda line: parse(line)[0], line) == outcome(explain, line)
 
 
 def test_flags_become_options():
