@@ -19,7 +19,7 @@ from chipwatch.commands.health import folder_of
 from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
-from chipwatch.contract.redaction import one_line
+from chipwatch.contract.redaction import one_line, printable
 from chipwatch.contract.text import duration
 from chipwatch.recording.columns import Recorded, RecordedSeries, load_run
 from chipwatch.recording.event import WHY, Event
@@ -143,11 +143,15 @@ def _openmetrics(recorded: Recorded) -> Iterator[str]:
         if name != last:
             yield f"# TYPE {name} {column.metric.kind}"
         last = name
-        pairs = ",".join(f"{_word(key)}={json.dumps(text, ensure_ascii=False)}" for key, text in column.dims.items())
+        pairs = ",".join(f"{_word(key)}={_quoted(text)}" for key, text in column.dims.items())
         series = f"{name}{'_total' if is_counter else ''}{{{pairs}}}"
         for at, value in zip(column.times, column.values, strict=True):
             yield f"{series} {value!r} {at // 10**9}.{at % 10**9:09}"
     yield "# EOF"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(printable(text), ensure_ascii=False)
 
 
 def _word(name: str) -> str:

@@ -80,10 +80,15 @@ def without(text: str, secrets: Collection[str]) -> str:
 
 def one_line(text: str, max_length: int = MAX_LENGTH) -> str:
     """Return `text` without secrets, with escapes for unprintable characters, cut to `max_length`."""
-    line = without_secrets(text[: 2 * max_length].strip())
-    if not line.isprintable():
-        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    line = printable(without_secrets(text[: 2 * max_length].strip()))
     return line if len(line) <= max_length else f"{line[:max_length]}..."
+
+
+def printable(text: str) -> str:
+    """Return `text` with escapes for unprintable characters: a terminal obeys some of them."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def redacted(value: Any) -> Any:

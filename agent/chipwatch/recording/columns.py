@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import re
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,15 +29,24 @@ from chipwatch.recording.event import LATEST, Event
 FORMAT: Final = 1
 """Version of both formats; a reader refuses a later one."""
 MOST_SERIES: Final = 50_000
-MOST_POINTS: Final = 30_000_000
-"""Points of a recording, at 16 bytes each: a day of two GPUs at 1 s, or a week of eight at 15 s."""
-MOST_EVENTS: Final = 100_000
+MOST_POINTS: Final = 7_000_000
+"""Points of a file, at 16 bytes each, beside one for four bytes of it; see `_weight` for what else counts."""
+MOST_EVENTS: Final = 2_000_000
+"""Points that the events of a file may count as; later ones are left out."""
 MOST_HOST: Final = 1000
 """Dimensions of the machine."""
-LONGEST: Final = 16 << 20
+LONGEST: Final = 4 << 20
 """Bytes of a line."""
-WASTE: Final = 64 << 20
-"""Bytes of lines that cannot be read, after which the rest is not tried."""
+MOST_OBJECTS: Final = 50_000
+MOST_NUMBERS: Final = 200_000
+"""Objects of a line, and its numbers or texts: what a reader makes of a line takes 40 MB at most."""
+MOST_WORK: Final = 256 << 20
+"""Bytes of a file once it is unpacked, beside 96 for each byte of the file."""
+RATIO: Final = 96
+PER_LINE, PER_OBJECT, PER_NUMBER = 200, 300, 16
+"""Bytes that a line, an object and a number count as beside their own: reading them takes as long."""
+WASTE: Final = 16 << 20
+"""Bytes, counted so, of lines that cannot be read, after which the rest is not tried."""
 LARGEST_SCALE: Final = 22
 """Largest power of ten that a float holds exactly."""
 FIRST_PICK: Final = ord("0")
@@ -116,10 +126,11 @@ class RecordedSeries:
         """Return the start of a counter at the sample in `place`."""
         return next((start for first, start in reversed(self.starts) if first <= place), None)
 
-    def begin(self, start: int | None) -> None:
-        """Note the start of the counter whose samples follow."""
-        if start is not None and (not self.starts or self.starts[-1][1] != start):
+    def begin(self, start: int | None) -> bool:
+        """Note the start of the counter whose samples follow; return whether it is another one."""
+        if is_other := start is not None and (not self.starts or self.starts[-1][1] != start):
             self.starts.append((len(self.times), start))
+        return is_other
 
 
 @dataclass(slots=True)
@@ -158,11 +169,11 @@ class Recorded:
             yield at, present
 
 
-def load(path: Path, *more: Path, most_series: int = MOST_SERIES, most_points: int = MOST_POINTS) -> Recorded:
+def load(path: Path, *more: Path, most_series: int = MOST_SERIES, most_points: int | None = None) -> Recorded:
     """
     Return what a file holds, and the tail that is not in it yet, as far as it can be read; raise NotARecording.
 
-    `more`: the later files of the same run. Each file may have `most_points`.
+    `more`: the later files of the same run. Each file may have `most_points`; see MOST_POINTS.
     """
     reader = _Reader(path, most_series, most_points)
     try:
@@ -226,9 +237,11 @@ def tail_of(path: Path) -> Path:
 class _Reader:
     """Collects lines into columns."""
 
-    def __init__(self, path: Path, most_series: int, most_points: int) -> None:
+    def __init__(self, path: Path, most_series: int, most_points: int | None) -> None:
         self.recorded = Recorded(path)
-        self._most_series, self._left, self._most_points = most_series, most_points, most_points
+        self._most_series, self._given, self._most_points = most_series, most_points, 0
+        self._left = self._events_left = 0
+        """Points that the file that is read, and its events, may still count as."""
         self._columns: dict[tuple[str, Dimensions], RecordedSeries] = {}
         self._events: dict[tuple[int, str, str], Event] = {}
         self._slots: list[tuple[RecordedSeries, int | None]] = []
@@ -236,7 +249,8 @@ class _Reader:
 
     def read(self, path: Path) -> None:
         """Add the lines of a file and of its tail; raise NotARecording."""
-        self._left = self._most_points
+        self._most_points = self._given or MOST_POINTS + (path.stat().st_size // 4 if path.exists() else 0)
+        self._left, self._events_left = self._most_points, MOST_EVENTS
         for line in _lines(path, self.recorded):
             self.take(line)
         if (tail := tail_of(path)).exists():
@@ -254,23 +268,46 @@ class _Reader:
             recorded.interval = recorded.interval or line.interval
             recorded.host = recorded.host or dict([*line.host.items()][:MOST_HOST]) | {"version": line.version}
             self._slots = []
-        if (event := line.event) and len(self._events) < MOST_EVENTS:
-            self._events.setdefault((event.at, event.cause, event.text), event)
+        if line.event:
+            self._add_event(line.event)
         try:
             if line.row:
                 self._add_row(line.at, line.row)
             elif line.name and line.time:
                 start = None if line.start_time is None else _ns(line.start_time)
                 self._add_point(self._series(line), start, _ns(line.time), line.value)
-            elif not line.times:
-                self._slots += [(self._series(new), new.start) for new in line.series]
+            elif line.times:
+                self._add_block(line.series, line.times)
+            else:
+                self._add_slots(line.series)
         except MALFORMED:
-            recorded.broken += 1
-        for piece in line.series if line.times else ():
+            recorded.broken += len(line.series) or 1
+
+    def _add_event(self, event: Event) -> None:
+        """Add an event that is new; count one for which there is no room as broken."""
+        if (key := (event.at, event.cause, event.text)) not in self._events:
+            self._events_left -= (weight := _weight(event.dims, event.cause, event.text))
+            if self._events_left >= 0:
+                self._events[key] = event
+            else:
+                self._events_left += weight
+                self.recorded.broken += 1
+
+    def _add_slots(self, new: Iterable[Series]) -> None:
+        for series in new:
+            self._spend(SLOT)
+            self._slots.append((self._series(series), series.start))
+
+    def _add_block(self, pieces: Iterable[Series], deltas: list[int]) -> None:
+        """Add the pieces of a block; raise ValueError or OverflowError if its times are not of the format."""
+        times = array("q", accumulate(deltas))
+        if min(deltas[1:], default=1) <= 0 or not 0 < times[0] <= times[-1] <= LATEST:
+            raise ValueError("a time does not follow the one before it")
+        for piece in pieces:
             try:
-                self._add_piece(piece, line.times)
+                self._add_piece(piece, times)
             except MALFORMED:
-                recorded.broken += 1
+                self.recorded.broken += 1
 
     def _add_row(self, at: int, row: list[int | float | None]) -> None:
         """Add the samples of one tick; what a block has already is left out. Raise ValueError or OverflowError."""
@@ -284,21 +321,21 @@ class _Reader:
     def _add_point(self, column: RecordedSeries, start: int | None, at: int, value: float) -> None:
         if not math.isfinite(value) or (column.times and at <= column.times[-1]):
             raise ValueError("a number is not finite, or a time comes twice")
-        column.begin(start)
+        if column.begin(start):
+            self._spend(SLOT)
         column.times.append(at)
         column.values.append(value)
 
-    def _add_piece(self, piece: Series, deltas: list[int]) -> None:
+    def _add_piece(self, piece: Series, times: array[int]) -> None:
         """Add the samples of one series of a block; raise ValueError or OverflowError for what is not of the format."""
-        self._spend(len(deltas))
-        samples = piece.samples()
-        times = [*accumulate(deltas)]
-        if len(samples) != len(times) or min(deltas[1:], default=1) <= 0 or not 0 < times[0] <= times[-1] <= LATEST:
+        if len(piece.picks or piece.deltas or piece.values) != len(times):
             raise ValueError("the parts do not fit together")
+        self._spend(PIECE + len(times))
+        samples = array("d", piece.samples())
         absent = [value != value for value in samples]  # noqa: PLR0124  # only NaN differs from itself
         if any(absent):
-            times = [at for at, is_absent in zip(times, absent, strict=True) if not is_absent]
-            samples = [value for value, is_absent in zip(samples, absent, strict=True) if not is_absent]
+            times = array("q", (at for at, is_absent in zip(times, absent, strict=True) if not is_absent))
+            samples = array("d", (value for value, is_absent in zip(samples, absent, strict=True) if not is_absent))
         if not samples:
             return
         if math.inf in samples or -math.inf in samples:
@@ -306,7 +343,8 @@ class _Reader:
         column = self._series(piece)
         if column.times and times[0] <= column.times[-1]:
             raise ValueError("a time comes twice")
-        column.begin(piece.start)
+        if column.begin(piece.start):
+            self._spend(SLOT)
         column.times.extend(times)
         column.values.extend(samples)
 
@@ -315,6 +353,7 @@ class _Reader:
         if (column := self._columns.get((series.name, dims))) is None:
             if len(self._columns) >= self._most_series:
                 raise NotARecording(f"{self.recorded.path}: more than {self._most_series:,} series; it is not read")
+            self._spend(_weight(series.dims, series.name, series.unit))
             metric = Metric(series.name, series.kind, series.unit, "")
             column = self._columns[series.name, dims] = RecordedSeries(metric, dims)
         return column
@@ -339,6 +378,16 @@ class _Reader:
         recorded.ended = max(column.times[-1] for column in recorded.columns)
         recorded.columns.sort(key=lambda column: (column.metric.name, column.dims.items_sorted))
         return recorded
+
+
+SLOT, PIECE, SERIES = 8, 16, 50
+"""Points that an entry of a list, a series of a block and a series itself count as, without their texts."""
+
+
+def _weight(dims: Mapping[str, str], *words: str) -> int:
+    """Return the points that take as much memory as a series or an event with these texts."""
+    pairs = sum(SLOT + (len(key) + len(value)) // 4 for key, value in dims.items())
+    return SERIES + pairs + sum(map(len, words)) // 4
 
 
 @lru_cache(maxsize=64)
@@ -372,14 +421,21 @@ def _lines(path: Path, recorded: Recorded) -> Iterator[Line]:
     decoder, wasted, is_read, are_checked = msgspec.json.Decoder(Line), 0, False, False
     try:
         with path.open("rb") as raw:
+            left = MOST_WORK + RATIO * os.fstat(raw.fileno()).st_size
             file = unzipped(raw)
             while wasted <= WASTE and (text := file.readline(LONGEST)):
                 are_checked |= CHECKSUM in text  # from there on each line has one
+                objects, numbers = text.count(b"{"), text.count(b",")
+                work = len(text) + PER_LINE + PER_OBJECT * objects + PER_NUMBER * numbers
+                left -= work
+                if left < 0:
+                    raise NotARecording(f"{path}: more than {MOST_WORK >> 20} MB once it is unpacked; it is not read")
+                is_sound = objects <= MOST_OBJECTS and numbers <= MOST_NUMBERS
                 try:
-                    line = decoder.decode(b"" if are_checked and not is_whole(text) else text)
+                    line = decoder.decode(text if is_sound and (not are_checked or is_whole(text)) else b"")
                 except (ValueError, RecursionError):
                     recorded.broken += bool(text.strip())
-                    wasted += len(text)
+                    wasted += work
                 else:
                     is_read = True
                     yield line

@@ -7,26 +7,28 @@ import errno
 import gzip
 import os
 import re
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.system import SAFE, lock
-from chipwatch.recording.columns import ERRORS, LONGEST, checked, is_whole, unzipped
+from chipwatch.recording.columns import ERRORS, LONGEST, MOST_SERIES, checked, is_whole, unzipped
 from chipwatch.recording.event import WHY, Event, Moment
-from chipwatch.recording.journal import STEP, Header, Journal, encode
+from chipwatch.recording.journal import MINUTE, STEP, Header, Journal, encode, open_private, pack
 
 SYNC: Final = 10.0
 """Seconds between two writes to the disk itself: what a power cut costs; a kill costs none of them."""
 MOST_BYTES: Final = 8 << 20
-"""Bytes of all journals of a ring."""
+MOST_POINTS: Final = 4_000_000
+"""Bytes and points of all journals of a ring, so that an incident can be loaded."""
 PARTS: Final = 5
-"""Journals that hold the time to keep; one more is being written."""
+"""Journals, at least, that hold the time to keep; one more is being written."""
 RINGS: Final = 4
 """Rings in one state folder, one for each agent that uses it at the same time."""
 INCIDENTS: Final = "incidents"
@@ -38,6 +40,16 @@ KILLED: Final = "killed"
 """Cause of an incident whose agent was killed, or whose machine went down."""
 
 
+class _Ended(NamedTuple):
+    """A journal that is compressed; its table is gone."""
+
+    path: Path
+    last: int
+    size: int
+    points: int
+    series: array[int]
+
+
 class Ring:
     """Journals of the last `keep` seconds in a folder that this agent has for itself. Used by one thread."""
 
@@ -46,9 +58,11 @@ class Ring:
         self._keep, self._header, self._most_bytes = int(keep * 1e9), header, most_bytes
         self.incidents = state / INCIDENTS
         self._folder, self._lock = _lock(state)
-        self._full: deque[Journal] = deque()
+        self._full: deque[_Ended] = deque()
         self._journal: Journal | None = None
         self._number = 0
+        self.is_short = False
+        """True once a journal had no place for a series."""
         self.left: Path | None = None
         """The incident of a killed agent, if there is one."""
         try:
@@ -66,24 +80,28 @@ class Ring:
         journal = self._journal
         if journal and (
             journal.is_full
-            or journal.size >= self._most_bytes // (PARTS + 3)
-            or not journal.last - STEP <= at < journal.first + self._keep // PARTS
+            or journal.size - journal.table >= self._most_bytes // (PARTS + 3)
+            or at < journal.last - STEP
+            or journal.is_old(at, min(MINUTE, self._keep // PARTS))
         ):
-            self._pack(journal)
-            self._full.append(journal)
+            journal.close()
+            self._full.append(_Ended(journal.path, journal.last, pack(journal.path), journal.points, journal.series()))
             journal = None
-        while self._full and (
-            sum(full.size for full in self._full) > self._most_bytes * (PARTS + 1) // (PARTS + 3)
-            or sum(full.is_full for full in self._full) > 1
-            or (not is_open and self._full[0].last < at - self._keep)
-        ):
-            self._full.popleft().path.unlink(missing_ok=True)
         while self._full and self._full[-1].last > at + STEP:
             self._full.pop().path.unlink(missing_ok=True)
         if journal is None:
             self._number += 1
             journal = self._journal = Journal(self._folder / f"{self._number:08}{ENDING}", self._header, SYNC)
+            while len(set().union(*(full.series for full in self._full))) > MOST_SERIES // 2:  # a reader takes no more
+                self._full.popleft().path.unlink(missing_ok=True)
         journal.add(points, at)
+        self.is_short |= journal.is_short
+        while self._full and (
+            sum(full.size for full in self._full) + journal.size > self._most_bytes
+            or sum(full.points for full in self._full) + journal.points > MOST_POINTS
+            or (not is_open and self._full[0].last < at - self._keep)
+        ):
+            self._full.popleft().path.unlink(missing_ok=True)
 
     def note(self, event: Event) -> None:
         """Write an event; raise OSError."""
@@ -92,7 +110,8 @@ class Ring:
 
     def seal(self, event: Event, at: int) -> Path:
         """Return a new file with all that the ring holds up to the tick `at`; raise OSError."""
-        path = self._seal(event, [journal.path for journal in [*self._full, *filter(None, [self._journal])]])
+        newest = [self._journal.path] if self._journal else []
+        path = self._seal(event, [*(full.path for full in self._full), *newest])
         if self._journal:
             self._journal.write(encode({"sealed": at}))
         return path
@@ -105,16 +124,6 @@ class Ring:
         for path in _journals(self._folder):
             path.unlink(missing_ok=True)
         os.close(self._lock)
-
-    def _pack(self, journal: Journal) -> None:
-        """End a journal, and compress it: all at once takes a tenth of what it takes tick by tick."""
-        journal.close()
-        with self._new() as file:
-            journal.size = file.write(gzip.compress(journal.path.read_bytes(), 1))
-        Path(file.name).replace(journal.path)
-
-    def _new(self) -> BinaryIO:
-        return open(self._folder / "new", "wb", opener=lambda path, flags: os.open(path, flags | SAFE, 0o600))
 
     def _take_over(self) -> None:
         """Seal what a killed agent left: its last event, else its end, unless that happens again and again."""
@@ -140,8 +149,7 @@ class Ring:
     def _seal(self, event: Event, journals: Iterable[Path]) -> Path:
         self.incidents.mkdir(mode=0o700, exist_ok=True)
         path = self.incidents / f"{_name(event.at, event.cause)}{ENDING}"
-
-        with self._new() as raw:  # other agents may seal the same incident at this moment
+        with open_private(self._folder / "new") as raw:  # other agents may seal the same incident at this moment
             with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6) as file:
                 file.writelines(map(checked, (encode(self._header()), encode({"event": event}))))
                 for journal in journals:

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 from rich.cells import cell_len
 
+from chipwatch.contract.redaction import printable
+
 GAP: Final = "  "
 FORMULA: Final = re.compile(r"[=@\t\r]|[+-](?!\d+(\.\d+)?$)")
 """The start of a text that spreadsheets evaluate, unless it is a number."""
@@ -47,8 +49,10 @@ def table(columns: Iterable[TableColumn], gap: str = GAP) -> Iterator[str]:
 
 
 def csv_line(cells: Iterable[object]) -> str:
-    """Return a line of CSV without its end; no spreadsheet takes a text of it for a formula."""
+    """Return a line of CSV without its end; no spreadsheet takes a text of it for a formula, no terminal for more."""
     text = io.StringIO()
-    safe = (f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for cell in cells)
-    csv.writer(text, lineterminator="").writerow(safe)
+    plain = (
+        printable(f"'{cell}" if FORMULA.match(cell) else cell) if isinstance(cell, str) else cell for cell in cells
+    )
+    csv.writer(text, lineterminator="").writerow(plain)
     return text.getvalue()

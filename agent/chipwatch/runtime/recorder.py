@@ -24,7 +24,7 @@ from chipwatch.pipeline.self_metrics import SHOWN, Incident
 from chipwatch.recording.columns import NotARecording
 from chipwatch.recording.detector import Detector
 from chipwatch.recording.event import WHY, Event
-from chipwatch.recording.journal import STEP
+from chipwatch.recording.journal import MOST_SERIES, MOST_TABLE, STEP
 from chipwatch.recording.ring import Ring
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ Tick = tuple[Sequence[Datapoint], int]
 TOGETHER: Final = 2.0
 """Seconds of ticks that are written together."""
 MOST_WAITING: Final = 30
-"""Such parts that wait for a slow disk; later ones are left out."""
+MOST_WAITING_POINTS: Final = 600_000
+"""Such parts that wait for a slow disk, and points of theirs (80 MB); later ones are left out."""
 SEALING: Final = 2.0
 """Seconds that the last delivery waits for the last incident."""
 ENDING: Final = 5.0
@@ -92,7 +93,7 @@ class Recorder:
         self._open: Event | None = None
         self._slow: dict[str, str] = {}
         """Why each job is slow."""
-        self._late = False
+        self._late, self._short = False, ""
         is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
         self._level = logging.WARNING if is_durable or file else logging.DEBUG
         """Level of the message that nothing is recorded: many run without a state folder."""
@@ -118,7 +119,8 @@ class Recorder:
         if len(self._ticks) < self._batch:
             return
         ticks, self._ticks = self._ticks, []
-        if self._queue.qsize() < MOST_WAITING:
+        parts = self._queue.qsize()
+        if parts < MOST_WAITING and parts * sum(len(points) for points, _ in ticks) < MOST_WAITING_POINTS:
             self._queue.put(ticks)
         elif not self._late:
             self._late = True
@@ -197,6 +199,10 @@ class Recorder:
         for target in [*self._targets]:
             more = {"is_open": self._open is not None} if target is self._ring else {}
             self._survive(lambda: target.add(points, at, **more), target)  # noqa: B023  # called at once
+            if target.is_short and not self._short:
+                self._short = f"more than {MOST_SERIES:,} series, or {MOST_TABLE >> 20} MB of their dimensions"
+                self.trouble = self.trouble or self._short
+                log.warning("recorder: %s: the others are left out", self._short)
         for event in self._detector.take(points):
             self._begin(event)
         if self._open and at >= self._open.at + AFTER:

@@ -69,6 +69,17 @@ def test_an_incident_with_an_impossible_time_is_listed_as_one_that_cannot_be_rea
     assert (code, "it cannot be read" in out) == (0, True)
 
 
+def test_no_text_of_a_recording_reaches_a_terminal_as_an_order(said, tmp_path):
+    order = "\x1b]0;x\x07\x9b2J\x85\x7f\u202e"
+    line = {"time": "2026-11-20T10:00:05Z", "name": f"a{order}", "unit": f"W{order}", "value": 1}
+    (tmp_path / "run.jsonl").write_text(json.dumps({**line, "dims": {f"key{order}": f"value{order}"}}))
+    for form in ("csv", "openmetrics"):
+        code, out, _ = said("export", str(tmp_path / "run.jsonl"), "--to", form)
+        assert code == 0
+        assert "value" in out
+        assert all(line.isprintable() for line in out.split("\n")), form
+
+
 def test_a_csv_has_no_formula_and_numbers_keep_their_sign(said, tmp_path):
     dims = {"user": "=cmd()", "job": "+1+1", "note": "@x", "-host": "-a"}
     line = {"time": "2026-11-20T10:00:05Z", "name": "a.b", "value": -1.5, "dims": dims}
@@ -80,7 +91,7 @@ def test_a_csv_has_no_formula_and_numbers_keep_their_sign(said, tmp_path):
 
 @pytest.mark.parametrize("named", ["run.chipwatch", "run-1.chipwatch", "*"])
 def test_all_files_of_a_rotated_run_are_exported_together_in_the_order_of_time(said, tmp_path, named):
-    made = RecordFile(tmp_path / "run.chipwatch", header, most_bytes=1)
+    made = RecordFile(tmp_path / "run.chipwatch", header, most_points=1)
     for number, (at, points) in enumerate(ticks(9)):
         made.add(points, at)
         if number % 3 == 2:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import subprocess
 import sys
 
 import pytest
+from tests.agent.recording.test_ring import damaged, header, tick
 
 from chipwatch.recording.columns import NotARecording, load
+from chipwatch.recording.file import RecordFile
 
 AT = 1_795_168_805_000_000_000
 HEADER = {"chipwatch": 1}
@@ -66,41 +69,100 @@ def test_a_script_in_a_dimension_is_text(tmp_path):
     assert load(written(tmp_path / "a", HEADER, block)).columns[0].dims["job"] == script
 
 
-BOUNDED = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))
+BOUNDED = r"""
+import re, sys, time
 from pathlib import Path
 from chipwatch.recording.columns import NotARecording, load
 from chipwatch.contract.errors import CommandError
-try:
-    print(load(Path(sys.argv[1])).broken)
-except CommandError as problem:
-    print(problem)
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    try:
+        recorded = load(path)
+        print(len(recorded.columns), "series,", recorded.broken, "broken,", len(recorded.events), "events")
+    except CommandError as problem:
+        print(problem)
+    recorded = None
+    assert int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) <= 200 << 10, path
+    assert time.process_time() < float(sys.argv[2]), path
 """
+SECONDS = 15
+"""Of CPU time for each file: three times what an idle machine takes at most."""
+
+
+def bounded(folder, seconds=SECONDS):
+    """Load all files of a folder in a process that takes at most 200 MB; return a line for each."""
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDED, folder, str(seconds)], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+ONE = b'{"times":[1],"series":[%b]}'
+MANY_PAIRS = b"".join(b'"%d":"",' % n for n in range(150_000)) + b'"z":""'
 
 
 @pytest.mark.parametrize(
     ("row", "times", "says"),
     [
-        (b"\0" * (1 << 20), 200, "64"),
-        (b"0" * (32 << 20), 4, "4"),
-        (b'{"times":[],"series":[' + b'{"name":""},' * 500_000 + b'{"name":""}]}', 3, ""),
-        (b'{"event":{"at":1,"cause":"' + b"x" * 1000 + b'"}}', 100_000, "0"),
-        (b'{"at":1,"row":[' + b"1," * 4_000_000 + b"1]}", 9, "more than 30,000,000 points"),
+        (b"\0" * (1 << 20), 200, "16 broken"),
+        (b"0" * (32 << 20), 4, "4 broken"),
+        (b'{"times":[],"series":[' + b'{"name":""},' * 500_000 + b'{"name":""}]}', 3, "1 series"),
+        (b'{"series":[' + b"{}," * 5_500_000 + b"{}]}", 1, "more than 256 MB"),
+        (b'{"series":[' + b"{}," * 40_000 + b"{}]}", 2000, "more than"),
+        (ONE % (b'{"values":[1],"picks":"0"},' * 9999 + b"{}"), 2000, "more than"),
+        ((b'{"event":{"at":1,"cause":"' + b"x" * 1000 + b'"}}\n') * 1000, 20, "1 events"),
+        (b'{"event":{"at":%d,"cause":"' + b"x" * 4_000_000 + b'"}}', 100, "99 broken, 1 events"),
+        (b'{"event":{"at":%d,"cause":"x","dims":{' + MANY_PAIRS + b"}}}", 20, "events"),
+        (ONE.replace(b"%b", b'{"name":"%d","dims":{' + MANY_PAIRS + b'},"values":[1]}'), 20, "more than"),
+        (ONE.replace(b"%b", b'{"name":"%d' + b"x" * 4_000_000 + b'","values":[1]}'), 20, "more than"),
+        (b'{"at":1,"row":[' + b"1," * 4_000_000 + b"1]}", 9, "1 broken"),
+        (b"{}\n" * 100_000, 20, "more than 256 MB"),
+        (b'{"x":"' + b"x" * 4_000_000 + b'"}', 200, "more than 256 MB"),
     ],
-    ids=["zeros", "endless line", "endless series", "endless events", "endless row"],
-)
-def test_a_bomb_takes_bounded_memory(tmp_path, row, times, says):
-    path = tmp_path / "bomb"
-    with gzip.open(path, "wb", 1) as file:
-        file.write(json.dumps(HEADER).encode() + b"\n" + json.dumps(GOOD).encode() + b"\n")
-        for _ in range(times):
-            file.write(row + b"\n")
-    done = subprocess.run(
-        [sys.executable, "-c", BOUNDED, path], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert says in done.stdout
+    ids=[
+        "zeros", "endless line", "endless series", "empty series", "empty series again", "pieces", "the same event",
+        "long events", "events of many dimensions", "many dimensions", "long names", "endless row", "nothing", "unknown",
+    ],
+)  # fmt: skip
+def test_a_bomb_takes_bounded_time_and_memory(tmp_path, row, times, says):
+    member = gzip.compress(row + b"\n", 1)
+    with written(tmp_path / "bomb", HEADER, GOOD).open("ab") as file:
+        for n in range(times):
+            file.write(gzip.compress(row % n + b"\n", 1) if b"%d" in row else member)
+    (line,) = bounded(tmp_path)
+    assert says in line
+
+
+def changed(value, rng):
+    """Return JSON with a part of it left out, repeated, or replaced by something odd."""
+    if isinstance(value, dict) and value:
+        key = rng.choice([*value])
+        return {**value, key: changed(value[key], rng), **({f"k{rng.random()}": 1} if rng.random() < 0.1 else {})}
+    if isinstance(value, list) and value:
+        place = rng.randrange(len(value))
+        times = rng.choice([0, 1, 2, 1000, 100_000]) if rng.random() < 0.4 else 1
+        middle = [changed(value[place], rng)] if times == 1 else [value[place]] * times
+        return value[:place] + middle + value[place + 1 :]
+    return rng.choice([value, None, 0, -1, 1e300, 2**64, "", "x" * 10**6, [0] * 1000, [{}] * 10_000, {}, {"a": "b"}])
+
+
+def test_a_recording_that_is_changed_at_random_takes_bounded_time_and_memory(tmp_path):
+    rng, folder = random.Random(1), tmp_path / "changed"
+    folder.mkdir()
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    for n in range(100):
+        file.add(*tick(n, gpus=8))
+    file.close()
+    whole = file.path.read_bytes()
+    lines = [json.loads(line) for line in gzip.decompress(whole).splitlines()]
+    for line in lines:
+        del line["crc"]
+    for n in range(40):
+        if n % 3:
+            written(folder / f"{n:03}", *(changed(line, rng) if rng.random() < 0.5 else line for line in lines))
+        else:
+            (folder / f"{n:03}").write_bytes(damaged(damaged(whole, rng), rng))
+    assert len(bounded(folder, 40 * SECONDS)) == 40
 
 
 def test_lines_of_another_kind_are_not_read_without_end(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +106,102 @@ def test_journals_are_compressed_once_they_are_full_and_an_incident_has_them_all
     assert seconds(ring.seal(Event(AT, "xid", "x"), AT)) == (0, 29)
 
 
+def is_zipped(path):
+    return path.read_bytes()[:2] == GZIP
+
+
+def test_nothing_stays_as_it_is_for_more_than_a_minute(tmp_path):
+    ring, file = Ring(tmp_path, 900.0, header), RecordFile(tmp_path / "run.chipwatch", header)
+    for n in range(150):
+        ring.add(*tick(n))
+        file.add(*tick(n))
+        plain = [path for path in (tmp_path / "recorder").glob("*.chipwatch") if not is_zipped(path)]
+        for path in (*plain, tail_of(file.path)):
+            first, last = seconds(path)
+            assert last == n
+            assert last - first < 60
+    assert seconds(file.path) == (0, 149)
+    ring.close()
+    file.close()
+
+
+def test_a_journal_of_a_slow_agent_has_ten_rows(tmp_path):
+    ring = Ring(tmp_path, 86_400.0, header)
+    for n in range(30):
+        ring.add(*tick(n * 300))
+    assert len([*(tmp_path / "recorder").glob("*.chipwatch")]) == 3
+    ring.close()
+
+
+def test_a_tail_that_a_killed_agent_left_is_compressed_by_the_next_one(tmp_path):
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    for n in range(30):
+        file.add(*tick(n))
+    again = RecordFile(file.path, header)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        "run-1.chipwatch", "run-1.chipwatch.tail", "run.chipwatch",
+    ]  # fmt: skip
+    assert is_zipped(tmp_path / "run-1.chipwatch.tail")
+    assert seconds(tmp_path / "run-1.chipwatch") == (0, 29)
+    again.close()
+
+
+MANY = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+import psutil
+from tests.agent.recording.test_ring import AT, POWER, Dimensions, Event, Ring, S, header
+all_dims = [Dimensions(gpu=str(n), pod="trainer-abcdef-{{n}}") for n in range({series})]
+ring = Ring(Path(sys.argv[1]), 900.0, header)
+before, numbers = psutil.Process().memory_info().rss, set()
+for n in range(16):
+    ring.add([POWER.point(AT + n * S, float(n + k % 97), dims) for k, dims in enumerate(all_dims)], AT + n * S)
+    numbers |= {{path.name for path in Path(sys.argv[1]).glob("recorder/*.chipwatch")}}
+    assert sum(path.stat().st_size for path in Path(sys.argv[1]).rglob("*.chipwatch")) <= 8 << 20
+used = psutil.Process().memory_info().rss - before
+print(len(numbers), used >> 20, ring.is_short, ring.seal(Event(AT, "xid"), AT))
+"""
+
+
+@pytest.mark.parametrize(("series", "kept"), [(15_000, 15_000), (21_000, 20_000)])
+def test_many_series_make_no_journal_at_each_tick_and_take_bounded_memory(tmp_path, series, kept):
+    script = MANY.format(path=[path for path in sys.path if path], series=series)
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    journals, megabytes, is_short, path = done.stdout.split()
+    assert int(journals) <= 4
+    assert int(megabytes) <= 60
+    assert is_short == str(series > kept)
+    assert len(load(Path(path)).columns) == kept
+
+
+def test_an_incident_of_series_that_do_not_change_can_be_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.ring.MOST_POINTS", 3000)
+    ring = Ring(tmp_path, 900.0, header)
+    for n in range(200):
+        ring.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=str(gpu))) for gpu in range(20)], AT + n * S)
+    first, last = seconds(ring.seal(Event(AT, "xid"), AT))
+    assert last == 199
+    assert (last - first) * 20 < 3000
+    ring.close()
+
+
+def test_a_counter_that_has_no_place_for_another_start_has_no_value_with_the_former_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.journal.MOST_SERIES", 2)
+    ring = Ring(tmp_path, 900.0, header)
+    for n, start in enumerate((1, 1, 2, 2)):
+        points = [POWER.point(AT + n * S, 1.0), ENERGY.point(AT + n * S, 10.0 * start, start_time=start)]
+        ring.add(points, AT + n * S)
+    energy, power = load(ring.seal(Event(AT, "xid"), AT)).columns
+    assert ([*energy.values], energy.starts) == ([10.0, 10.0, 20.0], [(0, 1), (2, 2)])
+    assert len(power.values) == 4
+    assert ring.is_short
+    ring.close()
+
+
 def test_a_clock_that_is_set_back_leaves_the_minutes_after_it(ring):
     for n in (100, 101, 5, 6, 7):
         ring.add(*tick(n))
@@ -119,6 +216,7 @@ def test_a_clock_that_is_set_back_by_a_second_takes_nothing_away(ring):
 
 def test_series_that_come_and_go_leave_an_incident_that_can_be_read(ring, monkeypatch):
     monkeypatch.setattr("chipwatch.recording.journal.MOST_SERIES", 20)
+    monkeypatch.setattr("chipwatch.recording.ring.MOST_SERIES", 50)
     for n in range(30):
         ring.add([POWER.point(AT + n * S, 1.0, Dimensions(gpu=f"{n}-{k}")) for k in range(10)], AT + n * S)
     path = ring.seal(Event(AT, "xid", "x"), AT)
@@ -301,7 +399,7 @@ def test_a_file_of_another_kind_is_not_replaced(tmp_path):
 
 def test_a_file_gets_a_number_once_it_is_large(tmp_path, monkeypatch):
     monkeypatch.setattr("chipwatch.recording.file.TICKS", 5)
-    file = RecordFile(tmp_path / "run.chipwatch", header, most_bytes=1)
+    file = RecordFile(tmp_path / "run.chipwatch", header, most_points=1)
     for n in range(12):
         file.add(*tick(n))
     file.close()
@@ -314,7 +412,7 @@ def test_the_files_of_a_run_are_one_recording_in_whatever_order_and_an_earlier_r
     monkeypatch.setattr("chipwatch.recording.file.TICKS", 5)
     for started in (AT - S, AT):
         path = tmp_path / "run.chipwatch"
-        file = RecordFile(path, lambda started=started: header() | {"started": started}, most_bytes=1)
+        file = RecordFile(path, lambda started=started: header() | {"started": started}, most_points=1)
         for n in range(12):
             file.add(*tick(n))
         file.close()

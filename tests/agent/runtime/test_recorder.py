@@ -63,6 +63,17 @@ def test_why_a_job_is_slow_is_an_event_and_stands_in_the_incident_that_ends_late
     assert "gpu 0 had Xid 79; job 8: its GPUs wait for files" in line
 
 
+def test_series_beyond_the_bound_have_one_message(tmp_path, pipeline, caplog, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.journal.MOST_SERIES", 2)
+    made = recorder(pipeline, tmp_path)
+    for n in range(6):
+        at = time.time_ns() + n * S
+        made.take([POWER.point(at, 1.0, Dimensions(gpu=str(gpu))) for gpu in range(3)], at)
+    made.close()
+    assert len(re.findall("the others are left out", caplog.text)) == 1
+    assert made.trouble.startswith("more than 20,000 series")
+
+
 def test_an_xid_seals_an_incident_with_two_minutes_after_it(tmp_path, pipeline, caplog):
     made = recorder(pipeline, tmp_path)
     begun = run(made, 300, xid_at=100)
@@ -215,4 +226,13 @@ def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog
     assert made._queue.qsize() == MOST_WAITING
     assert caplog.text.count("the disk is too slow") == 1
     assert made.trouble == "the disk was too slow for some readings"
+
+
+def test_points_that_wait_for_a_disk_are_bounded(tmp_path, pipeline, monkeypatch):
+    monkeypatch.setattr("chipwatch.runtime.recorder.Thread", lambda **_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr("chipwatch.runtime.recorder.MOST_WAITING_POINTS", 50)
+    made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path)
+    for n in range(MOST_WAITING):
+        made.take([POWER.point(n, 1.0)] * 10, n)
+    assert made._queue.qsize() == 5
     made._ring.close()
