@@ -122,7 +122,7 @@ def test_no_cell_of_the_csv_is_a_formula_of_a_spreadsheet(agent, tmp_path):
     append(records_of(tmp_path), [record(name, time.time() - 5000 + n) for n, name in enumerate(names)])
     text = agent.run("jobs", "--since", "7d", "--format", "csv", "--spool", tmp_path).stdout
     cells = [row["job"] for row in csv.DictReader(text.splitlines())]
-    assert cells == ["'=1+1", "'+a", "-2.5", "'-x", "'@sum", "'\tx", "a=b", "'=2"]
+    assert cells == ["'=1+1", "'+a", "-2.5", "'-x", "'@sum", r"'\tx", "a=b", "'=2"]
 
 
 def test_a_job_that_goes_on_is_listed_with_what_it_has_so_far(agent, machine, until, tmp_path):
