@@ -15,9 +15,14 @@ from pathlib import Path
 
 PAGE = (Path(__file__).parents[1] / "fixtures/fleet/page.txt").read_bytes()
 """The page of a node with eight H100 of a fake driver, one of which is lost, at level detailed."""
-FINE = PAGE.replace(b'gpu_state{gpu="6"} 0', b'gpu_state{gpu="6"} 1').replace(
-    b'gpu_utilization_ratio{gpu="7"}', b'gpu_utilization_ratio{gpu="6"} 0.5\ngpu_utilization_ratio{gpu="7"}'
-)
+FINE = PAGE
+for before, after in (
+    (b'gpu_state{gpu="6"} 0', b'gpu_state{gpu="6"} 1'),
+    (b'gpu_utilization_ratio{gpu="7"}', b'gpu_utilization_ratio{gpu="6"} 0.5\ngpu_utilization_ratio{gpu="7"}'),
+    (b'gpu_count{state="busy"} 6.0', b'gpu_count{state="busy"} 7.0'),
+    (b'gpu_count{state="lost"} 1.0', b'gpu_count{state="lost"} 0.0'),
+):
+    FINE = FINE.replace(before, after)
 PERIOD = 2
 LYING = FINE.replace(b'gpu_utilization_ratio{gpu="0"} 0.9', b'gpu_utilization_ratio{gpu="0"} 40')
 

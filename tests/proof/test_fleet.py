@@ -27,8 +27,8 @@ def page(address, past=None):
     for name, rate in (('job_gpu_time_seconds_total{job="41337",user="ada",state="busy"}', 6),
                        ('job_gpu_time_seconds_total{job="41337",user="ada",state="stalled"}', 1)):  # fmt: skip
         body = re.sub(re.escape(name).encode() + rb" .*", f"{name} {1000 + rate * past}".encode(), body)
-    name = 'gpu_idle_time_seconds_total{cause="data",gpu="5"}'
-    return answer(body + f"# TYPE gpu_idle_time_seconds_total counter\n{name} {past}\n".encode())
+    stalled = b'gpu_count{state="busy"} 6.0\ngpu_count{cause="data",state="stalled"} 1.0'
+    return answer(body.replace(b'gpu_count{state="busy"} 7.0', stalled))
 
 
 def nodes_of(agent, *words):
@@ -52,8 +52,8 @@ def test_a_prometheus_shows_the_fleet_and_its_jobs(programs, agent, until, tmp_p
                 "127.0.0.2": None, "127.0.0.3": "not fit", "127.0.0.4": None, "localhost": None,
             }  # fmt: skip
             fine = nodes["127.0.0.2"]
-            assert (fine["gpus"], fine["busy"], fine["jobs"], fine["users"]) == (8, 7, ["41337"], ["ada"])
-            assert max(fine["idle"], key=fine["idle"].get) == "data"
+            assert (fine["gpus"], fine["busy"], fine["jobs"], fine["users"]) == (8, 6, ["41337"], ["ada"])
+            assert fine["idle"] == {"data": 1, "free": 1}
             assert fine["delivery"] == "ok"
             assert 0 < nodes["localhost"]["cpu"] <= 100
             gone.append("127.0.0.4")
@@ -82,14 +82,12 @@ def test_a_fleet_of_fifty_that_is_scraped_twice_counts_once(programs, agent, unt
         with Prometheus(programs, tmp_path, "", static_configs=groups) as server:
             url = f"http://127.0.0.1:{server.port}"
             until(lambda: (server.value("min(count_over_time(up[1m]))") or 0) > 5, LONG)
-            until(lambda: nodes_of(agent, "--prometheus", url)["twins"].get("verdict") == "not believed", LONG)
             nodes = nodes_of(agent, "--prometheus", url)
             twin = nodes.pop("twins")
             assert len(nodes) == 50
             assert sum(node["gpus"] for node in nodes.values()) == 400
-            assert "gpus" not in twin
-            for node in nodes.values():
-                assert sum(node["idle"].values()) < 3, node  # one waits for data
+            for node in (twin, *nodes.values()):  # the store mixes the twins, whose states are numbers of a moment
+                assert (node["gpus"], node["busy"], node["idle"]) == (8, 6, {"data": 1, "free": 1})
             records = json.loads(agent.run("jobs", "--prometheus", url, "--json").stdout)["jobs"]
             (job,) = (record for record in records if record["job"] == "41337")
             assert 50 * 6 * 5 < job["seconds"]["busy"] < 50 * 7 * (time.monotonic() - BORN)

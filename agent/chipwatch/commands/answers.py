@@ -128,11 +128,16 @@ def jobs_text(answer: Mapping[str, Any]) -> str:
     free = [device for device in devices if not device.jobs]
     if free:
         rows.append({"JOB": "-", "USER": "-", "GPUS": _number(free), "NOW": _now(free, at)})
+    doubts: dict[str, list[str]] = {}
+    for device in free:
+        if device.reason:
+            doubts.setdefault(device.reason, []).append(label(device.key))
     slow = [job for job in answer["jobs"] if job["why"]["causes"]]
     causes = [f"{one_line(job['job'], LONGEST)}: {job['why']['sentence']}" for job in slow]
     lines = [
         *(aligned(rows, TITLES, RIGHT) if rows else ["no accelerator is known"]),
         *map(one_line, causes),
+        *(f"holder of {_ranges(numbers)} not known: {one_line(why)}" for why, numbers in doubts.items()),
         *(f"{what} unknown: {one_line(str(why))}" for what, why in answer["missing"].items()),
     ]
     return "\n".join(lines)

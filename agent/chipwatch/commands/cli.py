@@ -150,6 +150,10 @@ def _answer(given: SimpleNamespace) -> int:
         if not hasattr(given, "json"):
             return _print(answers.why_text(answer, given.name))
         answer = {"jobs": answers.chosen(answer, given.name)}
+    elif given.command == "jobs":
+        from chipwatch.report.devices import groups  # noqa: PLC0415
+
+        answer = {**answer, "groups": groups(answer)}
     if hasattr(given, "json"):
         return _print(json.dumps(answer, indent=1))
     if given.command == "jobs":

@@ -60,6 +60,8 @@ class DeviceActivity(NamedTuple):
     """Share (0 to 1) of the device's compute that this part has."""
     lost: bool = False
     """The driver reports that the device is lost."""
+    unlisted: str = ""
+    """Why the driver did not list the processes of this device, or not all; "" if it did."""
 
 
 class DeviceFacts(NamedTuple):

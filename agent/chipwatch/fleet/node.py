@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
@@ -14,23 +15,21 @@ import msgspec
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.host.xid import is_applications_own
-from chipwatch.report.devices import FAMILIES, FIGURES, device_states
+from chipwatch.report.devices import FAMILIES, FIGURES, GROUPS, device_states
 from chipwatch.verdict.callers import DEGRADED, NOT_FIT
 from chipwatch.verdict.judge import judge
 from chipwatch.verdict.rules import BY_METRIC, Seen, reasons
 
-IDLE, GPU_TIME, GPUS, STATE = "gpu.idle.time", "job.gpu.time", "job.gpus", "gpu.state"
+COUNT, GPU_TIME, GPUS, STATE = "gpu.count", "job.gpu.time", "job.gpus", "gpu.state"
 CPU, OLDEST = "cpu.utilization", "agent.spool.oldest"
 XID, LAST_XID = "gpu.xid", "gpu.xid.last"
 """Errors of NVIDIA's driver by code, and the code of the last one, which dcgm-exporter has."""
 UTILIZATION: Final = frozenset(FIGURES["utilization"])
 POWER: Final = frozenset(FIGURES["power"])
-TIMES: Final[Mapping[str, str]] = {IDLE: "cause", GPU_TIME: "state"}
-"""Counters of seconds whose rates are numbers of accelerators -> the dimension that says what they did."""
 LOST: Final = ("agent.sink.dropped", "agent.sink.rejected")
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(UTILIZATION, "used"), **dict.fromkeys(POWER, "power"), **dict.fromkeys(LOST, "gone"),
-    GPUS: "job", STATE: "state", CPU: "cpu", OLDEST: "oldest",
+    GPUS: "job", STATE: "state", COUNT: "count", CPU: "cpu", OLDEST: "oldest",
     XID: "xid", LAST_XID: "xid",
 }  # fmt: skip
 LIMITS: Final[Mapping[str, tuple[float, float]]] = {
@@ -42,7 +41,7 @@ LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     if rules[0][1].gauge
 }
 """Gauges of the rules of a verdict -> the values between which no rule applies."""
-POLLED: Final = frozenset({*KINDS, *TIMES, *LIMITS})
+POLLED: Final = frozenset({*KINDS, *LIMITS})
 """The metrics that a line is made of."""
 LATE: Final = 300.0
 """Age of unsent points (s) from which a delivery counts as late."""
@@ -50,14 +49,13 @@ MOST_GPUS, MOST_WATTS, MOST_PERCENT = 4096, 100_000.0, 101.0
 """More accelerators in a node are a mistake; so is more power of one, or a larger share, which may be rounded."""
 LONGEST: Final = 40
 """Characters of a name of a job or a user."""
-JITTER: Final = 1.5
-"""A rate of two samples may be so much too high: an agent that reads every 10 s has 20 s in some 15 s of a store."""
+HALF: Final = 0.5
+"""So much may parts of accelerators exceed the whole by rounding."""
 DOUBTED, WAITING = "not believed", "waiting"
 """Verdicts on a node whose figures cannot be true, and on one that has not answered yet."""
-REST: Final = ("unknown", "unseen")
-"""States of which nobody knows whether the device worked."""
-WORDS: Final = {"no_process": "free"}
-"""Cause of a node -> our word."""
+FREE, NOT_KNOWN, EITHER = "free", "not known", "idle or free"
+"""What accelerators are that no job is known to hold; EITHER: by a page that does not say who holds them."""
+WORKS: Final = ("busy", "throttled")
 
 
 class FleetNode(msgspec.Struct, omit_defaults=True):
@@ -73,11 +71,11 @@ class FleetNode(msgspec.Struct, omit_defaults=True):
     """The worst thing that is wrong."""
     gpus: int = 0
     """Accelerators of all kinds."""
-    busy: int | None = None
-    """Accelerators that worked in the last moments."""
-    lost: int = 0
+    busy: int | float | None = None
+    """Accelerators that worked for a job; all that worked, where the page does not say who holds them."""
+    lost: int | float = 0
     idle: dict[str, float] = {}
-    """Cause -> accelerators without work."""
+    """Cause, or FREE, NOT_KNOWN or EITHER -> accelerators; with `busy` and `lost` they add up to `gpus`."""
     utilization: float | None = None
     """Mean over its accelerators (%)."""
     power: float | None = None
@@ -133,8 +131,8 @@ def _sentence(about: str, says: str) -> str:
     return one_line(f"{about} {says}")
 
 
-def summarise(name: str, seen: Sequence[Seen], idle: Mapping[str, float], at: float) -> FleetNode:
-    """Return a node by its readings, with the accelerators that were idle by cause; `at` in s since the epoch."""
+def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
+    """Return a node by its readings; `at` in s since the epoch."""
     kinds: dict[str, list[Seen]] = {kind: [] for kind in (*KINDS.values(), "")}
     for item in seen:
         kinds[KINDS.get(item.metric, "")].append(item)
@@ -144,18 +142,23 @@ def summarise(name: str, seen: Sequence[Seen], idle: Mapping[str, float], at: fl
         used[device] = max(used.get(device, 0.0), item.value)
     states = {_device(item.dims): item.value for item in kinds["state"]}
     power = {(*_device(item.dims), item.dims.get("mig", "")): item.value for item in kinds["power"]}
-    gpus, without_work = len(used.keys() | states.keys()), sum(idle.values())
-    if doubt := _doubt(kinds, gpus, without_work):
+    gpus = len(used.keys() | states.keys())
+    counts = _counts(kinds["count"], gpus)
+    if doubt := _doubt(kinds, gpus, sum(counts.values())):
         return FleetNode(name, seen=at, verdict=DOUBTED, reason=doubt)
-    share = min(1.0, gpus / without_work) if gpus and without_work else 1.0
     jobs, users = (
         [*filter(None, dict.fromkeys(short(item.dims.get(key, "")) for item in kinds["job"]))]
         for key in ("job", "user")
     )
     node = FleetNode(name, seen=at, jobs=jobs, users=users, delivery=_delivery_by(kinds))
-    node.idle = {short(WORDS.get(cause, cause)): number * share for cause, number in idle.items()}
-    node.gpus, node.lost = gpus, sum(not value for value in states.values())
-    node.busy = sum(value > 0 and states.get(device) != 0 for device, value in used.items()) if used else None
+    node.gpus = gpus
+    if counts:
+        _divide(node, counts)
+    elif gpus:
+        node.lost = sum(not value for value in states.values())
+        node.busy = sum(value > 0 and states.get(device) != 0 for device, value in used.items()) if used else None
+        rest = gpus - node.lost - (node.busy or 0)
+        node.idle = {EITHER if used else NOT_KNOWN: rest} if rest else {}
     node.utilization = sum(used.values()) / len(used) if used else None
     node.power = sum(power.values()) if power else None
     node.cpu = next((item.value for item in kinds["cpu"]), None)
@@ -175,28 +178,61 @@ def _xid(item: Seen) -> str:
     return f"gpu {item.dims.get('gpu', '?')} had Xid {code}"
 
 
+def _counts(told: Iterable[Seen], gpus: int) -> Mapping[tuple[str, str], float]:
+    """Return accelerators by state and cause; of targets that each tell all of them, of one."""
+    sources: dict[frozenset[tuple[str, str]], dict[tuple[str, str], float]] = {}
+    for item in told:
+        dims = dict(item.dims)
+        key = dims.pop("state", ""), dims.pop("cause", "")
+        sources.setdefault(frozenset(dims.items()), {})[key] = item.value
+    if sum(sum(source.values()) for source in sources.values()) > gpus + HALF:
+        return max(sources.values(), key=lambda source: sum(source.values()))
+    sums = defaultdict[tuple[str, str], float](float)
+    for source in sources.values():
+        for key, number in source.items():
+            sums[key] += number
+    return sums
+
+
+def _divide(node: FleetNode, counts: Mapping[tuple[str, str], float]) -> None:
+    """Set what the accelerators do by their numbers by state and cause, as the agent tells them: all add up."""
+    node.busy = _whole(sum(number for (state, _), number in counts.items() if state in WORKS))
+    node.lost = _whole(counts.get(("lost", ""), 0.0))
+    idle = defaultdict[str, float](float)
+    for (state, cause), number in counts.items():
+        if state not in (*WORKS, "lost"):
+            idle[short(cause or (NOT_KNOWN if GROUPS.get(state) == NOT_KNOWN else state))] += number
+    idle[NOT_KNOWN] += max(0.0, node.gpus - sum(counts.values()))  # those of which the agent tells no state
+    node.idle = {word: _whole(number) for word, number in idle.items() if number > 0.01}
+
+
+def _whole(number: float) -> int | float:
+    """Return a number of accelerators, of which parts count by their size, as an integer if it is one."""
+    return round(number) if abs(number - round(number)) < 0.001 else number
+
+
 def _within(item: Seen) -> bool:
     """Return whether a gauge is between its limits, where no rule applies."""
     low, high = LIMITS[item.metric]
     return low <= item.value <= high
 
 
-def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, idle: float) -> str:
+def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, counted: float) -> str:
     """Return what cannot be true, or nothing."""
     for kind, most, unit in (("used", MOST_PERCENT, "%"), ("power", MOST_WATTS, "W"), ("cpu", MOST_PERCENT, "%")):
         if wrong := next((item for item in kinds[kind] if not 0 <= item.value <= most), None):
             return f"{wrong.metric} is {wrong.value:.4g} {unit}"
-    if idle > JITTER * (gpus or MOST_GPUS):
-        return f"{idle:.4g} of its {gpus} accelerators are without work: do two agents send under its name?"
+    if counted > gpus + HALF:
+        return f"its agent counts {counted:.4g} accelerators, {gpus} are read: do two agents send under its name?"
     return f"it has {gpus:,} accelerators" if gpus > MOST_GPUS else ""
 
 
 def believed(line: FleetNode, name: str) -> FleetNode:
     """Return the line that another machine made of itself: short texts without control characters, possible figures."""
     figures = [
-        (line.gpus, MOST_GPUS), (line.busy, line.gpus), (line.lost, line.gpus - (line.busy or 0)),
-        (sum(line.idle.values()), line.gpus or MOST_GPUS), (line.utilization, MOST_PERCENT), (line.cpu, MOST_PERCENT),
-        (line.power, MOST_WATTS * MOST_GPUS),
+        (line.gpus, MOST_GPUS), (line.busy, line.gpus), (line.lost, line.gpus), (line.utilization, MOST_PERCENT),
+        ((line.busy or 0) + line.lost + sum(line.idle.values()), (line.gpus or MOST_GPUS) + HALF),
+        (line.cpu, MOST_PERCENT), (line.power, MOST_WATTS * MOST_GPUS),
         *((number, MOST_GPUS) for number in (*line.idle.values(), len(line.idle), len(line.jobs), len(line.users))),
     ]  # fmt: skip
     if not all(0 <= (number or 0) <= most for number, most in figures):
@@ -224,27 +260,13 @@ def _device(dims: Mapping[str, str]) -> tuple[str, str]:
     return "gpu", ""
 
 
-def idle_of(times: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return accelerators without work by cause, from the rates of TIMES; by the states of jobs without causes."""
-    if causes := times.get(IDLE):
-        return {cause: number for cause, number in causes.items() if number > 0.01 and cause != "lost"}
-    states = times.get(GPU_TIME, {})
-    return {state: states[state] for state in ("stalled", "held") if states.get(state, 0) > 0.01}
-
-
 def of_agent(name: str, answers: Mapping[str, Mapping[str, Any]], at: float) -> FleetNode:
     """Return a node by the answers of its agent to `status`, `jobs` and `verdict`."""
     judged = judge(answers["verdict"], [], Path("/sys"), [], "agent")
-    idle: dict[str, float] = {}
-    devices, series = device_states(answers.get("jobs", {})), [Seen(*fields) for fields in answers["verdict"]["series"]]
-    lost = {_device(item.dims) for item in series if item.metric == STATE and not item.value}
-    for device in devices:
-        cause = "" if device.key[0] in lost else "free" if not device.holders else device.state
-        if cause == "stalled" and device.cause not in ("", "other"):
-            cause = device.cause
-        if cause not in ("", "busy", "throttled", "lost", *REST):
-            idle[cause] = idle.get(cause, 0) + 1
-    node = summarise(name, series, idle, at)
+    told = answers.get("jobs", {})
+    devices, series = device_states(told), [Seen(*fields) for fields in answers["verdict"]["series"]]
+    counts = [Seen(COUNT, one["dims"], one["gpus"]) for one in told.get("counts", ())]
+    node = summarise(name, [*series, *counts], at)
     worst = sorted(judged.reasons, key=lambda reason: reason.severity != NOT_FIT)
     node.verdict, node.reason = judged.word, _sentence(worst[0].about, worst[0].says) if worst else ""
     for field in ("jobs", "users"):
@@ -264,7 +286,7 @@ def totals(nodes: Iterable[FleetNode]) -> dict[str, Any]:
     """Return the nodes by verdict, and the accelerators of all by what they do."""
     words: dict[str, int] = {}
     idle: dict[str, float] = {}
-    sums = {"gpus": 0, "busy": 0, "lost": 0}
+    sums = {"gpus": 0.0, "busy": 0.0, "lost": 0.0}
     for node in nodes:
         word = node.word or "answer"
         words[word] = words.get(word, 0) + 1

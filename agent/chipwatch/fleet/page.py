@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.fleet.node import LAST_XID, POLLED, TIMES
+from chipwatch.fleet.node import LAST_XID, POLLED
 from chipwatch.host.exposition import SERIES_TEXT, labels_of
 from chipwatch.naming.profiles import PLACEHOLDER, profile
 from chipwatch.verdict.rules import Seen
@@ -41,8 +40,6 @@ RATIO, OF_ONE = f"{DCGM}GPU_UTIL_RATIO", f"{DCGM}GPU_UTIL_RATIO_OF_ONE"
 """A name whose values are 0 to 100 in DCGM 4.6 and 0 to 1 in 4.7, which alone has BASE_UNITS; our name for that."""
 LAST_XIDS: Final = (f"{DCGM}XID_ERRORS", f"{DCGM}XID_ERROR")
 """Names of the code of the last Xid: before DCGM 4.6, and since."""
-WINDOW: Final = 60.0
-"""Seconds over which idle time is counted."""
 
 
 class PageName(NamedTuple):
@@ -167,33 +164,6 @@ class NodePageReader:
             self._series[head] = series
             self._kept += len(head) + COST
         return series, words[0].encode()
-
-
-class IdleTimes:
-    """The accelerators of a node by what they did in the last minute, from its counters of seconds."""
-
-    def __init__(self) -> None:
-        self._past: deque[tuple[float, dict[tuple[str, str], tuple[float, int]]]] = deque()
-
-    def take(self, seen: Iterable[Seen], at: float) -> dict[str, dict[str, float]]:
-        """Take the readings of a page at `at` (s); return metric -> word -> accelerators."""
-        sums: dict[tuple[str, str], tuple[float, int]] = {}
-        for metric, dims, value, *_ in seen:
-            if metric in TIMES:
-                key = metric, dims.get(TIMES[metric], "")
-                total, count = sums.get(key, (0.0, 0))
-                sums[key] = total + value, count + 1
-        while len(self._past) > 1 and self._past[1][0] <= at - WINDOW:
-            self._past.popleft()
-        last = self._past[-1][1] if self._past else {}
-        if any(key in last and (new[0] < last[key][0] or new[1] != last[key][1]) for key, new in sums.items()):
-            self._past.clear()  # the agent has started again, or an accelerator has come or gone
-        self._past.append((at, sums))
-        since, before = self._past[0]
-        rates: dict[str, dict[str, float]] = {}
-        for key, new in sums.items() if at > since else ():
-            rates.setdefault(key[0], {})[key[1]] = (new[0] - before.get(key, new)[0]) / (at - since)
-        return rates
 
 
 def points_of(points: Sequence[Datapoint]) -> Iterator[Datapoint]:

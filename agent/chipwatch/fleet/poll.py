@@ -23,8 +23,8 @@ from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.hosts import NodeAddress
 from chipwatch.fleet.link import NOT_HTTP, BadAnswer, PageLink
-from chipwatch.fleet.node import WAITING, FleetNode, believed, idle_of, summarise
-from chipwatch.fleet.page import IdleTimes, NodePageReader
+from chipwatch.fleet.node import WAITING, FleetNode, believed, summarise
+from chipwatch.fleet.page import NodePageReader
 from chipwatch.host.supervised_process import SupervisedProcess
 from chipwatch.net.address import is_loopback
 from chipwatch.net.faults import MAX_SECRET, is_printable
@@ -102,7 +102,6 @@ class FollowedNode:
         self.address, self.line = address, FleetNode(address.name, verdict=WAITING)
         self.failures = 0
         self.asked = False
-        self.times = IdleTimes()
         self.page = 0
         """Hash of the last page."""
         self.link: PageLink | None = None
@@ -221,7 +220,7 @@ class Poller:
         if not seen:
             raise BadAnswer("its page has no metrics that are known here")
         node.page = page
-        node.take(summarise(node.address.name, seen, idle_of(node.times.take(seen, time.monotonic())), now))
+        node.take(summarise(node.address.name, seen, now))
 
     @staticmethod
     def _lose(node: FollowedNode, why: str) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Final
 
 from chipwatch.contract.redaction import one_line
-from chipwatch.fleet.node import FleetNode, totals
+from chipwatch.fleet.node import EITHER, FREE, NOT_KNOWN, FleetNode, totals
 from chipwatch.top.draw import Line
 from chipwatch.top.screen import GUIDES, Look, add_table, framed
 from chipwatch.top.table import Column, figures, fitting
@@ -20,16 +20,18 @@ ROLES: Final = {"silent": "bad", "not believed": "bad", "not fit": "bad", "degra
 MOST: Final = 4
 """Causes in the summary."""
 
+REST: Final = (FREE, EITHER, NOT_KNOWN)
+"""Words of `FleetNode.idle` that are no causes."""
 PERCENT: Final = "{:.0f} %".format
 
 
 def _gpus(node: FleetNode) -> tuple[str, str]:
-    return "-" if node.busy is None else f"{node.busy}/{node.gpus}", "bad" if node.lost else ""
+    return "-" if node.busy is None else f"{node.busy:g}/{node.gpus}", "bad" if node.lost else ""
 
 
 def _idle(node: FleetNode) -> tuple[str, str]:
     cause, share = node.idle_most
-    lost = f"{node.lost} lost" if node.lost else ""
+    lost = f"{node.lost:g} lost" if node.lost else ""
     return ", ".join(filter(None, (lost, f"{cause} {share:.0f} %" if cause else ""))) or "-", "bad" if lost else ""
 
 
@@ -79,14 +81,18 @@ def summary(nodes: Sequence[FleetNode]) -> list[str]:
     lines = [f"{len(nodes)} node{'s' * (len(nodes) != 1)}: {what}"]
     if gpus := sums["gpus"]:
         causes = sorted(sums["idle"].items(), key=lambda item: -item[1])
-        free = round(sums["idle"].get("free", 0))
-        texts = [f"{cause} {count:.0f}" for cause, count in causes if cause != "free" and count >= 0.5][:MOST]
-        idle = max(0, gpus - sums["busy"] - sums["lost"] - free)
+        texts = [f"{cause} {_round(count)}" for cause, count in causes if cause not in REST][:MOST]
+        idle = sum(count for cause, count in causes if cause not in REST)
         why = f" ({', '.join(texts)})" if texts else ""
-        parts = [f"busy {sums['busy']}", f"idle {idle}{why}"]
-        parts += [f"{word} {count}" for word, count in (("free", free), ("lost", sums["lost"])) if count]
-        lines.append(f"GPUs {gpus}: {', '.join(parts)}")
+        parts = [f"busy {_round(sums['busy'])}", *([f"idle {_round(idle)}{why}"] if idle else [])]
+        rest = {"lost": sums["lost"], **{word: sums["idle"].get(word, 0) for word in REST}}
+        parts += [f"{word} {_round(count)}" for word, count in rest.items() if count]
+        lines.append(f"GPUs {gpus:g}: {', '.join(parts)}")
     return lines
+
+
+def _round(number: float) -> str:
+    return f"{round(number, 1):g}"
 
 
 def matches(word: str, node: FleetNode) -> bool:

@@ -17,10 +17,10 @@ import msgspec
 from chipwatch.contract.errors import CommandError, ConfigError, Refused, Retryable
 from chipwatch.contract.redaction import one_line
 from chipwatch.fleet.node import (
+    COUNT,
     CPU,
     GPU_TIME,
     GPUS,
-    IDLE,
     LAST_XID,
     LIMITS,
     LONGEST,
@@ -28,17 +28,14 @@ from chipwatch.fleet.node import (
     OLDEST,
     POWER,
     STATE,
-    TIMES,
     UTILIZATION,
     FleetNode,
-    idle_of,
     summarise,
 )
 from chipwatch.fleet.page import BASE_UNITS, OF_ONE, RATIO, names, series_of
 from chipwatch.fleet.poll import Access
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.report.devices import FAMILIES, PARTS
 from chipwatch.runtime.job_records import JobRecord
 from chipwatch.verdict.rules import RULES, Seen
 
@@ -62,8 +59,6 @@ FORGOTTEN: Final = "1h"
 """Time for which a node that sends no more is shown as silent."""
 AMAZON: Final = re.compile(r"aps-workspaces(?:-fips)?\.([a-z0-9-]+)\.(?:api\.aws|amazonaws\.com(?:\.cn)?)")
 """https://docs.aws.amazon.com/prometheus/latest/userguide/AMP-APIReference.html"""
-DEVICES: Final = (*FAMILIES, *PARTS.values())
-"""Dimensions that number devices and their parts."""
 OF_JOB: Final = ("exported_job", "job", "user", "exported_namespace", "namespace", "partition")
 
 
@@ -187,14 +182,12 @@ def _of_one() -> str:
     return f'label_replace({RATIO} and on ({BY}) ({new}), "{RULE}", "{OF_ONE}", "", "")'
 
 
-def _once(metric: str, function: str, span: str, word: str) -> str:
-    """Return a query for a counter by `word`; of a node scraped by several targets it takes each series once."""
+def _once(metric: str, span: str, word: str) -> str:
+    """Return a query for a counter's rise by `word`; of a node scraped by several targets it takes each series once."""
     by, series = ", ".join(filter(None, (BY, word))), name_of(metric)
-    if metric == IDLE:
-        return f"max by ({by}, {', '.join(DEVICES)}) ({function}({series}[{span}]))"
     ways = ("exported_job", '{exported_job!=""}'), ("job", '{exported_job=""}')  # else `job` is the target's
     return " or ".join(
-        f"max by ({', '.join((by, label, *OF_JOB[2:]))}) ({function}({series}{which}[{span}]))" for label, which in ways
+        f"max by ({', '.join((by, label, *OF_JOB[2:]))}) (increase({series}{which}[{span}]))" for label, which in ways
     )
 
 
@@ -225,10 +218,9 @@ class PromStore:
         used = _either([*UTILIZATION, CPU])
         self._queries = {
             "": f"{_of_one()} or {_either(UTILIZATION)}", "power": _either(POWER),
-            "state": _either([STATE, LAST_XID]), "gpus": _either([GPUS]),
+            "state": _either([STATE, LAST_XID]), "gpus": _either([GPUS]), "count": _either([COUNT]),
             "delivery": _either([OLDEST, *LOST]), "wrong": _wrong(),
             CPU: f'{name_of(CPU)} or 1 - avg by ({BY}) (irate(node_cpu_seconds_total{{mode="idle"}}[5m]))',
-            **{name: f"sum by ({BY}, {word}) ({_once(name, 'irate', '5m', word)})" for name, word in TIMES.items()},
             "nodes": " or ".join(f"count by ({BY}) (last_over_time({name}[{FORGOTTEN}]))"
                                  for name in [*used.split(" or "), "node_load1"]),
         }  # fmt: skip
@@ -267,7 +259,6 @@ class PromStore:
             left -= len(answers[key])
         aliases = _aliases(sample.labels for samples in answers.values() for sample in samples)
         seen: dict[str, list[Seen]] = defaultdict(list)
-        times: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
         agents: dict[str, set[str]] = defaultdict(set)
         for key, samples in answers.items():
             for labels, value in samples:
@@ -276,12 +267,10 @@ class PromStore:
                     agents[node].add(labels.get("instance", ""))
                 if key == "nodes":
                     seen.setdefault(node, [])
-                elif key in TIMES:
-                    times[node][key][labels.get(TIMES[key], "")] = value
                 else:
                     seen[node] += _readings(key, labels, value)
         for node, readings in seen.items():
-            line = summarise(node, readings, idle_of(times[node]), at)
+            line = summarise(node, readings, at)
             if not readings:
                 last = self._lines.get(node)
                 line = FleetNode(node, "no samples any more", last.seen if last else 0.0)
@@ -348,11 +337,11 @@ def jobs(client: PromClient, window: float) -> list[JobRecord]:
     for field, query in {
         "since": f"min by ({by}) (min_over_time{held_since})",
         "until": f"max by ({by}) (max_over_time{held_since})",
-        "state": f"sum by ({by}, state) ({_once(GPU_TIME, 'increase', span, 'state')})",
-        "cause": f"sum by ({by}, cause) ({_once('job.gpu.idle.time', 'increase', span, 'cause')})",
+        "state": f"sum by ({by}, state) ({_once(GPU_TIME, span, 'state')})",
+        "cause": f"sum by ({by}, cause) ({_once('job.gpu.idle.time', span, 'cause')})",
         "memory_max": f"max by ({by}) (max_over_time({name_of('job.gpu.memory.max')}[{span}]))",
-        "energy": f"sum by ({by}) ({_once('job.energy', 'increase', span, '')})",
-        "cost": f"sum by ({by}) ({_once('job.cost', 'increase', span, '')})",
+        "energy": f"sum by ({by}) ({_once('job.energy', span, '')})",
+        "cost": f"sum by ({by}) ({_once('job.cost', span, '')})",
     }.items():
         for labels, value in client.ask(query):
             space = labels.get("exported_namespace") or labels.get("namespace", "")

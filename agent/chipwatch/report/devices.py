@@ -41,6 +41,18 @@ def order(key: Key) -> list[tuple[str, bool, int, str]]:
     return [(dimension, not number.isdecimal(), len(number), number) for dimension, number in key]
 
 
+GROUPS: Final = {"free": "free", "lost": "lost", "unknown": "not known", "unseen": "not known"}
+"""State of a device -> its group; a device in any other state is held."""
+
+
+def groups(answer: Mapping[str, Any]) -> dict[str, float]:
+    """Return how many devices of an answer of the processor `jobs` are held, free, lost and not known: all of them."""
+    sums = dict.fromkeys(("held", *GROUPS.values()), 0.0)
+    for one in answer["counts"]:
+        sums[GROUPS.get(one["dims"]["state"], "held")] += one["gpus"]
+    return sums
+
+
 class DeviceState(NamedTuple):
     """A device in an answer of the processor `jobs`: its jobs, and what it does for them."""
 
@@ -53,6 +65,10 @@ class DeviceState(NamedTuple):
     users: Sequence[str] = ()
     state: str = ""
     cause: str = ""
+    reason: str = ""
+    """Why nobody knows who holds it."""
+    active: float | None = None
+    """Share (0 to 1) of the time since the last reading in which kernels ran."""
     seconds_since_kernel: float | None = None
 
     @property
@@ -64,6 +80,8 @@ class DeviceState(NamedTuple):
         """Return what the device does, with the cause of a stall; `unused`: the text for a held device."""
         if self.state == "stalled" and self.cause not in ("", "other"):
             return f"stalled: {self.cause}"
+        if self.reason:
+            return f"{'' if self.active is None else 'busy, ' if self.active else 'idle, '}holder not known"
         return unused if self.state == "held" else self.state
 
 

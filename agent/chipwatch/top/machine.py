@@ -202,7 +202,9 @@ class Accelerator:
         self.history.append(None if self.silent else self.get("utilization"))
 
     def get(self, figure: str) -> float | None:
-        """Return one of FIGURES."""
+        """Return one of FIGURES; as utilization the share of time with kernels by which `state` is told, if known."""
+        if figure == "utilization" and self.holding.active is not None:
+            return 100 * self.holding.active
         for name in FIGURES[figure]:
             if (value := self.readings.get(name, self.now)) is not None:
                 return value
@@ -258,8 +260,8 @@ class Accelerator:
             since = self.holding.seconds_since_kernel
             doing = self.holding.doing(f"held {duration(since, 1)}" if since else "held")
             return doing, "warn" if self.holding.state == "held" else "dim"
-        idle = self.processes == [] and not self.has_parts and not self.get("utilization")
-        return ("no process" if idle else ""), "dim"
+        doing = self.holding.doing("held")
+        return doing.removeprefix("busy, ").removeprefix("idle, "), "warn" if self.holding.reason else "dim"
 
     @property
     def job(self) -> str:

@@ -34,7 +34,7 @@ def test_nodes_are_printed_as_table_json_and_csv(agent):
         assert (done.returncode, done.stderr) == (1, "chipwatch: 1 of 3 nodes is silent\n")
         assert "nothing listens there (Connection refused)" in done.stdout
         text = done.stdout.splitlines()
-        assert text[:2] == ["3 nodes: 1 silent, 1 not fit, 1 answer", "GPUs 16: busy 13, idle 2, lost 1"]
+        assert text[:2] == ["3 nodes: 1 silent, 1 not fit, 1 answer", "GPUs 16: busy 13, lost 1, free 2"]
         assert [line.split()[0] for line in text[3:]] == [
             "127.0.0.3:1",
             *(f"127.0.0.{n}:{double.port}" for n in (2, 1)),

@@ -14,6 +14,7 @@ from datetime import datetime
 import psutil
 import pytest
 from tests.doubles.nvml.driver import machine_with
+from tests.ports import free_port
 
 from chipwatch.runtime.job_records import append, records_of
 
@@ -63,6 +64,88 @@ def test_a_running_agent_tells_who_holds_what_and_knows_it_after_a_restart(agent
     (job,) = until(asked)["jobs"]
     again.stop()
     assert sum(job["seconds"].values()) > before
+
+
+UNHELD = {
+    "9/10 and no process": {"kernels": "9/10", "processes": ""},
+    "a pid that is not in /proc": {"kernels": "9/10", "processes": "4194000:1000000000"},
+    "list refused: no permission": {"kernels": "9/10", "processes": "!4"},
+    "list refused: lost for a moment": {"kernels": "0/1", "processes": "!15"},
+    "list refused: unknown error": {"kernels": "9/10", "processes": "!999"},
+}
+REASONS = [
+    "kernels ran and the driver lists no process", "process 4194000 has no owner in /proc",
+    *(f"NVML does not list its processes: {word} (NVML {code})" for word, code in
+      (("Insufficient Permissions", 4), ("GPU is lost", 15), ("Unknown Error", 999))),
+]  # fmt: skip
+
+
+@pytest.fixture
+def unheld(tmp_path):
+    """Return the environment of a machine with GPUs of which nobody knows who holds them, and one that is free."""
+    driver, env = machine_with(tmp_path, len(UNHELD) + 1)
+    for gpu, told in zip(driver.gpus, [*UNHELD.values(), {"kernels": "0/1", "processes": ""}], strict=True):
+        gpu.update(told)
+    driver.write()
+    return env
+
+
+def test_a_gpu_that_may_be_held_is_free_on_no_screen(agent, unheld, until, tmp_path):
+    state, port = str(tmp_path / "state"), free_port()
+    unheld |= {"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}", "STATE_DIRECTORY": state}
+    words = ("--collector", "nvidia,jobs", "--interval", "0.2", "--sink", "prometheus", "--level", "detailed")
+
+    def asked():
+        done = agent.run("jobs", "--json", env=unheld)
+        told = json.loads(done.stdout) if done.returncode == 0 else {"devices": []}
+        return told if [device["reason"] for device in told["devices"]] == [*REASONS, ""] else None
+
+    running = agent.start(*words, env=unheld)
+    told = until(asked)
+    assert [device["state"] for device in told["devices"]] == [*["unknown"] * len(UNHELD), "free"]
+    assert told["groups"] == {"held": 0, "free": 1, "lost": 0, "not known": len(UNHELD)}
+    text = agent.run("jobs", env=unheld).stdout
+    assert re.search(r"^- +6 +[-0-9,; a-z]*holder not known[-0-9,; a-z]*; 5 free$", text, re.MULTILINE), text
+    assert [line for line in text.splitlines() if line.startswith("holder of ")] == [
+        f"holder of {n} not known: {reason}" for n, reason in enumerate(REASONS)
+    ]
+    parts = {"busy": 0, "idle": {"not known": len(UNHELD), "free": 1}, "gpus": len(UNHELD) + 1}
+    for where in ((), (f"127.0.0.1:{port}",)):
+        (node,) = json.loads(agent.run("fleet", "--json", *where, env=unheld).stdout)["nodes"]
+        assert {**node, **parts} == node
+    assert "GPUs 6: busy 0, free 1, not known 5" in agent.run("fleet", f"127.0.0.1:{port}", env=unheld).stdout
+    running.stop()
+
+
+def test_while_the_scheduler_gives_a_gpu_that_nobody_knows_none_is_free(agent, machine, until, tmp_path):
+    state, mapping = str(tmp_path / "state"), tmp_path / "mapping"
+    mapping.mkdir()
+    (mapping / "GPU-12345678-1234-1234-1234-123456789abc").write_text("41337\n")
+    machine |= {"STATE_DIRECTORY": state, "CHIPWATCH_COLLECTORS__JOBS__MAPPING": str(mapping)}
+    machine["CHIPWATCH_SINKS__STDOUT__PATH"] = str(tmp_path / "points.jsonl")
+
+    def devices():
+        done = agent.run("jobs", "--json", env=machine)
+        told = json.loads(done.stdout)["devices"] if done.returncode == 0 else []
+        return told if told and told[0]["state"] == "busy" else None
+
+    running = agent.start("--collector", "nvidia,jobs", "--interval", "0.2", env=machine)
+    device = until(devices)[1]
+    assert (device["state"], "GPU-12345678-1234-1234-1234-123456789abc" in device["reason"]) == ("unknown", True)
+    (mapping / "GPU-12345678-1234-1234-1234-123456789abc").unlink()
+    until(lambda: (found := devices()) and found[1]["state"] == "free")
+    running.stop()
+
+
+def test_the_report_of_a_gpu_without_a_listed_process_does_not_call_it_unused(agent, unheld, tmp_path):
+    path = tmp_path / "run.chipwatch"
+    words = ("record", path, "--collector", "nvidia,jobs", "--interval", "0.2", "--level", "detailed")
+    assert agent.run(*words, "--", "sleep", "4", env=unheld).returncode == 0
+    page = tmp_path / "report.html"
+    assert agent.run("report", path, "-o", page).returncode == 0
+    rows = re.findall(r"<tr><td>GPU (\d)<(.*?)(?=<tr>|</table>)", page.read_text(), re.DOTALL)
+    assert len({number for number, _ in rows}) == len(UNHELD) + 1
+    assert {number for number, row in rows if "no process" in row} == {str(len(UNHELD))}
 
 
 def record(job, since, **more):

@@ -9,8 +9,9 @@ from chipwatch.fleet.screen import COLUMNS, summary
 from chipwatch.verdict.rules import Seen
 
 
-def line(*readings, idle=None):
-    return summarise("n1", [Seen(*reading) for reading in readings], idle or {}, 5.0)
+def line(*readings, counts=()):
+    told = [("gpu.count", dict(zip(("state", "cause"), key.split(), strict=False)), many) for key, many in counts]
+    return summarise("n1", [Seen(*reading) for reading in (*readings, *told)], 5.0)
 
 
 def gpu(metric, *values):
@@ -18,11 +19,14 @@ def gpu(metric, *values):
 
 
 def test_accelerators_are_busy_idle_or_lost():
-    node = line(*gpu("gpu.utilization", 90, 0, 30), *gpu("gpu.state", 1, 1, 1, 0), *gpu("gpu.power", 600, 70, 300),
-                idle={"data": 0.8, "no_process": 0.2})  # fmt: skip
+    readings = [*gpu("gpu.utilization", 90, 0, 30), *gpu("gpu.state", 1, 1, 1, 0), *gpu("gpu.power", 600, 70, 300)]
+    node = line(*readings)
     assert (node.gpus, node.busy, node.lost, node.utilization, node.power) == (4, 2, 1, 40, 970)
-    assert node.idle == {"data": 0.8, "free": 0.2}
-    assert node.idle_most == ("data", 20)
+    assert node.idle == {"idle or free": 1}
+    node = line(*readings, counts=[("busy", 1), ("stalled data", 0.8), ("free", 0.2), ("lost", 1), ("unknown", 1)])
+    assert (node.gpus, node.busy, node.lost) == (4, 1, 1)
+    assert node.idle == {"data": 0.8, "free": 0.2, "not known": 1}
+    assert node.idle_most == ("not known", 25)
     assert (node.verdict, node.reason) == ("not fit", "gpu 3 is lost, fails most queries or needs a reset")
 
 
@@ -74,20 +78,36 @@ def test_names_of_jobs_are_short_and_without_control_characters():
 
 
 def test_causes_of_idle_time_are_short_and_possible():
-    node = line(*gpu("gpu.state", 1), idle={"\x1b[2J" + "x" * 500: 1.0})
+    node = line(*gpu("gpu.state", 1), counts=[("stalled \x1b[2J" + "x" * 500, 1.0)])
     assert [cause[:5] for cause in node.idle] == ["\\x1b["]
-    assert line(*gpu("gpu.state", 1), idle={"no_process": float("inf")}).word == DOUBTED
+    assert line(*gpu("gpu.state", 1), counts=[("free", float("inf"))]).word == DOUBTED
 
 
 def test_a_node_whose_parts_exceed_its_accelerators_is_not_believed_and_left_out_of_sums():
-    sane = line(*gpu("gpu.state", *[1] * 8), idle={"no_process": 4.0, "data": 2.0})
-    jitter = line(*gpu("gpu.state", *[1] * 8), idle={"no_process": 6.0, "data": 4.0})
-    liar = line(*gpu("gpu.state", *[1] * 8), idle={"data": 592.8})
+    sane = line(*gpu("gpu.state", *[1] * 8), counts=[("free", 4.0), ("stalled data", 2.0)])
+    liar = line(*gpu("gpu.state", *[1] * 8), counts=[("busy", 7), ("stalled data", 592.8)])
     assert (liar.word, liar.gpus, liar.idle) == (DOUBTED, 0, {})
-    assert liar.reason == "592.8 of its 8 accelerators are without work: do two agents send under its name?"
-    assert jitter.idle == pytest.approx({"free": 4.8, "data": 3.2})
-    sums = totals([sane, jitter, liar])
-    assert (sums["gpus"], sum(sums["idle"].values())) == (16, pytest.approx(14))
+    assert liar.reason == "its agent counts 599.8 accelerators, 8 are read: do two agents send under its name?"
+    sums = totals([sane, liar])
+    assert (sums["gpus"], sum(sums["idle"].values())) == (8, 8)
+
+
+def test_a_node_that_two_targets_scrape_counts_once_and_two_agents_with_half_of_it_add_up():
+    used = gpu("gpu.utilization", 90, 0, 0, 90)
+    two = [("gpu.count", {"state": state, "instance": place}, number) for place in "ab"
+           for state, number in (("busy", 2), ("free", 2))]  # fmt: skip
+    assert [(node.busy, node.idle) for node in (line(*used, *two), line(*used, *two[:2]))] == [(2, {"free": 2})] * 2
+    halves = [("gpu.count", {"state": "busy", "instance": place}, 2) for place in "ab"]
+    assert line(*used, *halves).busy == 4
+
+
+def test_the_parts_of_all_nodes_add_up_to_their_accelerators_whatever_the_pages_tell():
+    told = line(*gpu("gpu.utilization", 90, 0, 0, 0, 0), *gpu("gpu.state", 1, 1, 1, 1, 0),
+                counts=[("busy", 1), ("held", 1), ("free", 1), ("unknown", 0.5), ("lost", 1)])  # fmt: skip
+    basic = line(*gpu("gpu.utilization", 90, 0, 0), *gpu("gpu.state", 1, 1, 1))
+    assert summary([told, basic])[1:] == [
+        "GPUs 8: busy 2, idle 1 (held 1), lost 1, free 1, idle or free 2, not known 1"
+    ]
 
 
 def test_an_xid_on_a_page_is_a_note_unless_an_application_causes_it():
@@ -100,12 +120,12 @@ def test_an_xid_on_a_page_is_a_note_unless_an_application_causes_it():
 
 def test_where_no_utilization_is_known_nobody_counts_the_busy_ones():
     node = line(*gpu("gpu.state", *[1] * 8))
-    assert (node.gpus, node.busy) == (8, None)
+    assert (node.gpus, node.busy, node.idle) == (8, None, {"not known": 8})
     assert COLUMNS[2].cell(node)[0] == "-"
 
 
 def test_a_line_from_another_machine_has_plain_words():
-    given = FleetNode("other", "\x1b", 5.0, "\x1b[1mfit", "\x1b]0;t\x07", 8, 7, idle={"\x1bc": 1.0}, jobs=["\x1b"],
+    given = FleetNode("other", "\x1b", 5.0, "\x1b[1mfit", "\x1b]0;t\x07", 8, 7.0, idle={"\x1bc": 1.0}, jobs=["\x1b"],
                       users=["\x1b"], delivery="\x1b")  # fmt: skip
     node = believed(given, "n1")
     assert node.node == "n1"
@@ -126,6 +146,7 @@ def test_a_line_from_another_machine_has_plain_words():
         {"idle": {"data": -1.0, "other": 2.0}},
         {"gpus": 8, "idle": {"no_process": 8.0, "data": 8.0}},
         {"gpus": 8, "busy": 6, "lost": 6},
+        {"gpus": 8, "busy": 4, "lost": 1, "idle": {"free": 4.0}},
         {"jobs": ["x"] * 5000},
     ],
     ids=lambda figures: str(figures)[:40],
@@ -153,11 +174,12 @@ def test_an_agent_tells_verdict_jobs_idle_devices_and_delivery():
     sink = {"kept": 904, "refused": None, "last_error": "refused", "rejected": {}, "dropped": {}}
     held = {"slices": 1.0, "holders": [{"job": "7"}], "jobs": ["7"], "users": ["ada"], "state": "busy", "cause": ""}
     stalled = {**held, "state": "stalled", "cause": "data"}
-    free = {**held, "holders": [], "jobs": [], "users": [], "state": ""}
+    free = {**held, "holders": [], "jobs": [], "users": [], "state": "free"}
     devices = [{"place": {"gpu": str(n)}, **one} for n, one in enumerate((held, stalled, free, free))]
+    states = [{"state": "busy"}, {"state": "stalled", "cause": "data"}, {"state": "free"}, {"state": "lost"}]
     answers = {
         "status": {"sinks": {"cloudwatch": sink}},
-        "jobs": {"devices": devices},
+        "jobs": {"devices": devices, "counts": [{"dims": dims, "gpus": 1.0} for dims in states]},
         "verdict": {"collectors": {"nvidia": {"state": "ok", "error": None, "metrics": []}},
                     "series": [(*one, None, None, "") for one in series]},
     }  # fmt: skip

@@ -10,8 +10,8 @@ from tests.doubles.fleet import FINE, PAGE
 from tools.fleet import TABLE, table
 
 from chipwatch.fleet import page
-from chipwatch.fleet.node import POLLED, idle_of, summarise
-from chipwatch.fleet.page import IdleTimes, NodePageReader, names, points_of
+from chipwatch.fleet.node import POLLED, summarise
+from chipwatch.fleet.page import NodePageReader, names, points_of
 from chipwatch.fleet.screen import COLUMNS
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.naming.profiles import profile
@@ -57,7 +57,7 @@ def test_pages_of_dcgm_exporter_and_node_exporter_are_read():
 @pytest.mark.parametrize("name", ["dcgm_exporter_4.9_dcgm_4.7", "dcgm_exporter_names_of_4.6"])
 def test_the_utilization_of_dcgm_is_a_percentage_whether_its_page_has_0_to_1_or_0_to_100(name):
     body = (FIXTURES / f"{name}.prom").read_bytes()
-    line = summarise("n1", NodePageReader().read(body), {}, 5.0)
+    line = summarise("n1", NodePageReader().read(body), 5.0)
     assert (line.gpus, line.busy, line.utilization, line.power, line.jobs) == (
         2,
         1,
@@ -91,35 +91,6 @@ def test_odd_lines_cost_only_themselves():
     assert {dict(key[1:])["gpu"] for key in read("# TYPE gpu_state gauge\n" + text)} == {"0", "4", "5", "} 7"}
 
 
-def test_idle_time_is_counted_over_a_minute_and_starts_again_with_the_agent():
-    def body(data, free):
-        return NodePageReader().read(
-            f'gpu_idle_time_seconds_total{{gpu="0",cause="data"}} {data}\n'
-            f'gpu_idle_time_seconds_total{{gpu="1",cause="no_process"}} {free}\n'.encode()
-        )
-
-    times = IdleTimes()
-    assert times.take(body(100, 0), 0.0) == {}
-    assert idle_of(times.take(body(105, 10), 10.0)) == {"data": 0.5, "no_process": 1.0}
-    for at in range(20, 100, 10):
-        rates = times.take(body(105 + at, 10), float(at))
-    assert idle_of(rates) == {"data": 1.0}
-    assert times.take(body(1, 0), 100.0) == {}
-    assert idle_of(times.take(body(6, 0), 110.0)) == {"data": 0.5}
-
-
-def test_an_accelerator_that_is_away_for_a_moment_does_not_bring_its_past_as_idle_time():
-    def body(*gpus):
-        lines = [f'gpu_idle_time_seconds_total{{gpu="{gpu}",cause="data"}} {seconds}\n' for gpu, seconds in gpus]
-        return NodePageReader().read("".join(lines).encode())
-
-    times = IdleTimes()
-    times.take(body((0, 10), (1, 86_000)), 0.0)
-    times.take(body((0, 10)), 10.0)
-    assert times.take(body((0, 10), (1, 86_020)), 20.0) == {}
-    assert idle_of(times.take(body((0, 10), (1, 86_030)), 30.0)) == {"data": 1.0}
-
-
 def test_a_node_whose_lines_change_and_grow_does_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(page, "MAX_KEPT", 20_000)
     reader = NodePageReader()
@@ -136,9 +107,3 @@ def test_a_page_that_was_cut_loses_its_last_number():
 def test_a_line_without_a_space_does_not_change_what_others_mean():
     text = 'gpu_power_watts{gpu="0"}690\ngpu_power_watts{gpu="1"}\t80\n77\n'
     assert read(text) == {("gpu.power", ("gpu", "0")): 690, ("gpu.power", ("gpu", "1")): 80}
-
-
-def test_without_causes_the_states_of_jobs_say_why():
-    assert idle_of({"job.gpu.time": {"busy": 5.0, "stalled": 1.5, "held": 2.0, "throttled": 1.0}}) == {
-        "stalled": 1.5, "held": 2.0,
-    }  # fmt: skip

@@ -42,7 +42,7 @@ def test_native_names_make_the_line_of_a_node():
         USED: [sample("gpu_utilization_ratio", 0.9, gpu="0"), sample("gpu_utilization_ratio", 0, gpu="1")],
         "gpu_power_watts or": [sample("gpu_power_watts", 600, gpu="0")],
         "job_gpus": [sample("job_gpus", 2, exported_job="41337", user="ada")],
-        "rate(gpu_idle_time": [({"instance": "n1:9465", "cause": "data"}, 0.75)],
+        "gpu_count": [sample("gpu_count", 1, state="busy"), sample("gpu_count", 1, state="stalled", cause="data")],
         "node_cpu_seconds_total": [({"instance": "n1:9465"}, 0.25)],
         "agent_spool_oldest": [sample("agent_spool_oldest_seconds", 900)],
     })  # fmt: skip
@@ -51,7 +51,7 @@ def test_native_names_make_the_line_of_a_node():
     assert (node.jobs, node.users, node.idle, node.delivery) == (
         ["41337"],
         ["ada"],
-        {"data": 0.75},
+        {"data": 1},
         "points 15 min old",
     )
     assert node.verdict is None
@@ -165,14 +165,14 @@ def test_a_store_that_answers_in_part_or_not_at_all_says_so():
     assert source.trouble == "127.0.0.1 warns: 2 of 3 stores"
 
 
-def test_idle_time_is_of_the_last_two_samples_since_a_rate_is_too_low_for_minutes_after_a_start():
+def test_the_cpus_are_of_the_last_two_samples_since_a_rate_is_too_low_for_minutes_after_a_start():
     with PromqlDouble() as double:
         source = PromStore(double.url, Access(), 5.0, lambda: None)
         source.start()
         complete(source, LONG)
         source.close()
-        rates = [query for query in double.queries if "_time_seconds" in query or "node_cpu" in query]
-    assert len([query for query in rates if "(irate(" in query]) == 3
+        rates = [query for query in double.queries if "node_cpu" in query]
+    assert len([query for query in rates if "(irate(" in query]) == 1
     assert not [query for query in rates if "(rate(" in query]
 
 
@@ -183,7 +183,7 @@ def test_no_query_selects_by_a_pattern_of_names():
         complete(source, LONG)
         source.close()
     assert set(double.paths) == {"/prometheus/api/v1/query"}
-    assert len(double.queries) == 10
+    assert len(double.queries) == 9
     assert not [query for query in double.queries if "__name__" in query or "{}" in query]
 
 

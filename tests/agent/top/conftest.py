@@ -135,11 +135,12 @@ class Gpus:
             "CHIPWATCH_COLLECTORS__NVIDIA__PROC": proc,
         }
         for n, gpu in enumerate(self.driver.gpus):
-            gpu["utilization"]["gpu"], gpu["temperature"] = 90 - n, 60 + n
+            gpu["utilization"]["gpu"], gpu["gpm"]["1"], gpu["temperature"] = 90 - n, 90 - n, 60 + n
             gpu["memory"]["used"] = (70 - n) * 2**30
             gpu["field"]["83"] = f"1000000@{600_000 - 1000 * n}"
             gpu["processes"] = f"{os.getpid()}:{(10 + n) * 2**30}"
         self.driver.gpus[5] |= {"utilization": {"gpu": 0, "memory": 0}, "processes": ""}
+        self.driver.gpus[5]["gpm"]["1"] = 0
         self.driver.gpus[6]["lost"] = 1
         self.driver.gpus[2]["field"]["75"] = "0@500000000"
         self.driver.write()

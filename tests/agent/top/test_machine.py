@@ -35,9 +35,9 @@ def rise(name, increase, at=AT, **dims):
     return Datapoint(counter(name, "s", "C."), 10.0, Dimensions(dims), at, AT - 9 * S, at - S, None, increase)
 
 
-def machine(*points, at=AT, processes=None):
+def machine(*points, at=AT, processes=None, holding=None):
     made = MachineState()
-    made.take(points, at, processes)
+    made.take(points, at, processes, {(("gpu", "0"),): holding or DeviceState()})
     return made
 
 
@@ -87,9 +87,8 @@ def test_a_throttle_is_a_letter_until_a_reading_without_it():
 @pytest.mark.parametrize(
     ("points", "processes", "state"),
     [
-        ([point("gpu.utilization", 0.0, gpu="0")], [], ("no process", "dim")),
+        ([point("gpu.utilization", 0.0, gpu="0")], [], ("", "dim")),
         ([point("gpu.utilization", 0.0, gpu="0")], None, ("", "dim")),
-        ([point("gpu.utilization", 5.0, gpu="0")], [], ("", "dim")),
         ([point("gpu.state", 0.0, gpu="0")], None, ("lost", "bad")),
         ([point("gpu.state", 0.0, gpu="0"), point("gpu.xid", 1.0, gpu="0", xid="79")], None, ("lost (Xid 79)", "bad")),
         ([point("gpu.state", 0.0, gpu="0"), point("gpu.power", 9.0, gpu="0")], None, ("failing", "bad")),
@@ -105,6 +104,21 @@ def test_a_throttle_is_a_letter_until_a_reading_without_it():
 )  # fmt: skip
 def test_the_state_says_what_is_wrong_or_why_it_is_idle(points, processes, state):
     assert machine(*points, processes=processes).devices[0].state == state
+
+
+@pytest.mark.parametrize(
+    ("holding", "state", "bar"),
+    [
+        (DeviceState(state="free", active=0.0), ("free", "dim"), 0),
+        (DeviceState(state="unknown", reason="a list", active=0.9), ("holder not known", "warn"), 90),
+        (DeviceState(state="unknown", reason="a list", active=0.0), ("holder not known", "warn"), 0),
+        (DeviceState(state="stalled", cause="data", jobs=["7"], active=0.4), ("stalled: data", "dim"), 40),
+    ],
+    ids=["free", "busy", "idle", "stalled"],
+)
+def test_state_and_bar_are_of_the_same_time_and_only_an_idle_device_is_free(holding, state, bar):
+    (device,) = machine(point("gpu.utilization", 86.0, gpu="0"), processes=[], holding=holding).devices
+    assert (device.state, device.get("utilization")) == (state, bar)
 
 
 def test_a_device_that_falls_silent_says_so_and_its_figures_end_later():

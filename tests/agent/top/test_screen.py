@@ -77,7 +77,7 @@ def test_each_accelerator_has_a_row_at_every_size(sit, gpus, size):
     for n in (0, 1, 2, 3, 4, 7):
         assert {str(90 - n), str(60 + n), f"{70 - n}/80G"} <= {*row(text, n)}, text
     assert row(text, 6)[-1] == "lost"
-    assert "no process" in text
+    assert "free" in text
     assert ("H100" in text) == (size[0] >= 100)
     assert ("1980" in text) == (size[0] > 140)
     assert "CPU " in text
@@ -208,7 +208,7 @@ def test_keys_sort_filter_and_switch(sit, gpus):
     seat.shows("by model")
     seat.press("S")
     seat.until(lambda text: "by " not in text)
-    seat.press("/no process\r")
+    seat.press("/free\r")
     seat.until(lambda _: order() == ["5"])
     seat.press("\x1b")
     seat.until(lambda _: len(order()) == 7)
@@ -314,7 +314,7 @@ def test_a_click_chooses_a_row_and_sorts_by_a_title(sit, gpus):
 
 def test_the_colour_of_a_graph_follows_the_load_and_nothing_blinks_or_is_erased(sit, gpus):
     for gpu, load in zip(gpus.driver.gpus, (97, 5, 50, 20), strict=False):
-        gpu["utilization"]["gpu"] = load
+        gpu["utilization"]["gpu"] = gpu["gpm"]["1"] = load
     gpus.driver.write()
     seat = sit(env=gpus.env)
     seat.shows("H100", "97", "PID", "-2 s")

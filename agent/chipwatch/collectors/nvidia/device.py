@@ -13,7 +13,7 @@ from chipwatch.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, GRAPHICS, PIPES, SWITCHES, Gpm
 from chipwatch.collectors.nvidia.health import GpuHealth
 from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
-from chipwatch.collectors.nvidia.query import SECOND, FieldSet, Lost, NvmlQuery, Rows
+from chipwatch.collectors.nvidia.query import SECOND, UNSUPPORTED, FieldSet, Lost, NvmlQuery, Rows
 from chipwatch.collectors.nvidia.unified import INTEGRATED, TEGRA, Kernel
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.host import nvml
@@ -41,8 +41,9 @@ MOST_MIB: Final = 1 << 24
 MAX_FAN: Final = 200
 """The fan's speed may exceed 100 percent; a value above this is invalid."""
 
+COMPUTE: Final = "processes.compute"
 LISTS: Final = {
-    "processes.compute": "nvmlDeviceGetComputeRunningProcesses_v3",
+    COMPUTE: "nvmlDeviceGetComputeRunningProcesses_v3",
     "processes.graphics": "nvmlDeviceGetGraphicsRunningProcesses_v3",
     "processes.mps": "nvmlDeviceGetMPSComputeRunningProcesses_v3",
 }
@@ -120,6 +121,12 @@ class Part:
                     before = running.get(pid)  # a process may be in two lists
                     running[pid] = memory if before is None else max(before, memory or 0)
         return running
+
+    def unlisted(self) -> str:
+        """Return why the driver did not list all processes; "" if it did, or has no list but that of compute."""
+        refused = {name: self.query.refused[name] for name in LISTS if name in self.query.refused}
+        codes = [code for name, code in refused.items() if name == COMPUTE or code not in UNSUPPORTED]
+        return f"NVML does not list its processes: {nvml.NVMLError(codes[0])} (NVML {codes[0]})" if codes else ""
 
     def _memory(self, at: int) -> list[Datapoint]:
         ask, handle, m = self.query.ask, self.handle, self.metrics

@@ -69,6 +69,8 @@ class NvmlQuery:
         """The codes for missing support or permission, so far."""
         self.reset = False
         """True if the device reported in this tick that it needs a reset."""
+        self.refused: dict[Hashable, int] = {}
+        """Query -> code of its last error, until it is answered."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
@@ -95,9 +97,12 @@ class NvmlQuery:
         try:
             answer = call(*args)
         except nvml.NVMLError as error:
+            self.refused[name] = error.value
             self.failed(name, name, error.value)
             return None
         self.answered.add(name)
+        if self.refused:
+            self.refused.pop(name, None)
         return answer
 
     def is_failing(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +15,17 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.contract.owner import Allocation, JobCollectives, JobFacts, Owner
 from chipwatch.contract.processor import Processor
-from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, STATES, UNSEEN, DeviceReading, Holding, Key
+from chipwatch.processors.jobs.accounting import (
+    LOST,
+    MOST_INTERVALS,
+    SECOND,
+    STALLED,
+    STATES,
+    UNSEEN,
+    DeviceReading,
+    Holding,
+    Key,
+)
 from chipwatch.processors.jobs.device import (
     PROCESS,
     Held,
@@ -27,11 +37,13 @@ from chipwatch.processors.jobs.device import (
     place_of,
     plausible,
 )
-from chipwatch.processors.jobs.evidence import DevicePoints, Evidences, Values, from_points
+from chipwatch.processors.jobs.evidence import STATE, DevicePoints, Evidences, Values, from_points
 from chipwatch.processors.jobs.ledger import CAUSE, OTHER, Account, Hold, JobLedger
 from chipwatch.processors.jobs.metrics import (
+    ALL,
     BUSY,
     COST,
+    COUNT,
     ENERGY,
     GPU_TIME,
     GPUS,
@@ -71,7 +83,7 @@ class JobsProcessor(Processor):
         interval: float = 5.0
         """Seconds between two ticks; set by --interval."""
 
-    metrics: Sequence[Metric] = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, JOBS, IDLE, BUSY)
+    metrics: Sequence[Metric] = ALL
     facts: Sequence[object] = ()
     needs_devices = True
     append: Callable[[Sequence[Mapping[str, object]]], None] | None = None
@@ -109,6 +121,8 @@ class JobsProcessor(Processor):
         """The last cause of each job, and the last one that was logged."""
         self._before = 0
         """Time of the tick before this one (ns since the epoch)."""
+        self._counts: dict[Dimensions, float] = {}
+        """Accelerators by state and cause."""
         self._starts: dict[tuple[Place, str], int] = {}
         self._problem = ""
         """Why the last record could not be written."""
@@ -302,8 +316,11 @@ class JobsProcessor(Processor):
             mine, granted = processes.get(place, ()), given.get(place, ())
             if len(place) > 1:  # parts have the processes and allocations of the whole
                 mine, granted = [*mine, *processes.get(place[:1], ())], [*granted, *given.get(place[:1], ())]
-            listed = None if reading.processes is None else mine
-            use = Use(listed, jobs.owners if jobs else {}, granted, self._alive, reading.moment, at)
+            listed = None if reading.processes is None or (activity.unlisted and not mine) else mine
+            use = Use(
+                listed, jobs.owners if jobs else {}, granted, self._alive, reading.moment, at,
+                doubt=activity.unlisted or self._unnamed.text,
+            )  # fmt: skip
             figures = values.get(place, {})
             device.dims, device.source = activity.dims, reading.source
             reported = plausible(activity)
@@ -312,6 +329,8 @@ class JobsProcessor(Processor):
             after = self._following(place, device, use, jobs, lost=reported.lost) if jobs else use
             if after:
                 self._charge(device, reported, after, figures, at)
+            if values.get(place[:1], {}).get(STATE) == 0 and not device.held:
+                device.state, device.doubt = LOST, ""
         return answered
 
     def _following(self, place: Place, device: JobDevice, use: Use, jobs: JobFacts, *, lost: bool) -> Use | None:
@@ -319,7 +338,7 @@ class JobsProcessor(Processor):
         goes_on = self._ledger.has_held or self._stopped is not None
         is_unclear = not lost and self._is_unclear(place, device, use, jobs)
         if is_unclear and goes_on and not device.is_begun:
-            device.state = UNSEEN
+            device.stop("its processes are not known yet")
             return None  # the next reading charges the time since the stop
         if goes_on:
             self._resume(place, device, use.moment, use.at)
@@ -470,6 +489,17 @@ class JobsProcessor(Processor):
                 yield COST.point(at, hours * price, dims, start_time=start)
 
     def _of_devices(self, at: int) -> Iterator[Datapoint]:
+        self._counts = dict.fromkeys(self._counts, 0.0)  # what is no more is 0
+        wholes = defaultdict[Place, float](float)
+        for place, device in self._devices.items():
+            wholes[place[:1]] += device.slices
+            if device.last and at - self._offset - device.last.moment > MOST_INTERVALS * self._interval:
+                device.stop("it was not read for over two intervals")
+        for place, device in self._devices.items():
+            dims = count_dims(device.state, device.cause)
+            self._counts[dims] = self._counts.get(dims, 0.0) + device.slices / (wholes[place[:1]] or 1.0)
+        for dims, count in self._counts.items():
+            yield COUNT.point(at, count, dims)
         for place, device in self._devices.items():
             if place[0][0] != "gpu":
                 continue
@@ -533,6 +563,7 @@ class JobsProcessor(Processor):
                 ],
                 "ended": [of_job(account, price) for account in self._ledger.unrecorded()],
                 "devices": [of_device(place, device, holding[place]) for place, device in devices],
+                "counts": [{"dims": dict(dims), "gpus": count} for dims, count in self._counts.items() if count],
                 "missing": self._missing(),
                 "charged_seconds": charged,
                 "allocated_seconds": allocated,
@@ -562,6 +593,13 @@ def _dims_of(owner: Owner, with_user: bool, with_container: bool) -> Dimensions:
 @lru_cache(maxsize=10_000)
 def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
     return dims | {key: value}
+
+
+@lru_cache
+def count_dims(state: str, cause: str) -> Dimensions:
+    """Return the dimensions of the number of accelerators in a state; a stalled one has a cause, if that is known."""
+    has_cause = state == STALLED and cause not in ("", "other")
+    return Dimensions(state=state, cause=cause) if has_cause else Dimensions(state=state)
 
 
 @lru_cache(maxsize=10_000)
@@ -600,6 +638,7 @@ def _basis(device: JobDevice) -> str:
 def of_device(place: Place, device: JobDevice, owners: Sequence[Owner]) -> dict[str, Any]:
     """Return the holders of a device, and its state."""
     idle = None if device.ran is None or device.last is None else (device.last.moment - device.ran) / SECOND
+    active = None if device.last is None or device.state == UNSEEN else device.last.active
     return {
         "device": ".".join(number for _, number in place),
         "place": dict(place),
@@ -611,6 +650,8 @@ def of_device(place: Place, device: JobDevice, owners: Sequence[Owner]) -> dict[
         "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
         "state": device.state,
         "cause": device.cause,
+        "reason": device.doubt,
+        "active": active,
         "seconds_since_kernel": idle,
     }
 

@@ -68,6 +68,8 @@ class Use(NamedTuple):
     at: int
     keeps: bool = False
     """The reading does not say whether the holders of the last one have gone."""
+    doubt: str = ""
+    """Why another job may hold the device than those that are known; "" if none may."""
 
 
 def holders_of(use: Use, *, has_worked: bool = False) -> dict[Key, Held]:
@@ -171,7 +173,11 @@ class JobDevice:
         self.allocated = 0
         """Time (ns) that jobs held it, weighted by its slices."""
         self.slices, self.missed = 1.0, 0
-        self.state, self.cause, self.basis = FREE, "", ""
+        self.state, self.cause, self.basis = accounting.UNSEEN, "", ""
+        self.doubt = ""
+        """Why nobody knows who holds it; "" if that is known."""
+        self.strange: int | None = None
+        """Time of the last kernel of a process that the driver did not list."""
         self.source = ""
         """The collector that reads it."""
         self.ran: int | None = None
@@ -220,11 +226,16 @@ class JobDevice:
         self.held, self.last, self.slices, self.missed = holding, now, activity.slices, 0
         self.basis = activity.basis
         pids = self._pids if use.processes is None else frozenset(process.pid for process in use.processes)
+        if now.active and not (pids or self._pids):
+            self.strange = now.moment - now.idle
         self._note(pids, now, ran)
         self.worked = use.moment if evidence.works else self.worked
         self.cause = causes.cause(
             lost=now.lost,
-            is_known=now.active is not None and use.processes is not None and use.owners.keys() >= pids,
+            is_known=now.active is not None
+            and use.processes is not None
+            and use.owners.keys() >= pids
+            and (bool(pids) or not self._is_strange(now)),
             processes=len(use.processes or ()),
             ran=self.ran is not None,
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
@@ -232,15 +243,34 @@ class JobDevice:
             evidence=evidence,
             before=self.cause,
         )
+        self.doubt = "" if holding or now.lost else self._doubt(use, now)
+        charged = {} if before is None else accounting.charges(before, now, interval)
+        self.state = _state(now, charged, self.doubt)
         if before is None:
-            self.state = _state(now, {})
             return {}
-        charged = accounting.charges(before, now, interval)
-        self.state = _state(now, charged)
         elapsed = 0 if before.paused else min(now.moment - before.moment, MOST_INTERVALS * interval)
         self._count(now, elapsed, causes.kind_of_work(values), evidence)
         self.allocated += round(accounting.allocated(before, now) * self.slices)
         return charged
+
+    def _doubt(self, use: Use, now: DeviceReading) -> str:
+        """Return why nobody knows whether a job holds the device; "" if it was idle and its list was answered."""
+        if use.processes is None:
+            return use.doubt or "its processes are not listed"
+        if use.processes:
+            return f"process {use.processes[0].pid} has no owner in /proc"
+        if now.active is None:
+            return "whether kernels run is not known"
+        return "kernels ran and the driver lists no process" if self._is_strange(now) else use.doubt
+
+    def _is_strange(self, now: DeviceReading) -> bool:
+        """Return whether a process that the driver does not list ran a kernel, as far back as one that holds may."""
+        return self.strange is not None and now.moment - self.strange < accounting.HELD_AFTER
+
+    def stop(self, why: str) -> None:
+        """Note that the device is not read: what it does now is not known."""
+        if self.state != LOST:
+            self.state, self.doubt = accounting.UNSEEN, "" if self.held else why
 
     def _average(self, before: DeviceReading | None, now: DeviceReading) -> None:
         """Move the mean of the work by this tick; it begins again with other holders."""
@@ -281,22 +311,23 @@ class JobDevice:
         assert self.last is not None
         before, self.last = self.last, self.last._replace(moment=moment, lost=True, active=None)
         charged = accounting.charges(before, self.last, interval)
-        self.state, self.cause = LOST, "lost"
+        self.state, self.cause, self.doubt = LOST, "lost", ""
         self._count(self.last, moment - before.moment, "unknown")
         self.allocated += round(accounting.allocated(before, self.last) * self.slices)
         return charged
 
 
-def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]]) -> str:
-    """Return the state in which the device was longest for its jobs, or `free`."""
-    if now.lost:
-        return LOST
-    total: dict[str, int] = {}
-    for key, states in charged.items():
-        if key in now.holders:
-            for state, time in states.items():
-                total[state] = total.get(state, 0) + time
-    return max(total, key=lambda state: total[state]) if total else (FREE if not now.holders else accounting.UNSEEN)
+def _state(now: DeviceReading, charged: Mapping[Key, Mapping[str, int]], doubt: str) -> str:
+    """Return the state in which the device was longest for its jobs; without one `free`, or `unknown` in doubt."""
+    if now.lost or not now.holders:
+        return LOST if now.lost else accounting.UNKNOWN if doubt else FREE
+    total = Counter[str]()
+    for key in charged.keys() & now.holders.keys():
+        total.update(charged[key])
+    worked = {state: total[state] for state in (accounting.BUSY, accounting.THROTTLED)}
+    if 2 * sum(worked.values()) >= total.total() > 0:
+        total = Counter(worked)  # else one of two states with kernels might be less than one without
+    return max(total, key=lambda state: total[state], default=accounting.UNSEEN)
 
 
 SHOWN: Final = 4

@@ -98,9 +98,10 @@ def _most(values: Iterable[Any]) -> Any:
 
 UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
 """Metrics that are a share of the last moments, used where nothing better is known."""
+STATE: Final = "gpu.state"
 FELL_OFF: Final = "79"
 """The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
-NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power"))
+NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power", STATE))
 Values = Mapping[str, float]
 
 

@@ -32,10 +32,14 @@ HELD: Final = gauge(
 JOBS: Final = gauge(
     "gpu.jobs", "{job}", "Jobs that hold the accelerator, where there are several, by how their parts are known.",
     DETAILED, ("gpu", "basis"))
+COUNT: Final = gauge(
+    "gpu.count", "{gpu}", "Accelerators by what they did since the last reading: a state of jobs, free, or unknown.",
+    DETAILED, ("state", "cause"))
 IDLE: Final = counter(
     "gpu.idle.time", "s", "Experimental: time in which no kernel ran, by its likely cause.", DETAILED, ("gpu", "cause"))
 BUSY: Final = counter(
     "gpu.busy.time", "s",
     "Experimental: time in which kernels ran, by whether they computed or waited, if that is known.", DETAILED,
     ("gpu", "kind"))
+ALL: Final = (GPUS, GPU_TIME, JOB_IDLE, MEMORY, ENERGY, COST, IMBALANCE, HELD, JOBS, COUNT, IDLE, BUSY)
 # fmt: on

@@ -364,3 +364,82 @@ def test_a_wide_name_shifts_no_column_of_the_table(name):
     lines = as_text(machine.processor.answer()).splitlines()
     columns = {cell_len(line[: line.index(word)]) for line, word in zip(lines[1:], ("ada", "bob"), strict=True)}
     assert columns == {cell_len(lines[0][: lines[0].index("USER")])}
+
+
+def states(machine):
+    return [(device["state"], bool(device["reason"])) for device in machine.processor.answer()["devices"]]
+
+
+KERNELS = {"active": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("listed", "activity", "reason"),
+    [
+        ([], KERNELS, "kernels ran and the driver lists no process"),
+        ([(0, 4242)], KERNELS, "process 4242 has no owner in /proc"),
+        ([(0, 4242)], IDLE, "process 4242 has no owner in /proc"),
+        ([], {**KERNELS, "unlisted": "refused"}, "refused"),
+        ([], {**IDLE, "unlisted": "refused"}, "refused"),
+        (None, IDLE, "its processes are not listed"),
+        ([], {"active": None}, "whether kernels run is not known"),
+    ],
+)
+def test_a_device_is_free_only_where_it_is_idle_and_its_list_was_answered(listed, activity, reason):
+    machine = Machine()
+    for _ in range(3):
+        machine.tick(listed, {0: activity})
+        (device,) = machine.processor.answer()["devices"]
+        assert (device["state"], device["reason"], device["holders"]) == ("unknown", reason, [])
+    assert machine.values("gpu.count") == {("unknown",): 1.0}
+    causes = {key[0] for key in machine.values("gpu.idle.time")}
+    assert not causes - {"unknown"}, causes
+    text = as_text(machine.processor.answer())
+    doing = {None: "", 0.0: "idle, "}.get(activity["active"], "busy, ")
+    assert f"0 {doing}holder not known\nholder of 0 not known: {reason}" in text
+    for _ in range(20):
+        machine.tick([], {0: IDLE})
+    assert states(machine) == [("free", False)]
+    assert machine.values("gpu.count") == {("unknown",): 0.0, ("free",): 1.0}
+
+
+def test_kernels_that_come_and_go_without_a_process_leave_no_device_free_between_them():
+    machine = Machine()
+    for n in range(60):
+        machine.tick([], {0: KERNELS if n % 6 == 0 else IDLE})
+        assert states(machine) == [("unknown", True)]
+
+
+def test_the_last_kernels_of_a_job_that_has_ended_are_its_own():
+    machine = Machine()
+    machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+    machine.tick([], {0: KERNELS})
+    assert states(machine) == [("free", False)]
+
+
+def test_while_the_name_of_a_given_device_is_not_known_no_device_is_free():
+    machine = Machine()
+    for given in (["GPU-no-collector-knows-this"], []):
+        grants = [Allocation(name, BOB, "kubelet") for name in given]
+        machine.tick([(0, 10)], dict.fromkeys(range(3), IDLE), owners={10: ADA}, allocations=grants)
+        assert [state for state, _ in states(machine)][1:] == ["unknown" if given else "free"] * 2
+    assert states(machine)[0][0] != "unknown"
+
+
+def test_a_device_that_is_no_longer_read_is_not_free():
+    machine = Machine()
+    machine.tick([], {0: IDLE})
+    assert states(machine) == [("free", False)]
+    for _ in range(3):
+        machine.tick(None, {})
+    assert states(machine) == [("unseen", True)]
+
+
+def test_the_states_of_devices_add_up_to_the_devices():
+    machine = Machine()
+    activity = {0: BUSY, 1: {"active": 0.2}, 2: IDLE, 3: {"lost": True}, 4: KERNELS}
+    activity |= {"5.0": {**IDLE, "slices": 0.5}, "5.1": {**BUSY, "slices": 0.25}}
+    for _ in range(3):
+        machine.tick([(0, 10), (1, 10), ("5.1", 10)], activity, owners={10: ADA})
+    counts = {key[-1]: value for key, value in machine.values("gpu.count").items() if value}
+    assert counts == pytest.approx({"busy": 1 + 1 / 3, "stalled": 1, "free": 1 + 2 / 3, "lost": 1, "unknown": 1})
