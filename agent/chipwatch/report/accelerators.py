@@ -22,8 +22,6 @@ ROLES: Final[Mapping[str, str]] = {
     metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]
 } | TABLES["roles"]
 """Metric -> its role in the summary."""
-NOT_READ: Final = ("lost", "unknown")
-"""Causes of idle time that do not count for the utilization."""
 LITTLE_TO_DO: Final = "low_utilization"
 """Reason for low clocks that is not a throttle."""
 ADVICE: Final[Mapping[str, str]] = TABLES["advice"]
@@ -75,7 +73,8 @@ class DeviceUsage:
         """False if each list of processes says that it worked for others only."""
         self._is_listed = self._has_worked = self._had_users = False
         """True once its processes were listed, if it has worked since, and if that list had processes."""
-        self._points, self._spans = Utilization(), Utilization()
+        self.read, self.spans = Utilization(), Utilization()
+        """Utilization by the driver's readings, and by busy and idle time."""
         self.memory: float | None = None
         """Largest reading in bytes."""
         self.throttled: Counter[str] = Counter()
@@ -95,7 +94,7 @@ class DeviceUsage:
         """Take one reading by role; utilization is the mean of the device's cores, memory their sum."""
         values = {role: [point.value for point in read] for role, read in points.items()}
         if cores := values.get(UTILIZATION):
-            self._points.take(fmean(cores))
+            self.read.take(fmean(cores))
         if memory := values.get(MEMORY):
             self.memory = max(self.memory or 0.0, sum(memory))
         if power := values.get(POWER):
@@ -113,10 +112,9 @@ class DeviceUsage:
         busy = sum(point.increase or 0 for point in points.get(BUSY, ()))
         self.busy += busy
         self._has_worked |= busy > 0 or any(values.get(UTILIZATION, ()))
-        read = [point for point in points.get(IDLE, ()) if point.dims.get("cause") not in NOT_READ]
-        seconds = busy + sum(point.increase or 0 for point in read)
+        seconds = busy + sum(point.increase or 0 for point in points.get(IDLE, ()))
         if seconds > 0:
-            self._spans.take(100 * busy / seconds, seconds)
+            self.spans.take(100 * busy / seconds, seconds)
 
     def list_users(self, users: Collection[bool | None]) -> None:
         """Take a list of its processes, True for one of the command, None if that is not known."""
@@ -133,11 +131,6 @@ class DeviceUsage:
             return f"{amounts.energy(self._drawn)} by power"
         return _unless_none(amounts.energy, self.joules)
 
-    @property
-    def utilization(self) -> Utilization:
-        """Utilization by busy and idle time; where that is unknown, by single readings."""
-        return self._points if self._spans.mean is None else self._spans
-
 
 def _throttled(device: DeviceUsage) -> str | None:
     """Return the time of the longest reason: the sum would count overlapping reasons twice."""
@@ -153,13 +146,20 @@ def _idle(device: DeviceUsage) -> str | None:
     return ", ".join(f"{cause} {amounts.clock(seconds)}" for cause, seconds in times if seconds >= 1) or None
 
 
+def _readings(device: DeviceUsage, percent: float | None) -> str | None:
+    """Return a figure of the readings of a device, only where its busy time is not known."""
+    return None if device.spans.mean is not None else _unless_none("{:.0f} %".format, percent)
+
+
 def _unless_none(text: Callable[[float], str], value: float | None) -> str | None:
     return None if value is None else text(value)
 
 
 COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
-    "util mean": lambda device: _unless_none("{:.0f} %".format, device.utilization.mean),
-    "p95": lambda device: _unless_none("{:.0f} %".format, device.utilization.percentile(0.95)),
+    "busy": lambda device: _unless_none("{:.0f} %".format, device.spans.mean),
+    "busy p95": lambda device: _unless_none("{:.0f} %".format, device.spans.percentile(0.95)),
+    "util mean": lambda device: _readings(device, device.read.mean),
+    "util p95": lambda device: _readings(device, device.read.percentile(0.95)),
     "memory peak": lambda device: _unless_none(amounts.binary, device.memory),
     "energy": lambda device: device.energy,
     "throttled": _throttled,

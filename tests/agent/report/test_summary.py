@@ -143,9 +143,9 @@ def test_each_gpu_has_its_row_and_counters_their_increase(pipeline, summary, end
                 GPU.throttled.point(0, 100 * thermal, dims | {"reason": "low_utilization"}),
             )
     assert table(summary, ended) == [
-        "  GPU       util mean    p95  memory peak    energy        throttled",
-        "    0            67 %  100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
-        "    1            67 %  100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
+        "  GPU       util mean  util p95  memory peak    energy        throttled",
+        "    0            67 %     100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
+        "    1            67 %     100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
     ]
 
 
@@ -183,24 +183,29 @@ def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pip
     assert not any("advice" in line for line in summary.lines(ended))
 
 
-def test_the_utilization_is_that_of_the_time_in_which_it_was_busy_and_idle(pipeline, summary, ended):
+def test_busy_is_the_share_of_the_time_with_kernels_and_has_another_name_than_the_mean_of_readings(
+    pipeline, summary, ended
+):
     jobs = Machine(interval=5.0)
     for n in range(10):  # busy for 5 s, then for 2.5 s twice: idle for 35 of 45 s, and a moment shows 1 %
         active = {2: 1.0, 8: 0.5, 9: 0.5}.get(n, 0.0)
         points = jobs.tick([(0, 100, 1)], {0: {"active": active}}, owners={100: job(7)})
         moment = GPU.utilization.point(0, 1, Dimensions(gpu="0"))
         pipeline.tick(5 * n + 5, moment, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
-    row = table(summary, ended)[1].split()
+    head, line = (line.split() for line in table(summary, ended))
+    assert head[:4] == ["GPU", "busy", "busy", "p95"]
+    assert "util" not in head
+    row = line
     assert row[:5] == ["0", "22", "%", "100", "%"]
     assert row[5:] == ["other", "0:00:35"]
 
 
-def test_time_that_was_not_read_says_nothing_about_the_utilization(pipeline, summary, ended):
+def test_time_that_was_not_read_is_not_busy_as_in_reports(pipeline, summary, ended):
     jobs = Machine(interval=5.0)
     for n in range(4):
         points = jobs.tick([(0, 100, 1)], {0: {"active": 1.0 if n < 3 else None}}, owners={100: job(7)})
         pipeline.tick(5 * n + 5, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
-    assert table(summary, ended)[1].split()[:5] == ["0", "100", "%", "100", "%"]
+    assert table(summary, ended)[1].split()[:5] == ["0", "67", "%", "100", "%"]  # of 15 s, 5 are unknown
 
 
 def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_beside_it(pipeline, ended):
@@ -341,7 +346,7 @@ def test_the_cores_of_a_neuron_device_are_its_mean_and_their_memory_its_sum(pipe
         points += [CORE_MEMORY.point(0, 2**30, dims | {"category": kind}) for kind in ("tensors", "constants")]
     pipeline.tick(0, *points)
     assert [line.split() for line in table(summary, ended)] == [
-        ["Neuron", "util", "mean", "p95", "memory", "peak"],
+        ["Neuron", "util", "mean", "util", "p95", "memory", "peak"],
         ["3", "75", "%", "75", "%", "4.0", "GiB"],
     ]
 
@@ -360,7 +365,7 @@ def test_every_family_has_a_table(pipeline, summary, ended, name, title):
     key = name.partition(".")[0]
     pipeline.tick(0, gauge(name, "%", "A.", dims=(key,)).point(0, 42, Dimensions({key: "3"})))
     assert [line.split() for line in table(summary, ended)] == [
-        [title, "util", "mean", "p95"],
+        [title, "util", "mean", "util", "p95"],
         ["3", "42", "%", "42", "%"],
     ]
 
@@ -394,8 +399,8 @@ def test_the_95th_percentile_is_that_of_all_readings_to_the_percent():
     values = [(17 * n) % 97 + 0.4 for n in range(1000)]
     for n, value in enumerate(values):
         device.take(n, {"utilization": [gpu_metrics.UTILIZATION.point(n, value)]})
-    assert device.utilization.percentile(0.95) == round(sorted(values)[949])
-    assert device.utilization.mean == pytest.approx(sum(values) / 1000)
+    assert device.read.percentile(0.95) == round(sorted(values)[949])
+    assert device.read.mean == pytest.approx(sum(values) / 1000)
 
 
 def test_a_long_run_needs_no_more_memory_than_a_short_one():

@@ -442,7 +442,7 @@
       ];
       return [
         ...(jobs.length ? area("GPU time of jobs, by state", run, jobs) : area("GPU time, by state", run, states)),
-        ...area("Idle GPU time, by cause", run, idle),
+        ...area("GPU time without a kernel (stalled, held, lost, free), by cause", run, idle),
       ];
     });
   }

@@ -111,11 +111,13 @@ class RecordedDevice:
         self.curves: defaultdict[str, list[Curve]] = defaultdict(list)
         """By metric."""
         self.idle: defaultdict[str, float] = defaultdict(float)
-        """Seconds without a useful kernel, by cause."""
+        """Seconds without a kernel, by cause."""
+        self.waiting = 0.0
+        """Seconds with kernels that only waited."""
         self.throttled: defaultdict[str, float] = defaultdict(float)
         """Seconds by reason; reasons may overlap."""
         self.busy = self.seconds = 0.0
-        """Seconds with a useful kernel, and all that are accounted for."""
+        """Seconds with a kernel, and all that are accounted for."""
         self.joules: float | None = None
         self.basis = ""
         """Note on its energy: by power, where its counter stands still."""
@@ -125,10 +127,11 @@ class RecordedDevice:
         sums = [(curve, curve.stats.total) for curves in self.curves.values() for curve in curves if curve.stats]
         for curve, total in sums:
             name, cause = curve.metric.name, curve.dims.get("cause") or curve.dims.get("kind", "")
-            if name == "gpu.idle.time" or (name == "gpu.busy.time" and cause == WAITING):
+            if name == "gpu.idle.time":
                 self.idle[cause] += total
             elif name == "gpu.busy.time":
                 self.busy += total
+                self.waiting += total if cause == WAITING else 0.0
             elif name == "gpu.energy":
                 self.joules = (self.joules or 0) + total
             elif name == "gpu.throttled" and (reason := curve.dims.get("reason", "")) != LITTLE_TO_DO:
@@ -213,7 +216,7 @@ class ReportedUsage:
         """Return the losses of time, the largest first."""
         by_cause: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for run, device in self.devices:
-            for cause, seconds in device.idle.items():
+            for cause, seconds in (*device.idle.items(), *([(WAITING, device.waiting)] if device.waiting else ())):
                 by_cause[cause].append((seconds, f"{device.name} of {run.name}" if self.runs[1:] else device.name))
         losses = []
         for cause, parts in by_cause.items():

@@ -49,6 +49,16 @@ def test_without_idle_time_the_utilization_says_how_busy_it_was():
     assert "unknown 75.0 %" in words
 
 
+def test_kernels_that_only_waited_are_busy_time_and_a_loss():
+    kinds = [counter("gpu.busy.time", sums([share] * 60), dims={"kind": kind}, gpu="0")
+             for kind, share in (("waiting", 0.6), ("compute", 0.2))]  # fmt: skip
+    idle = counter("gpu.idle.time", sums([0.2] * 60), cause="data", gpu="0")
+    words = text_of(page([recorded(*kinds, idle, series("gpu.utilization", [86.0] * 61, gpu="0"))], ReportTerms()))
+    assert "1 GPU on node-7 for 1 min: 80 % of 1.0 GPU minutes busy." in words
+    assert "waiting 60.0 %" in words
+    assert "data 12 s" in words  # idle, by cause: kernels that wait are not idle
+
+
 def test_energy_is_that_of_the_counter_or_else_of_the_power():
     busy = series("gpu.utilization", [50.0] * 61, gpu="0")
     by_power = page([recorded(busy, series("gpu.power", [600.0] * 61, gpu="0", unit="W"))], ReportTerms())
