@@ -54,7 +54,7 @@ HALF: Final = 0.5
 DOUBTED, WAITING = "not believed", "waiting"
 """Verdicts on a node whose figures cannot be true, and on one that has not answered yet."""
 FREE, NOT_KNOWN, EITHER = "free", "not known", "idle or free"
-"""What accelerators are that no job is known to hold; EITHER: by a page that does not say who holds them."""
+"""Words for accelerators that no job is known to hold; EITHER: by a page that does not say who holds them."""
 WORKS: Final = ("busy", "throttled")
 
 
@@ -202,7 +202,7 @@ def _divide(node: FleetNode, counts: Mapping[tuple[str, str], float]) -> None:
     for (state, cause), number in counts.items():
         if state not in (*WORKS, "lost"):
             idle[short(cause or (NOT_KNOWN if GROUPS.get(state) == NOT_KNOWN else state))] += number
-    idle[NOT_KNOWN] += max(0.0, node.gpus - sum(counts.values()))  # those of which the agent tells no state
+    idle[NOT_KNOWN] += max(0.0, node.gpus - sum(counts.values()))  # without a state
     node.idle = {word: _whole(number) for word, number in idle.items() if number > 0.01}
 
 

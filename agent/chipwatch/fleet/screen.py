@@ -21,7 +21,7 @@ MOST: Final = 4
 """Causes in the summary."""
 
 REST: Final = (FREE, EITHER, NOT_KNOWN)
-"""Words of `FleetNode.idle` that are no causes."""
+"""Words of `FleetNode.idle` other than causes."""
 PERCENT: Final = "{:.0f} %".format
 
 

@@ -202,7 +202,7 @@ class Accelerator:
         self.history.append(None if self.silent else self.get("utilization"))
 
     def get(self, figure: str) -> float | None:
-        """Return one of FIGURES; as utilization the share of time with kernels by which `state` is told, if known."""
+        """Return one of FIGURES; the utilization is of the time that `state` is of, if that is known."""
         if figure == "utilization" and self.holding.active is not None:
             return 100 * self.holding.active
         for name in FIGURES[figure]:

@@ -77,7 +77,7 @@ def test_the_utilization_of_dcgm_is_a_percentage_whether_its_page_has_0_to_1_or_
 
 def test_a_utilization_that_is_not_a_number_makes_a_dash_and_not_zero():
     lines = (f'gpu_state{{gpu="{gpu}"}} 1\ngpu_utilization_ratio{{gpu="{gpu}"}} NaN\n' for gpu in range(8))
-    line = summarise("n1", NodePageReader().read("".join(lines).encode()), {}, 5.0)
+    line = summarise("n1", NodePageReader().read("".join(lines).encode()), 5.0)
     assert (line.gpus, line.busy, COLUMNS[2].cell(line)[0]) == (8, None, "-")
 
 
