@@ -83,8 +83,9 @@ def test_the_screen_shows_nodes_opens_one_and_filters(sit):  # noqa: F811
     with FleetDouble(bad_second) as double:
         seat = sit(f"127.0.0.[1-4]:{double.port}", "--interval", "0.5", size=(80, 24))
         seat.shows("4 nodes: 1 silent, 1 not fit, 2 answer", "127.0.0.2", "7/8")
-        seat.press("\r")  # nothing is chosen
-        seat.press("\x1b[B\r")
+        seat.press("\r")  # chooses the first node
+        seat.shows("Enter opens the chosen node")
+        seat.press("\r")
         seat.shows("q: back to the fleet", "! no metrics that are known here", f"127.0.0.4:{double.port}")
         seat.press("q")
         seat.shows("4 nodes", "enter open")
