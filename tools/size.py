@@ -1,5 +1,7 @@
 """
-Counts lines of code by room, and writes the table into CONTRIBUTING.md (`make size`).
+Counts lines of code by room, and writes the table into CONTRIBUTING.md (`make size`); says what is over its budget.
+
+With `--lower` it writes today's figures into tools/budget.json instead, where they are lower.
 
 Blank lines, comments and docstrings are not code; a string that stands alone below a constant is a docstring, too.
 """
@@ -9,8 +11,10 @@ from __future__ import annotations
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -34,12 +38,12 @@ def lines_of(source: str) -> int:
     return len(code - docstrings)
 
 
-def sizes() -> dict[str, int]:
+def sizes(root: Path = ROOT) -> dict[str, int]:
     """Return the lines of code of each room; the modules beside the rooms count as their package."""
     rooms: Counter[str] = Counter()
     for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            inside = path.relative_to(ROOT / package).parts
+        for path in (root / package).rglob("*.py"):
+            inside = path.relative_to(root / package).parts
             room = f"{package}/{inside[0]}" if len(inside) > 1 else package
             rooms[room] += lines_of(path.read_text(encoding="utf-8"))
     return {room: lines for room, lines in sorted(rooms.items()) if lines}
@@ -65,8 +69,23 @@ def _parts() -> tuple[str, str, str]:
     return head + begin, rows, end + tail
 
 
+def main(words: Sequence[str]) -> int:
+    """Write the table, or lower the budgets; return 1 if something is over its budget."""
+    from tools import budget  # noqa: PLC0415  # which counts by this module
+
+    figures, budgets = budget.measured(), budget.read()
+    if "--lower" in words:
+        budget.write(budget.lowered(figures, budgets))
+        budgets = budget.read()
+    else:
+        before, _, after = _parts()
+        text = table(sizes())
+        PAGE.write_text(f"{before}{text}{after}", encoding="utf-8")
+        print(text, end="")
+    faults = [*budget.excesses(figures, budgets), *budget.raised(budgets)] if budgets else []
+    print("".join(f"{line}\n" for line in faults), end="")
+    return bool(faults)
+
+
 if __name__ == "__main__":
-    before, _, after = _parts()
-    text = table(sizes())
-    PAGE.write_text(f"{before}{text}{after}", encoding="utf-8")
-    print(text, end="")
+    sys.exit(main(sys.argv[1:]))
