@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -135,38 +134,6 @@ def test_points_of_a_trial_are_dropped_and_counted_where_that_is_asked_for(agent
     assert books["dropped:other destination"] == count
     assert books["collected"] == books["sent"] + count
     assert {datum.namespace for datum in double.datums} == {"Real"}
-
-
-def test_a_spool_deleted_under_a_running_agent_costs_nothing(agent, until, double, words, spool):
-    running = agent.start(*words, "--spool", spool)
-    until(lambda: has_collected(spool / "cloudwatch.db", 50), LONG)
-    shutil.rmtree(spool)
-    until(lambda: has_collected(spool / "cloudwatch.db", 100), LONG)
-    end(running)
-    assert (
-        running.errors().count("was deleted or replaced while in use; it is written again with all of its content") == 1
-    )
-    double.listen()
-    again = agent.start(*words, "--spool", spool)
-    until(lambda: len(double.datums) > 100, LONG)
-    assert again.stop()[0] == 0
-    books = ledger(spool / "cloudwatch.db")
-    assert books == {"collected": len(double.datums), "sent": len(double.datums)}
-
-
-def test_the_samples_of_the_window_open_at_a_kill_are_reported_at_the_next_start(agent, until, words, spool):
-    words = (*words, "--window", "3600", "--spool", spool)
-    first = agent.start(*words)
-    lock = spool / "cloudwatch.lock"
-    until(lambda: lock.exists() and lock.stat().st_size, LONG)
-    end(first)
-    second = agent.start(*words)
-    ticks(until, lock)
-    assert "ended without a stop: the " in second.errors()
-    assert second.stop()[0] == 0
-    third = agent.start(*words)
-    ticks(until, lock)
-    assert "without a stop" not in third.errors()
 
 
 def ticks(until, lock):

@@ -149,8 +149,6 @@ class Route:
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Take the samples of one tick."""
         self._keep(self._window.add(points, at, self._wants))
-        if not self._window.is_instant:
-            self.spool.note_samples(self._window.samples)
         if repeated := self._window.repeated:
             series = f"{repeated.metric.name} {dict(repeated.dims.items())}"
             text = f"collectors yield {series} more than once in a reading; the first value counts"
@@ -164,7 +162,6 @@ class Route:
     def close_window(self) -> None:
         """End the open window, however short."""
         self._keep(self._window.close())
-        self.spool.note_samples(0)
 
     def _keep(self, points: list[Datapoint]) -> None:
         if self._copies:

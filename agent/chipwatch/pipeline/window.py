@@ -214,11 +214,6 @@ class Window:
         return math.ceil(length / 1e9 / interval) * interval if interval else 0.0
 
     @property
-    def is_instant(self) -> bool:
-        """True if each sample is a datapoint, so that no window is ever open."""
-        return not self._length
-
-    @property
     def is_short(self) -> bool:
         """True while it is too soon after the last window to end this one."""
         ended, spacing = self._ended, self._spacing

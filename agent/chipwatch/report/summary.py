@@ -217,7 +217,7 @@ def _signal(number: int) -> str:
 
 def _sent(route: Route, before: Ledger) -> str:
     """Return the fate of the points of this run, and of points that earlier runs left; the oldest are sent first."""
-    now, elsewhere = route.spool.ledger, route.spool.apart
+    now, elsewhere = route.spool.ledger, route.spool.elsewhere
     older, sent = before.spooled - elsewhere, now.sent - before.sent
     rejected = now.rejected.total() - before.rejected.total()
     dropped = now.dropped.total() - before.dropped.total()

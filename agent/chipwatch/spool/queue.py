@@ -6,7 +6,8 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, islice
+from dataclasses import dataclass, field
+from itertools import islice
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from chipwatch.spool.chunk import NEWEST, STATE, Chunk, UnreadableChunk, decode,
 from chipwatch.spool.ledger import Ledger
 
 if TYPE_CHECKING:
-    from chipwatch.spool.sqlite import LockCounts, Store
+    from chipwatch.spool.sqlite import Store
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +34,32 @@ POINT_BYTES: Final = 250
 MAX_READS: Final = 10
 """Failed reads of a chunk after which it is dropped."""
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
-HARMLESS: Final = frozenset({"disk", "busy", "gone"})
+HARMLESS: Final = frozenset({"disk", "busy"})
 """Kinds of faults that have lost no point yet."""
+
+
+@dataclass(slots=True)
+class PendingEnds:
+    """Ends of points that the file did not take yet, merged into one change."""
+
+    gone: list[int] = field(default_factory=list)
+    """Keys of chunks whose points have all ended."""
+    front: tuple[int, int] | None = None
+    """The key of the first chunk, and how many of its points ended."""
+    entries: Counter[str] = field(default_factory=Counter)
+    """Points to add to the ledger."""
+    memos: dict[str, bytes] = field(default_factory=dict)
+
+    def write(self, store: Store) -> None:
+        """Write all of them in one transaction."""
+        store.acknowledge(self.gone, self.front, self.entries, **self.memos)
 
 
 class Spool:
     """
     A queue of points between the windows and one sink's worker, and the counts of all of its points.
 
-    The clock's thread calls `append`, `refuse` and `note_samples`; the worker's calls `bind`, `take`, `acknowledge`
+    The clock's thread calls `append` and `refuse`; the worker's calls `bind`, `take`, `acknowledge`
     and `release`. When the spool is full or points are too old, the oldest are dropped and counted.
 
     The file may fail, fill up, become corrupt or be locked by another agent: then points wait in memory and are written
@@ -71,7 +89,6 @@ class Spool:
         self._lock = threading.Lock()
         """Held by every public method; the private ones are called under it."""
         self._queue: deque[Chunk] = deque()  # by rising key
-        self._apart: deque[Chunk] = deque()  # for other destinations, by rising key
         self._unsaved: deque[Chunk] = deque()  # chunks of the queue that are not on disk yet
         self._next_key = 0
         self._in_flight = 0  # number of chunks at the front of the queue that the worker has taken
@@ -81,8 +98,10 @@ class Spool:
         self._logger = ThrottledLogger(log, f"spool {name}")
         self._path = path  # None: the points are in memory only
         self._store: Store | None = None
-        self._pending: tuple[list[int], tuple[int, int] | None, Counter[str], dict[str, bytes]] | None = None
+        self._pending: PendingEnds | None = None
         self.ledger = Ledger()
+        self.elsewhere = 0
+        """Points in the file for other destinations: they stay there until one of these is set again."""
         self.lost = 0
         """Points that were lost at the close, since no file took them."""
         self.faults: Counter[str] = Counter()
@@ -128,11 +147,6 @@ class Spool:
             self._note_end(change)
             self._flush()
 
-    def note_samples(self, samples: int) -> None:
-        """Note how many samples the open window holds; the next run reports them as lost after a kill."""
-        with self._lock:
-            self._do(lambda store: store.note_samples(samples))
-
     # -- the worker's side ---------------------------------------------------------------------------------------------
 
     def bind(self, destination: Mapping[str, str]) -> None:
@@ -154,9 +168,8 @@ class Spool:
         with self._lock:
             self._in_flight = 0
             if self._max_age is not None and (now := self._clock()) is not None:
-                for chunks in (self._apart, self._queue):
-                    while chunks and chunks[0].newest < now - self._max_age:
-                        self._drop(chunks[0], "too old")
+                while self._queue and self._queue[0].newest < now - self._max_age:
+                    self._drop(self._queue[0], "too old")
             taken: list[Datapoint] = []
             common: Dimensions | None = None
             while len(taken) < most and self._in_flight < len(self._queue):
@@ -234,7 +247,6 @@ class Spool:
 
     def _save(self) -> None:
         """Write the chunks that are in memory only, except those in flight; they stay there if the disk fails."""
-        self._restore()
         if self._store is None and not self._in_flight:
             self._open()
         if not self._flush():
@@ -265,7 +277,7 @@ class Spool:
     def _trim(self) -> None:
         for stored, most, reason in ((True, self._max_bytes, "spool full"), (False, MEMORY_BYTES, "memory full")):
             while self._bytes[stored] > most:
-                old = chain(self._apart, islice(self._queue, self._in_flight, len(self._queue) - 1))
+                old = islice(self._queue, self._in_flight, len(self._queue) - 1)
                 chunk = next((chunk for chunk in old if chunk.stored is stored), None)
                 if chunk is None:
                     break
@@ -309,7 +321,7 @@ class Spool:
         self.ledger.spooled -= ended
         if not chunk.left:
             self._bytes[chunk.stored] -= chunk.size
-            for chunks in (self._queue, self._apart, self._unsaved):
+            for chunks in (self._queue, self._unsaved):
                 if chunk in chunks:
                     chunks.remove(chunk)
         if not chunk.stored:
@@ -322,31 +334,44 @@ class Spool:
             self._flush()
 
     def _divide(self) -> None:
-        """Separate chunks for other destinations; a chunk with a partly known destination gets the whole one."""
+        """Take only chunks for this destination; a chunk with a partly known destination gets the whole one."""
         if not self._is_bound:
             return
-        chunks = sorted(chain(self._apart, self._queue), key=lambda chunk: chunk.key)
-        ours = {label: fits(label, self._destination) for label in {chunk.destination for chunk in chunks}}
-        self._apart = deque(chunk for chunk in chunks if chunk.stored and not ours[chunk.destination])
-        self._queue = deque(chunk for chunk in chunks if not chunk.stored or ours[chunk.destination])
-        for chunk in self._queue:
-            chunk.destination = self._label
+        stored = [chunk for chunk in self._queue if chunk.stored]
+        ours = {label: fits(label, self._destination) for label in {chunk.destination for chunk in stored}}
+        others: dict[bytes, list[Chunk]] = {}
+        for chunk in stored:
+            if not ours[chunk.destination]:
+                others.setdefault(chunk.destination, []).append(chunk)
+        for label, chunks in others.items():
+            self._part_with(chunks, shown(label))
         for label in [label for label, is_ours in ours.items() if is_ours and label != self._label]:
             self._do(methodcaller("readdress", label, self._label))
-        others: Counter[bytes] = Counter()
-        for chunk in self._apart:
-            others[chunk.destination] += chunk.left
-        for label, points in others.items():
-            where = f"{count(points)} for another destination ({shown(label)}; now: {shown(self._label)})"
-            where += " is" if points == 1 else " are"
-            if not self._drop_others:
-                what = "kept apart until it is set again; --drop-other-destinations drops them"
-                self._logger.log(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
+        for chunk in self._queue:
+            chunk.destination = self._label
+
+    def _part_with(self, chunks: list[Chunk], destination: str) -> None:
+        """Leave chunks for another destination in the file; drop them if that is asked for, or if they are too old."""
+        points = sum(chunk.left for chunk in chunks)
+        where = f"{count(points)} for another destination ({destination}; now: {shown(self._label)})"
+        where += " is" if points == 1 else " are"
+        now = self._clock() if self._max_age is not None else None
+        reason = "other destination" if self._drop_others else "too old"
+        if self._drop_others:
+            text = f"{where} dropped (--drop-other-destinations)"
+        else:
+            text = f"{where} kept apart until it is set again; --drop-other-destinations drops them"
+        level = logging.ERROR if self._drop_others else logging.WARNING
+        self._logger.log(level, f"apart {destination}", text)
+        for chunk in chunks:
+            if chunk not in self._queue:  # the file was corrupt, and all of its chunks have ended
                 continue
-            self._logger.log(logging.ERROR, f"apart {shown(label)}", f"{where} dropped (--drop-other-destinations)")
-            for chunk in [chunk for chunk in self._apart if chunk.destination == label]:
-                if chunk in self._apart:  # else the file was corrupt, and all of its chunks have ended
-                    self._end(chunk, {"dropped:other destination": chunk.left})
+            if self._drop_others or (now is not None and chunk.newest < now - (self._max_age or 0)):
+                self._end(chunk, {f"dropped:{reason}": chunk.left})
+            else:
+                self._queue.remove(chunk)
+                self._bytes[True] -= chunk.size
+                self.elsewhere += chunk.left
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
@@ -357,35 +382,25 @@ class Spool:
         from chipwatch.spool.sqlite import Busy, Store  # noqa: PLC0415  # SQLite takes 1 MB, only if points go to disk
 
         try:
-            try:
-                self._store, old, entries = Store.load(self._path)
-            except Store.failures as problem:
-                if not Store.is_corruption(problem):
-                    raise
-                self._rename_file(self._path, problem)
-                self._store, old, entries = Store.load(self._path)
+            content = Store.load(self._path)
         except Busy as problem:
             self._fault("busy", f"{problem}; {IN_MEMORY}")
         except (OSError, *Store.failures) as problem:
             self._fault("disk", f"{file_of(problem) or self._path}: {os_text(problem)}; {IN_MEMORY}")
         else:
-            self._add_old(old, entries, self._store.left)
+            self._store = content.store
+            if content.repair:
+                self._fault("corrupt", content.repair)
+            self._add_old(content.chunks, content.entries)
 
-    def _add_old(self, old: list[Chunk], entries: dict[str, int], left: LockCounts) -> None:
-        """Put the chunks of a file first, and compare its ledger with them and with what the last run `left`."""
+    def _add_old(self, old: list[Chunk], entries: dict[str, int]) -> None:
+        """Put the chunks of a file first, and compare its ledger with them."""
         kept = Ledger(spooled=sum([chunk.left for chunk in old]))
         kept.add(entries)
-        corrupt = max(kept.balance(), 0)
-        missing = max(min(left.collected - kept.collected + min(kept.balance(), 0), left.unsent), 0)
-        if corrupt:
-            self._fault("unreadable", f"{corrupt} points of its file are in its ledger but not in its chunks")
-        if missing:
-            why = "it was set aside or deleted, or its write-ahead log was cut short"
-            self._fault("missing", f"{missing} points that its file had taken are no longer there: {why}")
-        if n := left.samples:
-            lost_samples = f"the {n} samples of its open window are lost"
-            self._fault("killed", f"the last run ended without a stop: {lost_samples}")
-        lost = +Counter({"collected": missing, "dropped:unreadable": corrupt + missing})
+        lost = +Counter({"dropped:unreadable": kept.balance()})
+        if lost:
+            number = lost.total()
+            self._fault("unreadable", f"{number} points of its file are in its ledger but not in its chunks")
         unknown = Counter(self.ledger.ended()) + lost
         for change in (entries, lost):
             self.ledger.add(change)
@@ -432,69 +447,47 @@ class Spool:
         """Note for `_flush`: add to the ledger, delete the chunk `gone`, store how many points of a chunk ended."""
         if self._store is None:
             return
-        keys, before, entries, memos = self._pending or ([], None, Counter(), {})
-        entries.update(change)
+        pending = self._pending = self._pending or PendingEnds()
+        pending.entries.update(change)
+        pending.front = front or pending.front
         if gone is not None:
-            keys.append(gone)
-        self._pending = (keys, front or before, entries, memos)
+            pending.gone.append(gone)
 
     def _note_state(self, state: bytes | None) -> None:
         """Note the state of the sink for `_flush`, if it has changed."""
         if state is not None:
             self._note_end({})
         if state is not None and self._pending is not None:
-            self._pending[3][self._state] = state
+            self._pending.memos[self._state] = state
 
     def _flush(self) -> bool:
         """Write the changes that the file did not take; return whether none is left and the file is open."""
-        if self._pending is not None:
-            gone, front, entries, memos = self._pending
-            if self._do(lambda store: store.acknowledge(gone, front, entries, **memos)):
-                self._pending = None
+        if self._pending is not None and self._do(self._pending.write):
+            self._pending = None
         return self._pending is None and self._store is not None
-
-    def _restore(self) -> None:
-        """Write the file again if it was deleted or replaced: the open file still has all of its content."""
-        if self._store is None or self._store.is_in_place():
-            return
-        store, gone = self._store, f"{self._path} was deleted or replaced while in use"
-        try:
-            self._store = store.rescue()
-            self._store.ledger()
-        except (OSError, *store.failures) as problem:
-            lost = f"cannot be written again: {problem}; points that only it had are lost"
-            self._fault("lost", f"{gone}, and {lost}; {IN_MEMORY}")
-            self._give_up()
-            self._drop_stored()
-        else:
-            self._fault("gone", f"{gone}; it is written again with all of its content")
 
     def _replace(self, problem: Exception) -> None:
         """Close a corrupt file and set it aside; `_save` makes a new one."""
         assert self._path is not None
-        self._give_up()
+        assert self._store is not None
+        from chipwatch.spool.sqlite import set_file_aside  # noqa: PLC0415  # loaded, since a file was open
+
+        self._store.close()
+        self._store = self._pending = None
         try:
-            self._rename_file(self._path, problem)
+            self._fault("corrupt", set_file_aside(self._path, problem))
         except OSError as error:
             self._fault("disk", f"{self._path}: {problem}, and cannot be renamed: {error}; {IN_MEMORY}")
             self._path = None
         self._drop_stored()
 
-    def _rename_file(self, path: Path, problem: Exception) -> None:
-        from chipwatch.spool import sqlite  # noqa: PLC0415  # loaded, since a file was open
-
-        aside = sqlite.set_file_aside(path)
-        self._fault("corrupt", f"{path}: {problem}; it is renamed to {aside}, and a new file is made")
-
-    def _give_up(self) -> None:
-        """Close a file whose content is lost."""
-        assert self._store is not None
-        self._store.close(forget=True)
-        self._store = self._pending = None
-
     def _drop_stored(self) -> None:
         """Drop what only the lost file held; the rest waits to be written to a new file."""
-        for chunk in [*self._apart, *self._queue]:
+        if self.elsewhere:
+            self.ledger.add({"dropped:unreadable": self.elsewhere})
+            self.ledger.spooled -= self.elsewhere
+            self.elsewhere = 0
+        for chunk in [*self._queue]:
             if not chunk.stored:
                 continue
             if chunk.points is None:
@@ -526,12 +519,6 @@ class Spool:
     def is_on_disk(self) -> bool:
         """True while its file takes points."""
         return self._store is not None
-
-    @property
-    def apart(self) -> int:
-        """Points that wait for other destinations."""
-        with self._lock:
-            return sum(chunk.left for chunk in self._apart)
 
     @property
     def bytes(self) -> int:

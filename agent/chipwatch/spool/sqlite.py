@@ -1,7 +1,7 @@
 """
 The spool's SQLite database, in WAL mode: what is committed survives a kill of the process, without an fsync.
 
-The file beside it locks the spool, and has counts to compare the database with.
+The file beside it locks the spool.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from struct import Struct
 from typing import Final, NamedTuple
 
 from chipwatch.contract.system import SAFE, lock
@@ -24,19 +23,10 @@ ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones are deleted."""
 FILES: Final = ("", "-wal", "-shm")
 """Endings of the files of a database."""
-NUMBERS: Final = Struct("<qqq")
 
 
 class Busy(OSError):
     """Another running agent holds this spool."""
-
-
-class LockCounts(NamedTuple):
-    """The points that the database collected and has not yet sent, and the samples of the open window."""
-
-    collected: int = 0
-    unsent: int = 0
-    samples: int = 0
 
 
 def with_checksum(text: bytes) -> bytes:
@@ -62,47 +52,35 @@ def refuse_links(path: Path) -> None:
 
 
 class LockFile:
-    """Locks a spool until it is closed. Its counts are not flushed to the disk; nor is the database."""
+    """Locks a spool until it is closed."""
 
     def __init__(self, path: Path) -> None:
         """Lock the spool whose database is at `path`; raise Busy or OSError."""
         self._fd = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | SAFE, 0o600)
         try:
             lock(self._fd)
-            counts = verified(os.read(self._fd, NUMBERS.size + 8))
-        except BlockingIOError:
-            os.close(self._fd)
-            raise Busy(f"{path} is in use by another agent: give each its own --spool") from None
-        except BaseException:
-            os.close(self._fd)
+        except BaseException as problem:
+            self.close()
+            if isinstance(problem, BlockingIOError):
+                raise Busy(f"{path} is in use by another agent: give each its own --spool") from None
             raise
-        self.left = LockCounts(*NUMBERS.unpack(counts)) if counts else LockCounts()
-        """The counts that the last run left."""
-        self.counts = LockCounts()
-        self._written = self.left if counts else None
-
-    def add(self, change: Mapping[str, int]) -> None:
-        """Add what a transaction added to the ledger."""
-        collected, unsent, samples = self.counts
-        fresh = change.get("collected", 0)
-        self.write(LockCounts(collected + fresh, unsent + 2 * fresh - sum(change.values()), samples))
-
-    def write(self, counts: LockCounts) -> None:
-        """Replace the counts, unless the file has them."""
-        self.counts = counts
-        if counts == self._written:
-            return
-        self._written = None
-        with contextlib.suppress(OSError):
-            os.lseek(self._fd, 0, os.SEEK_SET)
-            os.write(self._fd, with_checksum(NUMBERS.pack(*counts)))
-            self._written = counts
 
     def close(self) -> None:
         """Unlock; safe to call twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class Content(NamedTuple):
+    """A spool's file that was opened."""
+
+    store: Store
+    chunks: list[Chunk]
+    entries: dict[str, int]
+    """The entries of its ledger."""
+    repair: str = ""
+    """What was wrong with the file, and what was done."""
 
 
 class Store:
@@ -118,25 +96,31 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open or make the file at `path`, readable by its owner only."""
         self.path = path
-        self._names = str(path), f"{path}-wal", str(path.with_suffix(".lock"))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_links(path)
         self._lock = LockFile(path)
-        self.left = self._lock.left
-        """The counts that the last run left."""
         try:
             self._db = self._connect()
         except BaseException:
             self._lock.close()
             raise
-        self._files = self._identities()
 
     @classmethod
-    def load(cls, path: Path) -> tuple[Store, list[Chunk], dict[str, int]]:
-        """Return the store at `path`, its chunks, and the entries of its ledger."""
+    def load(cls, path: Path) -> Content:
+        """Return the content of the file at `path`; a corrupt one is set aside, and a new one is made."""
+        try:
+            return cls._load(path)
+        except cls.failures as problem:
+            if not cls.is_corruption(problem):
+                raise
+            repair = set_file_aside(path, problem)
+            return cls._load(path)._replace(repair=repair)
+
+    @classmethod
+    def _load(cls, path: Path) -> Content:
         store = cls(path)
         try:
-            return store, store.chunks(), store.ledger()
+            return Content(store, store.chunks(), store.ledger())
         except BaseException:
             store.close()
             raise
@@ -170,8 +154,6 @@ class Store:
                     " ON CONFLICT (entry) DO UPDATE SET points = points + excluded.points",
                     list(change.items()),
                 )
-        if change:
-            self._lock.add(change)
 
     def chunks(self) -> list[Chunk]:
         """Return the chunks, oldest first, without their points; a row with impossible counts is set aside."""
@@ -196,10 +178,7 @@ class Store:
         rows = self._db.execute("SELECT entry, points FROM ledger").fetchall()
         if wrong := [row for row in rows if [*map(type, row)] != [str, int]]:
             raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
-        entries = dict(rows)
-        collected = entries.get("collected", 0)
-        self._lock.counts = LockCounts(collected, 2 * collected - sum(entries.values()))
-        return entries
+        return dict(rows)
 
     def add(self, chunk: Chunk, body: bytes) -> None:
         """Write a chunk of which no point has ended, and count its points as collected."""
@@ -262,48 +241,17 @@ class Store:
     def _note(db: sqlite3.Connection, name: str, body: bytes) -> None:
         db.execute("INSERT OR REPLACE INTO memo (name, body, crc) VALUES (?, ?, ?)", (name, body, zlib.crc32(body)))
 
-    def note_samples(self, samples: int) -> None:
-        """Note how many samples the open window holds."""
-        self._lock.write(self._lock.counts._replace(samples=samples))
-
-    def _identities(self) -> list[tuple[str, int, int]]:
-        """Return name, device and inode of the spool's files that exist."""
-        files = []
-        for file in self._names:
-            with contextlib.suppress(OSError):
-                stat = os.lstat(file)
-                files.append((file, stat.st_dev, stat.st_ino))
-        return files
-
-    def is_in_place(self) -> bool:
-        """Return whether the files at the path are still the files that are open here."""
-        return self._identities() == self._files
-
-    def rescue(self) -> Store:
-        """Close this store, whose files were deleted, and return a new one at the path with the same content."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        copy = self.path.with_suffix(".copy")
-        copy.unlink(missing_ok=True)
-        os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, 0o600))
-        self._db.execute("VACUUM INTO ?", (str(copy),))
-        self.close(forget=True)
-        set_file_aside(self.path)
-        copy.replace(self.path)
-        return Store(self.path)
-
-    def close(self, *, forget: bool = False) -> None:
-        """Close the file and unlock it; safe to call twice. `forget`: the next run does not miss what it held."""
+    def close(self) -> None:
+        """Close the file and unlock it; safe to call twice."""
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
-        if forget:
-            self._lock.write(LockCounts())
         self._lock.close()
 
 
-def set_file_aside(path: Path) -> Path:
-    """Rename a corrupt database and its WAL; return the new path of the database."""
+def set_file_aside(path: Path, problem: Exception) -> str:
+    """Rename a corrupt database and its WAL; return what was wrong and what was done; raise OSError."""
     aside = path.with_suffix(".corrupt")
     for suffix in FILES:
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
-    return aside
+    return f"{path}: {problem}; it is renamed to {aside}, and a new file is made"

@@ -136,17 +136,6 @@ def test_what_a_stop_leaves_far_enough_from_the_last_window_is_sent():
     assert (spool.ledger.collected, spool.ledger.dropped.total()) == (2, 0)
 
 
-def test_the_samples_of_the_open_window_are_noted_and_none_where_each_sample_is_a_point():
-    for seconds, expected in ((60, [1, 3, 1, 0]), (0, [0])):
-        out, noted = route(seconds), []
-        out.spool.note_samples = noted.append
-        out.take([LOAD.point(60 * S, 1.0)], 60 * S)
-        out.take([LOAD.point(61 * S, 1.0), SENT.point(61 * S, 1.0, start_time=0)], 61 * S)
-        out.take([LOAD.point(120 * S, 1.0)], 120 * S)
-        out.close_window()
-        assert noted == expected
-
-
 def test_a_series_that_comes_twice_in_a_reading_is_logged_once(caplog):
     out = route(60)
     for at in (60 * S, 65 * S):

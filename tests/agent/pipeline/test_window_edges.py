@@ -118,11 +118,6 @@ def test_an_end_more_than_two_spacings_ahead_is_a_clock_that_was_set_back():
         assert window.is_short is short
 
 
-def test_a_window_of_no_length_is_instant_and_any_other_is_not():
-    assert Window(0, born=BORN).is_instant
-    assert not Window(0.1, born=BORN).is_instant
-
-
 @pytest.mark.parametrize(("start", "increase"), [(BORN - 1, None), (BORN, 40.0), (BORN + 1, 40.0)])
 def test_a_counter_that_began_with_the_agent_counts_from_zero(start, increase):
     at = BORN + S

@@ -36,7 +36,7 @@ class Pipeline:
         class Route:
             def __init__(self, name, ledger):
                 self.name, self.spool, self.worker = name, self, self
-                self.ledger, self.apart, self.last_error = ledger, 0, None
+                self.ledger, self.elsewhere, self.last_error = ledger, 0, None
                 self.health = self
 
         self.routes = [Route(name, ledger) for name, ledger in ledgers.items()]
@@ -455,7 +455,7 @@ def test_points_for_another_destination_are_not_owed_to_this_one():
     pipeline, summary = Pipeline(cloud=Ledger(collected=17, spooled=17)), RunSummary()
     summary.listen(pipeline)
     pipeline.routes[0].ledger.add({"collected": 14, "sent": 14})
-    pipeline.routes[0].apart = 17
+    pipeline.routes[0].elsewhere = 17
     command = WrappedCommand(["true"])
     command.code()
     assert [*summary.lines(command)][-1] == "  sent      cloud 14 of 14 points, 17 kept for another destination"

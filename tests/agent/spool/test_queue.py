@@ -25,7 +25,7 @@ from chipwatch.contract.errors import Retryable
 from chipwatch.contract.testing import Clock
 from chipwatch.contract.trusted_clock import TrustedClock
 from chipwatch.spool.queue import CHUNK_POINTS, MAX_READS, POINT_BYTES, Spool
-from chipwatch.spool.sqlite import LockFile, Store
+from chipwatch.spool.sqlite import Store
 
 LOAD = gauge("cpu.load", "1", "The load.")
 HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
@@ -143,18 +143,6 @@ def test_the_end_of_many_chunks_is_one_transaction(spooled, path):
     assert len(commits) == 1
     check_balance(spool, path)
     assert in_file(path) == ({"collected": 10, "sent": 7, "rejected:bad": 2}, 1)
-
-
-def test_the_same_number_of_samples_is_written_once(spooled, path, monkeypatch):
-    spool, written, write = spooled(), [], os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: (written.append(data), write(fd, data))[1])
-    for samples in (3, 3, 3, 4):
-        spool.note_samples(samples)
-    assert len(written) == 2
-    spool.close()
-    monkeypatch.undo()
-    with closing(LockFile(path)) as lock:
-        assert lock.left.samples == 4
 
 
 def test_points_can_be_appended_while_others_are_in_flight(spool):
@@ -518,7 +506,7 @@ def test_pending_ends_do_not_grow_while_the_disk_fails(spooled, path, monkeypatc
         take(spool, 1)
         spool.acknowledge({"sent": 1} if n % 5 else {"rejected:bad": 1})
     spool.append(points(range(1000, 1010)))
-    assert sys.getsizeof(spool._pending[2]) < 1000
+    assert sys.getsizeof(spool._pending.entries) < 1000
     check_balance(spool, path)
     monkeypatch.setattr(Store, "acknowledge", acknowledge)
     assert drain(spool) == list(range(500, 1010))
@@ -688,8 +676,7 @@ def test_a_corrupt_page_drops_the_points_of_the_file_and_counts_them(spooled, pa
         assert take(spool) == [9000]
         spool.release()
         assert spool.ledger.dropped == {"unreadable": 60 * 40}
-    assert spool.faults == {"corrupt": 1} | ({"missing": 1} if when == "found at the start" else {})
-    assert spool.ledger.dropped == {"unreadable": 60 * 40}
+    assert spool.faults == {"corrupt": 1}
     assert {r.levelname for r in caplog.records} == {"ERROR"}
     check_balance(spool)
     spool.append(points([9001]))
@@ -709,8 +696,7 @@ def test_a_file_with_a_corrupt_name_is_set_aside(spooled, path):
     path.write_bytes(content.replace(b"CREATE TABLE chunk", b"CREATE \xd5ABLE chunk"))
     spool = spooled()
     assert path.with_suffix(".corrupt").exists()
-    assert spool.faults == {"corrupt": 1, "missing": 1}
-    assert spool.ledger.dropped == {"unreadable": 60 * 40}
+    assert spool.faults == {"corrupt": 1}
     spool.append(points([1]))
     check_balance(spool, path)
 
@@ -734,7 +720,6 @@ def test_a_file_with_a_corrupt_column_name_is_set_aside(spooled, path, *, name, 
     check_balance(spool, path)
     assert path.with_suffix(".corrupt").exists()
     assert spool.faults["corrupt"] == 1
-    assert spool.ledger.dropped == {"unreadable": 60 * 40}
     assert drain(spool) == [9001]
 
 
@@ -980,107 +965,6 @@ def lost_samples(spool, caplog):
     return spool.faults["killed"], found
 
 
-def test_the_samples_lost_at_a_kill_are_logged_at_the_next_start(spooled, caplog):
-    first = spooled()
-    first.append(points(range(3)))
-    first.note_samples(40)
-    kill(first)
-    second = spooled()
-    count, said = lost_samples(second, caplog)
-    assert count == 1
-    assert "the 40 samples of its open window are lost" in said[0]
-    second.note_samples(50)
-    second.note_samples(0)
-    second.close()
-    caplog.clear()
-    assert lost_samples(spooled(), caplog) == (0, [])
-
-
-def test_the_points_lost_with_a_truncated_log_are_counted_and_logged(spooled, path, caplog, tmp_path):
-    first = spooled()
-    for n in range(10):
-        first.append(points(range(100 * n, 100 * n + 100)))
-    kept = tmp_path / "kept"
-    shutil.copytree(path.parent, kept)  # as a kill leaves it: the log not yet in the database
-    first.close()
-    shutil.rmtree(path.parent)
-    kept.rename(path.parent)
-    log = path.with_name("sink.db-wal")
-    os.truncate(log, log.stat().st_size // 2)
-    spool = spooled()
-    found = drain(spool, 1000)
-    assert found == list(range(len(found)))
-    assert len(found) < 1000
-    assert spool.ledger.dropped == {"unreadable": 1000 - len(found)}
-    assert f"{1000 - len(found)} points that its file had taken are no longer there" in caplog.text
-    check_balance(spool, path)
-    spool.close()
-    assert spooled().ledger.collected == 1000
-
-
-def test_a_file_that_was_deleted_between_two_runs_is_logged(spooled, path, caplog):
-    first = spooled()
-    first.append(points(range(30)))
-    take(first)
-    first.acknowledge({"sent": 10})
-    first.close()
-    path.unlink()
-    spool = spooled()
-    assert "20 points that its file had taken are no longer there" in caplog.text
-    assert spool.ledger.dropped == {"unreadable": 20}
-    check_balance(spool, path)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
-@pytest.mark.parametrize("what", ["file", "log", "all", "folder", "replaced"])
-def test_a_file_deleted_while_in_use_is_written_again_with_all_of_its_content(spooled, path, caplog, what):
-    spool = spooled()
-    spool.append(points(range(10)))
-    spool.append(points(range(10, 20)))
-    take(spool, 5)
-    spool.acknowledge({"sent": 5})
-    spool.release()
-    if what == "folder":
-        shutil.rmtree(path.parent)
-    elif what == "log":
-        path.with_name("sink.db-wal").unlink()
-    else:
-        for file in [path] if what != "all" else [*path.parent.iterdir()]:
-            file.unlink()
-    if what == "replaced":
-        with closing(Spool("other", path.with_name("other.db"))) as other:
-            other.append(points([99]))
-        path.with_name("other.db").rename(path)
-    spool.append(points(range(20, 30)))
-    spool.append(points([30]))
-    assert [r.levelname for r in caplog.records] == ["WARNING"]
-    assert "was deleted or replaced while in use" in caplog.text
-    check_balance(spool, path)
-    kill(spool)
-    again = spooled()
-    assert drain(again) == list(range(5, 31))
-    assert again.ledger.sent == 31
-    check_balance(again, path)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
-def test_if_a_deleted_file_cannot_be_written_again_its_points_are_counted_as_lost(spooled, path, caplog):
-    spool = spooled()
-    for n in range(4):
-        spool.append(points(range(10 * n, 10 * n + 10)))
-    shutil.rmtree(path.parent)
-    path.parent.touch()  # a file where the folder should be
-    spool.append(points([40]))
-    assert spool.ledger.dropped == {"unreadable": 40}
-    assert "cannot be written again" in caplog.records[0].getMessage()
-    check_balance(spool)
-    path.parent.unlink()
-    spool.append(points([41]))
-    check_balance(spool, path)
-    assert drain(spool) == [40, 41]
-    check_balance(spool, path)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
 @pytest.mark.parametrize("name", ["sink.db", "sink.db-wal", "sink.db-shm", "sink.lock"])
 def test_no_symbolic_link_is_followed(spooled, path, caplog, tmp_path, name):
@@ -1220,12 +1104,12 @@ def test_no_query_of_an_address_is_kept_and_a_new_key_finds_the_points(spooled, 
     assert b"K3Y" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
     again = spooled(destination={"endpoint": "http://h/v1?api_key=N3W"})
     again.bind({"endpoint": "http://h/v1?api_key=N3W"})
-    assert (again.apart, again.recall(), len(again.take(9)[0])) == (0, b"state", 1)
+    assert (again.elsewhere, again.recall(), len(again.take(9)[0])) == (0, b"state", 1)
     other = {"endpoint": "http://other/v1?api_key=K3Y"}
     again.close()
     last = spooled(destination=other)
     last.bind(other)
-    assert last.apart == 1
+    assert last.elsewhere == 1
 
 
 def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(spooled, path, caplog):
@@ -1235,7 +1119,7 @@ def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(
     first.close()
     second = sending(spooled, REAL)
     assert not second.is_due
-    assert second.apart == 8
+    assert second.elsewhere == 8
     assert second.oldest() is None
     assert "8 points for another destination (namespace=Trial, region=a; now: namespace=Real, region=a)" in caplog.text
     assert "are kept apart until it is set again" in caplog.text
@@ -1300,26 +1184,6 @@ def test_an_empty_value_of_a_destination_is_a_known_value(spooled):
     assert not sending(spooled, REAL | {"endpoint": "http://127.0.0.1:5000"}).is_due
 
 
-def test_points_for_another_destination_are_dropped_first(spooled, path):
-    clock = Clock()
-    first = sending(spooled, TRIAL)
-    for _ in range(20):
-        first.append(points(range(50), at=clock.now))
-    size = first.bytes
-    first.close()
-    second = sending(spooled, REAL, max_bytes=size, max_age=60, clock=clock)
-    for n in range(5):
-        second.append(points(range(50 * n, 50 * n + 50), at=clock.now))
-    assert 50 <= second.ledger.dropped["spool full"] <= 300
-    assert take(second, 1000) == list(range(250))
-    second.acknowledge({"sent": 250})
-    clock.forward(61)
-    assert take(second) == []
-    assert second.ledger.spooled == 0
-    assert second.ledger.dropped.total() == 1000
-    assert second.ledger.balance() == 0
-
-
 def test_a_corrupt_file_drops_points_kept_apart_too_and_counts_them(spooled, path):
     first = sending(spooled, TRIAL)
     first.append(points(range(5)))
@@ -1345,3 +1209,36 @@ def test_a_large_window_on_disk_is_several_chunks_so_that_an_acknowledgement_rew
     spool = spooled()
     assert drain(spool, CHUNK_POINTS - 1) == [*range(count)]
     check_balance(spool, path)
+
+
+def test_a_write_ahead_log_that_is_torn_keeps_the_chunks_before_the_tear(spooled, path, tmp_path):
+    spool = spooled()
+    for n in range(5):
+        spool.append(points([n]))
+    copy = tmp_path / "copy" / path.name
+    copy.parent.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    spool.close()
+    log = Path(f"{copy}-wal")
+    log.write_bytes(log.read_bytes()[: log.stat().st_size * 3 // 4])
+    torn = Spool("sink", copy)
+    left = drain(torn)
+    assert left == list(range(len(left)))
+    assert 0 < len(left) < 5
+    assert torn.ledger.balance() == 0
+    torn.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted")
+def test_a_file_that_was_deleted_while_in_use_is_drained_and_a_new_one_follows(spooled, path):
+    spool = spooled()
+    spool.append(points([1]))
+    for file in path.parent.iterdir():
+        file.unlink()
+    spool.append(points([2]))
+    assert drain(spool) == [1, 2]
+    spool.append(points([3]))
+    spool.close()
+    again = spooled()
+    assert (drain(again), again.faults, again.ledger.balance()) == ([], {}, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from contextlib import closing
 
@@ -274,22 +273,6 @@ def test_points_in_memory_at_the_close_are_counted_as_lost_and_logged(caplog):
 # -- its file -------------------------------------------------------------------------------------------------------------
 
 
-def test_points_counted_as_lost_with_a_deleted_file_do_not_come_back(spooled, path):
-    spool = spooled()
-    spool.append(points(0, 1))
-    spool.append(points(2, 3))
-    shutil.rmtree(path.parent)
-    path.parent.touch()  # a file where the folder should be
-    spool.append(points(4))
-    lost = spool.ledger.dropped["unreadable"]
-    path.parent.unlink()
-    spool.append(points(5))
-    assert spool.faults["lost"] == 1
-    spool.close()
-    found = drain(spooled())
-    assert found == [*range(lost, 4), 4, 5]
-
-
 def test_a_file_of_this_version_without_its_columns_is_set_aside(spooled, path):
     spool = spooled()
     spool.append(points(0, 1))
@@ -327,23 +310,6 @@ def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):
     spool.append(points(1))
     assert drain(spool) == [1]
     assert ledger(path) == {"collected": 3, "dropped:unwritable": 2, "sent": 1}
-
-
-def test_only_the_unsent_points_of_a_deleted_file_are_missing(spooled, path):
-    spool = spooled()
-    spool.append(points(*range(10)))
-    assert len(take(spool, 4)) == 4
-    spool.acknowledge({"sent": 4})
-    spool.close()
-    spool = spooled()
-    assert len(take(spool, 1)) == 1
-    spool.acknowledge({"sent": 1})
-    spool.close()
-    path.unlink()
-    again = spooled()
-    assert again.faults == {"missing": 1}
-    assert again.ledger.dropped == {"unreadable": 5}
-    assert again.ledger.balance() == 0
 
 
 # -- counts ---------------------------------------------------------------------------------------------------------------
@@ -455,11 +421,12 @@ def test_chunks_of_several_destinations_stay_in_order_when_another_is_bound(spoo
         spool.append(points(n))
         spool.close()
     spool = spooled()
-    for region in "ac":
-        spool.bind({"region": region})
-    assert [chunk.key for chunk in spool._apart] == [0, 1, 2]
+    spool.bind({"region": "c"})
+    assert (spool.elsewhere, spool.ledger.spooled, drain(spool)) == (3, 3, [])
+    spool.close()
+    spool = spooled()
     spool.bind({"region": "a"})
-    assert drain(spool) == [0, 2]
+    assert (spool.elsewhere, drain(spool)) == (1, [0, 2])
 
 
 def test_points_of_memory_that_are_in_flight_at_the_close_are_written(spooled, path, locked):
@@ -515,19 +482,6 @@ def test_no_chunk_is_written_while_ends_are_pending(spooled, path, monkeypatch):
     assert [count for _, count, _ in rows(path)] == [1, 1]
 
 
-def test_the_points_of_a_file_that_was_written_again_are_missed_if_it_is_deleted_later(spooled, path):
-    spool = spooled()
-    spool.append(points(0, 1))
-    path.unlink()
-    spool.append(points(2))
-    assert spool.faults == {"gone": 1}
-    spool._close_file()  # as at a kill
-    path.unlink()
-    again = spooled()
-    assert again.ledger.dropped == {"unreadable": 3}
-    assert again.ledger.balance() == 0
-
-
 def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monkeypatch):
     spool = spooled()
     spool.append(points(0))
@@ -541,32 +495,6 @@ def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monk
     spool.append(points(2))
     assert drain(spool) == [1, 2]
     assert spool.ledger.dropped == {"unreadable": 1}
-
-
-def test_points_lost_with_a_file_that_cannot_be_written_again_are_counted_once(spooled, path, monkeypatch):
-    spool = spooled()
-    spool.append(points(0))
-    spool.append(points(1))
-    path.unlink()
-
-    def fail(*_):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(chipwatch.spool.sqlite, "set_file_aside", fail)
-    spool.append(points(2))
-    assert spool.faults["lost"] == 1
-    assert "missing" not in spool.faults
-    assert (spool.ledger.collected, spool.ledger.dropped) == (3, {"unreadable": 2})
-    assert drain(spool) == [2]
-
-
-def test_the_samples_of_the_open_window_stay_noted_when_a_chunk_is_written(spooled, caplog):
-    spool = spooled()
-    spool.note_samples(1)
-    spool.append(points(0))
-    spool._close_file()  # as at a kill
-    assert spooled().faults == {"killed": 1}
-    assert "the 1 samples of its open window are lost" in caplog.text
 
 
 def test_a_file_that_cannot_be_read_at_the_start_is_opened_later_and_not_renamed(spooled, path, monkeypatch):

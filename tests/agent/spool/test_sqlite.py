@@ -217,8 +217,9 @@ def test_a_file_set_aside_takes_its_log_along_and_replaces_an_older_one(tmp_path
     for content in ("old", "new"):
         for suffix in ("", "-wal"):
             (tmp_path / f"sink.db{suffix}").write_text(content + suffix)
-        aside = set_file_aside(path)
-    assert aside == tmp_path / "sink.corrupt"
+        text = set_file_aside(path, OSError("it is malformed"))
+    aside = tmp_path / "sink.corrupt"
+    assert text == f"{path}: it is malformed; it is renamed to {aside}, and a new file is made"
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"sink.corrupt": "new", "sink.corrupt-wal": "new-wal"}
 
 
