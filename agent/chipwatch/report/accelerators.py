@@ -188,6 +188,9 @@ class Accelerators:
         users: defaultdict[Key, list[bool | None]] = defaultdict(list)
         for process in facts.processes or ():
             users[_device_of(key_of(process.dims))].append(is_mine(process.pid))
+        for item in facts.activity:
+            if item.unlisted:
+                users[_device_of(key_of(item.dims))].append(None)
         for key in {_device_of(key_of(device.dims)) for device in facts.devices} if facts.processes is not None else ():
             if device := self._devices.get(key):
                 device.list_users(users[key])

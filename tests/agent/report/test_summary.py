@@ -14,7 +14,7 @@ from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.contract.extensions import Device, DeviceFacts, DeviceProcess
+from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.host import gpu_metrics
 from chipwatch.processors.jobs.metrics import BUSY as WORK
 from chipwatch.processors.jobs.metrics import IDLE
@@ -265,11 +265,12 @@ class Node:
         self.summary = RunSummary(os.getpid())
         self.summary.listen(pipeline)
 
-    def tick(self, *listed, busy=(), names=True):
-        """Read once: the pids on each GPU, and the GPUs that worked."""
+    def tick(self, *listed, busy=(), names=True, refused=()):
+        """Read once: the pids on each GPU, the GPUs that worked, and those whose list was refused."""
         self._moment += 1
         processes = [DeviceProcess(self._all[n], pid) for n, pids in enumerate(listed) for pid in pids]
-        facts = DeviceFacts(self._moment, processes if names else None, {}, (), "it", [*map(Device, self._all)])
+        activity = [DeviceActivity(self._all[n], 0.0, unlisted="NVML error 4") for n in refused]
+        facts = DeviceFacts(self._moment, processes if names else None, {}, activity, "it", [*map(Device, self._all)])
         self._pipeline.devices["it"] = facts
         points = [GPU.utilization.point(0, 90 * (n in busy), dims) for n, dims in enumerate(self._all)]
         idle = [IDLE.point(0, self._moment, dims | {"cause": "data"}, start_time=START) for dims in self._all]
@@ -330,6 +331,14 @@ def test_where_the_users_of_a_gpu_are_not_known_it_is_shown(pipeline, ended, lis
     for _ in range(3):
         node.tick([2**22 + 1], busy=(0,), **listed)  # no process here has this number
     assert [line.split()[0] for line in node.lines(ended)] == ["time", "GPU", "0", "cost", "advice"]
+
+
+def test_a_gpu_whose_list_is_refused_may_have_been_the_commands(pipeline, ended):
+    node = Node(pipeline, 2)
+    for _ in range(3):
+        node.tick([1], [], busy=(0,), refused=[1])
+    table = [line.split()[0] for line in node.lines(ended) if line.startswith(("  GPU", "   "))]
+    assert table == ["GPU", "1", "1"]
 
 
 def test_instances_and_models_are_named_and_what_no_device_told_has_no_column(pipeline, summary, ended):
