@@ -380,7 +380,7 @@ class _Reader:
         return recorded
 
 
-SLOT, PIECE, SERIES = 8, 16, 50
+SLOT, PIECE, SERIES = 8, 20, 50
 """Points that an entry of a list, a series of a block and a series itself count as, without their texts."""
 
 
