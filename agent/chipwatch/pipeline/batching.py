@@ -110,7 +110,8 @@ class BatchWriter:
             self._is_taken = False
             self._deliver(points if n == len(points) else points[:n])
             points = points[n:]
-        self.settle()
+        if self._doubted:
+            self.settle()
 
     def _deliver(self, batch: list[Datapoint]) -> None:
         """Write one batch and acknowledge it; halve it if a point is at fault and the answer does not say which."""

@@ -239,39 +239,39 @@ def held_at_zero(name: str, sink: Sink, config: Config, events: Collection[str])
     return lambda metric: metric.name in events or (zeros is None and metric.counts_events)
 
 
-def build_route(
-    name: str,
-    sink: Sink,
-    config: Config,
-    common: Callable[[], Dimensions | None],
-    *,
-    destination: Mapping[str, str],
-    folder: Path | None,
-    born: int,
-    on_closed: Callable[[], None],
-    events: Collection[str] = (),
-) -> Route:
-    """
-    Return the route from samples to `sink`, with a spool in `folder` if the sink is durable.
-
-    `events` are the counters that some sink gets before their first event.
-    """
-    options, limits = sink_options(name, config), sink.limits
-    spool = Spool(
+def build_spool(name: str, sink: Sink, config: Config, destination: Mapping[str, str], folder: Path | None) -> Spool:
+    """Return the spool of a sink, in `folder` if the sink is durable."""
+    return Spool(
         name,
         spool_path(name, sink, folder) if folder else None,
         max_bytes=config.spool_bytes,
-        max_age=limits.max_age,
+        max_age=sink.limits.max_age,
         destination=destination,
         drop_others=config.drop_other_destinations,
     )
+
+
+def build_route(
+    sink: Sink,
+    spool: Spool,
+    config: Config,
+    common: Callable[[], Dimensions | None],
+    *,
+    born: int,
+    events: Collection[str] = (),
+) -> Route:
+    """
+    Return the route from samples to `sink` by way of its spool.
+
+    `events` are the counters that some sink gets before their first event.
+    """
+    name, options, limits = spool.name, sink_options(spool.name, config), sink.limits
     flush = limits.flush if options.flush is None else options.flush
     schedule = Schedule(flush, delivery_offset(platform.node()) if flush else 0.0, FIRST_WAIT)
     is_quick = isinstance(sink, NeverWaits) and sink.never_waits is True
     worker = (SinkDelivery if is_quick else Worker)(
         name, sink, spool, common, rename.renamer(profile_of(sink, config)), schedule
     )
-    worker.destination, worker.on_closed = destination, on_closed
     window = Window(
         window_length(name, sink, config),
         born=born,
@@ -333,21 +333,13 @@ def assemble(
         if not left:
             pipeline.stop()
 
-    routes = [
-        build_route(
-            name,
-            sink,
-            config,
-            view(common, sink, config, sought),
-            destination=destinations[name],
-            folder=folder,
-            born=born,
-            on_closed=partial(closed, name),
-            events=events,
-        )
-        for name, sink in sinks.items()
-        if name in destinations
-    ]
+    routes = []
+    for name, destination in destinations.items():
+        sink = sinks[name]
+        spool = build_spool(name, sink, config, destination, folder)
+        route = build_route(sink, spool, config, view(common, sink, config, sought), born=born, events=events)
+        route.worker.destination, route.worker.on_closed = destination, partial(closed, name)
+        routes.append(route)
     assert config.interval is not None
     pipeline = Pipeline(samplers, routes, interval=config.interval, derivations=derivations)
     own.watch(pipeline)

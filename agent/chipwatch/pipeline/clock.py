@@ -50,6 +50,8 @@ class StopRequest:
     def __init__(self) -> None:
         self.at: float | None = None
         """When the request was made (monotonic seconds), or None."""
+        self.is_last = False
+        """True from the last tick on."""
         self._lock = threading.Lock()
         self._lock.acquire()
 
@@ -105,6 +107,7 @@ class TickReadings:
         needs_facts = any(derivation.needs_facts for derivation in derivations)
         self._followers = [sampler for sampler in samplers if needs_facts and sampler.follows]
         self._first = [sampler for sampler in samplers if sampler not in self._followers]
+        self._need_devices = [sampler for sampler in self._followers if sampler.needs_devices]
         self._finders = [sampler for sampler in self._first if sampler.finds_devices]
         for sampler in samplers:
             sampler.knowledge.is_wanted = needs_facts
@@ -140,7 +143,7 @@ class TickReadings:
         finders = [sampler for sampler in self._finders if sampler in due]  # none, as a rule, without a device
         if not finders:
             for follower in self._followers:
-                if follower.needs_devices and follower.ok and not follower.is_busy:
+                if follower in self._need_devices and follower.ok and not follower.is_busy:
                     follower.rest()
                 else:
                     follower.follow((), ())
@@ -207,8 +210,6 @@ class Pipeline:
         self._survive = PartRunner()
         self._stop = StopRequest()
         self.progress = Progress()
-        self.is_ending = False
-        """True from the last tick on."""
         grace = min(GRACE, interval / 2)
         self._readings = TickReadings(samplers, derivations, grace, self._is_cut, self.progress)
         self.ticks = self.missed = 0
@@ -238,7 +239,7 @@ class Pipeline:
 
     def _is_cut(self) -> bool:
         """Return whether a tick does not wait any more: a stop ends the wait, but not that of the last tick."""
-        return self.stopped is not None and not self.is_ending
+        return self.stopped is not None and not self._stop.is_last
 
     def start(self) -> None:
         """Start the threads of the sinks; raise RuntimeError if that is not possible."""
@@ -251,7 +252,7 @@ class Pipeline:
 
         With `grace` the points are sorted.
         """
-        points = self._readings.gather(at, grace, is_last=self.is_ending)
+        points = self._readings.gather(at, grace, is_last=self._stop.is_last)
         self.progress.what = "a listener"
         for listener in self.listeners:
             self._survive("listener", listener, points, at)
@@ -295,7 +296,7 @@ class Pipeline:
             wake = due if end is None else min(due, end)
             if self._stop.comes_before(wake) or (end is not None and wake == end):
                 break
-        self.is_ending = True
+        self._stop.is_last = True
         self.tick(LAST_READING)
         watchdog.stop()
 

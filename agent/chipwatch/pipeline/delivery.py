@@ -190,6 +190,8 @@ class SinkDelivery:
         self._example: Dimensions | None = None  # of a point with few dimensions, of the first batch
         self._is_open = False
         self._due = 0.0
+        # Asked once: isinstance takes microseconds.
+        self._abilities = sink if isinstance(sink, KeepsState) else None, sink if isinstance(sink, Prepares) else None
 
     # -- called by the clock's thread ------------------------------------------------------------------------------
 
@@ -271,8 +273,9 @@ class SinkDelivery:
         return self._batches.guard.survive(method, failure)
 
     def _open(self) -> None:
-        if isinstance(self.sink, KeepsState) and (state := self.spool.recall()):
-            self._ask(partial(self.sink.restore, state), "cannot take its state, it begins without")
+        keeper, _ = self._abilities
+        if keeper and (state := self.spool.recall()):
+            self._ask(partial(keeper.restore, state), "cannot take its state, it begins without")
         self._batches.guard.call(self.sink.open)
         self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
         self._log.opened()
@@ -283,8 +286,8 @@ class SinkDelivery:
 
     def _state(self) -> bytes | None:
         """Return what the sink must know after a restart, or None if that has not changed."""
-        sink = self.sink
-        return self._ask(partial(state_of, sink), "cannot return its state") if isinstance(sink, KeepsState) else None
+        keeper, _ = self._abilities
+        return self._ask(partial(state_of, keeper), "cannot return its state") if keeper else None
 
     def _save_state(self) -> None:
         if (state := self._state()) is not None:
@@ -302,7 +305,8 @@ class SinkDelivery:
             return False
         points = self._completion.complete(points, machine if common is None else common)
         self._example = self._example or min(points, key=lambda point: len(point.dims)).dims
-        if isinstance(self.sink, Prepares) and self._batches.guard.call(partial(self.sink.prepare, points)):
+        _, preparer = self._abilities
+        if preparer and self._batches.guard.call(partial(preparer.prepare, points)):
             self._save_state()
         self._batches.write_all(points)
         return True

@@ -37,14 +37,13 @@ class DeliveryLog:
         self._name, self._ledger, self._apart, self._clock = name, ledger, apart, clock
         self._failures = ThrottledLogger(log, name, clock)
         self._attempts = 0  # failed, since the last success
-        self._since = 0.0  # when the first of them failed
         self._is_logged = False  # whether one of them was
-        self._before, self._dropped = ledger.sent, ledger.dropped.total()  # before them
+        self._outage = 0.0, ledger.sent, ledger.dropped.total()  # when it began; points sent and dropped before
         self._sent = ledger.sent  # at the start, or before catching up
         self._is_first = True
         self._kept_before = ledger.spooled
         self._is_behind = self.is_quiet = False
-        """`is_quiet`: a delivery is no news; `_is_behind`: points for this destination are kept from before."""
+        """`is_quiet`: a delivery is not news; `_is_behind`: points for this destination are kept from before."""
         self._began: float | None = None  # when catching up began
         self._next_progress = PROGRESS
 
@@ -56,16 +55,17 @@ class DeliveryLog:
         now, ledger = self._clock(), self._ledger
         self.is_quiet = False
         if not self._attempts:
-            self._since, self._before, self._dropped = now, ledger.sent, ledger.dropped.total()
+            self._outage = now, ledger.sent, ledger.dropped.total()
         self._attempts += 1
+        since = self._outage[0]
         if self._attempts == 1 and wait < BLIP and not (is_last or traceback):
             return
-        past = f" for {duration(now - self._since, 2)}" if now - self._since >= 60 else ""
+        past = f" for {duration(now - since, 2)}" if now - since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
         what = f" {count(ledger.spooled - self._apart())}" if is_last else f"{past}, {self.kept()}{lost}"
         text = f"cannot send{what}{plan}: {text}"
-        if not self._is_logged and now - self._since >= LONG:
+        if not self._is_logged and now - since >= LONG:
             self._failures = ThrottledLogger(log, self._name, self._clock)
         self._is_logged |= self._failures.log(level, cause, text, traceback=traceback)
 
@@ -73,8 +73,8 @@ class DeliveryLog:
         """Log what changed with a delivery; `where` returns how to find the points, None if the first is not logged."""
         now, ledger = self._clock(), self._ledger
         if self._is_logged:
-            self._sent = self._before
-            points, past = ledger.sent - self._sent + ledger.spooled - self._apart(), duration(now - self._since, 2)
+            since, self._sent, _ = self._outage
+            points, past = ledger.sent - self._sent + ledger.spooled - self._apart(), duration(now - since, 2)
             self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
             self._began, self._next_progress = now, PROGRESS
         self._attempts, self._is_logged = 0, False
@@ -111,7 +111,7 @@ class DeliveryLog:
 
     @property
     def _lost(self) -> int:
-        return self._ledger.dropped.total() - self._dropped
+        return self._ledger.dropped.total() - self._outage[2]
 
     def _info(self, text: str) -> None:
         log.info("%s: %s", self._name, text, extra={"who": self._name})

@@ -80,7 +80,7 @@ class Content(NamedTuple):
     entries: dict[str, int]
     """The entries of its ledger."""
     repair: str = ""
-    """What was wrong with the file, and what was done."""
+    """The fault of the file, and what was done."""
 
 
 class Store:
