@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
 import logging
 import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from chipwatch.commands.waiting import say_if_slow
+from chipwatch.commands.run_life import RunParts, collect, is_for_script
 from chipwatch.config.instances import build_sinks, hints
-from chipwatch.config.load import chosen, level_of, recorder_options
+from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
-from chipwatch.contract.datapoint import Level
-from chipwatch.contract.errors import ConfigError, text_of
+from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.extensions import ChecksStart, IsScraped
 from chipwatch.contract.redaction import one_line
-from chipwatch.contract.text import count
 from chipwatch.identity.local import RecordsSource
 from chipwatch.identity.resolver import Identity, sources
 from chipwatch.logs.file import LOG_NAME, to_file
 from chipwatch.logs.formats import to_stderr
-from chipwatch.pipeline.build import assemble, validate
-from chipwatch.pipeline.clock import DEADLINE, Pipeline
-from chipwatch.runtime.announcements import Announcements
-from chipwatch.runtime.device_log import DeviceLog
+from chipwatch.pipeline.build import validate
+from chipwatch.pipeline.clock import Pipeline
 from chipwatch.runtime.signals import Signals, end_in_time, handle, note_hang_ups
-from chipwatch.runtime.wanted import Wanted, check_places, owner_of_watched, spared
+from chipwatch.runtime.wanted import check_places, owner_of_watched, spared
 from chipwatch.status import heartbeat
-
-if TYPE_CHECKING:
-    from chipwatch.recording.file import RecordFile
-    from chipwatch.runtime.recorder import Recorder
-    from chipwatch.runtime.wrapped import WrappedCommand
-    from chipwatch.status.server import HealthServer
 
 log = logging.getLogger(__name__)
 
@@ -48,70 +34,6 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 EARLY: Final = 15.0
 """Seconds after which a command's user hears that a sink has got nothing."""
-ONCE_PAUSE: Final = 1.0
-"""Seconds between the two readings of --once."""
-
-
-@dataclasses.dataclass
-class _Run:
-    """A configuration that runs, with its identity, pipeline and server of health."""
-
-    config: Config
-    common: Identity
-    record: Path | None = None
-    once: bool = False
-    duration: float | None = None
-    pipeline: Pipeline | None = None
-    recorder: Recorder | None = None
-    file: RecordFile | None = None
-    """The file of `record` that was made before the run."""
-    health: HealthServer | None = None
-
-    @property
-    def brief(self) -> bool:
-        """True for a run that ends by itself."""
-        return self.once or self.duration is not None
-
-    def serve_health(self) -> None:
-        """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
-        if self.config.health is not None:
-            from chipwatch.runtime.life import serve_health  # noqa: PLC0415  # 0.8 MB with sockets
-
-            self.health = serve_health(self.config, self.common, lambda: self.pipeline)
-
-    def start_recorder(self, state: Path) -> None:
-        """Record to a ring in the folder `state`, unless the run is brief, and to `record`; raise CommandError."""
-        is_kept = not self.brief and recorder_options(self.config) is not None
-        if self.pipeline and (self.record or is_kept):
-            from chipwatch.runtime.recorder import Recorder  # noqa: PLC0415  # a single reading goes without
-
-            self.make_file()
-            folder = None if self.brief else state
-            self.recorder = Recorder(self.config, self.pipeline, self.common.known, folder, self.file)
-
-    def make_file(self) -> None:
-        """Make the file of `record`, if there is one; raise CommandError."""
-        if self.record and not self.file:
-            from chipwatch.runtime.recorder import open_file  # noqa: PLC0415  # only where it is asked for
-
-            self.file = open_file(self.config, self.common.known, self.record)
-
-    def seal(self, *words: str) -> Mapping[str, Any]:
-        """Begin an incident because somebody asks for it; return the answer."""
-        return self.recorder.seal(*words) if self.recorder else {}
-
-    def seal_last(self, watched: WrappedCommand | None) -> None:
-        """Seal an incident that is open, or that a failed command is."""
-        if self.recorder:
-            self.recorder.end(watched.failure() if watched else None)
-
-    def close(self) -> None:
-        """Stop recording, asking who this machine is, and serving its health."""
-        if self.recorder:
-            self.recorder.close()
-        self.common.close()
-        if self.health:
-            self.health.close()
 
 
 def run(
@@ -152,7 +74,7 @@ def run(
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
     identity = identify(config, SETTLE if once else 0.0, wrapped=bool(command))
-    current = _Run(config, identity, record, once, duration)
+    current = RunParts(config, identity, record, once, duration)
     current.serve_health()  # nor a port that is taken
     if command:
         return _run_command(current, command, tell)
@@ -161,9 +83,9 @@ def run(
 
 
 def _run_beside(
-    current: _Run,
+    current: RunParts,
     beside: tuple[Path | None, int | None],
-    renew: Callable[[_Run, _Run | None], _Run | None] | None,
+    renew: Callable[[RunParts, RunParts | None], RunParts | None] | None,
     hang_ups: Sequence[int],
 ) -> int:
     """
@@ -185,19 +107,19 @@ def _run_beside(
         if parent is not None:
             pipeline.after_tick.append(lambda: None if os.getppid() == parent else pipeline.stop())
 
-    whole = _collect(current, on_start, with_details=with_details)
+    whole = collect(current, on_start, with_details=with_details)
     while following := signals.take_next():
         current = following
         _log_to_stderr(current.config, quiet=False)
         if not current.health:
             current.serve_health()
-        whole = _collect(current, on_start, with_details=with_details)
+        whole = collect(current, on_start, with_details=with_details)
     if with_details:
         summary.keep()  # with the last delivery
     return 0 if whole else 1
 
 
-def _run_command(this: _Run, command: Sequence[str], tell: Callable[[str], None]) -> int:
+def _run_command(this: RunParts, command: Sequence[str], tell: Callable[[str], None]) -> int:
     """Collect while `command` runs; return its exit code."""
     from chipwatch.report.summary import RunSummary  # noqa: PLC0415  # these take 1 MB, only if there is a command
     from chipwatch.runtime.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank  # noqa: PLC0415
@@ -230,7 +152,7 @@ def _run_command(this: _Run, command: Sequence[str], tell: Callable[[str], None]
 
     with watched:
         this.config = dataclasses.replace(config, pid=watched.pid)
-        _collect(this, on_start, watched, with_details=bool(summary))
+        collect(this, on_start, watched, with_details=bool(summary))
     with watched:
         if summary:
             files, trouble = (this.recorder.files(), this.recorder.trouble) if this.recorder else ((), "")
@@ -278,13 +200,7 @@ def _check_command(config: Config) -> None:
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
     """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
-    to_stderr(config.log_level or ("warning" if quiet or _is_for_script(config) else "info"), config.log_format)
-
-
-def _is_for_script(config: Config) -> bool:
-    """Return whether all points are printed, and not on a terminal."""
-    is_terminal = sys.stdout and sys.stdout.isatty()
-    return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not is_terminal
+    to_stderr(config.log_level or ("warning" if quiet or is_for_script(config) else "info"), config.log_format)
 
 
 def _check_collectors(config: Config) -> None:
@@ -315,89 +231,19 @@ def _check_sinks(config: Config) -> None:
             log.warning("%s: %s", name, warning)
 
 
-def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> _Run | None:
+def _renewed(load: Callable[[], Config], newest: RunParts, waiting: RunParts | None) -> RunParts | None:
     """Return the run of a new configuration in the place of one that is `waiting`; None if nothing changed."""
     config = load()
     if config == newest.config:
         return None
     check_places(config)
     validate(config, spared(config))
-    new = _Run(config, identify(config, 0.0), newest.record)
+    new = RunParts(config, identify(config, 0.0), newest.record)
     if config.health != newest.config.health:
         new.serve_health()
     if waiting:
         waiting.close()
     return new
-
-
-def _collect(
-    this: _Run, on_start: Callable[[Pipeline], None], watched: WrappedCommand | None = None, *, with_details: bool
-) -> bool:
-    """
-    Run a pipeline to its end; return whether all went well.
-
-    `on_start` is called with it before it starts. `with_details`: collectors read at least the level `detailed`.
-    """
-    config, common, brief, once = this.config, this.common, this.brief, this.once
-    keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
-    ring = None if brief else recorder_options(config)
-    least = Level.DETAILED if with_details or this.record else level_of(ring.level if ring and ring.level else "basic")
-    state = folder if keep else None
-    pipeline = this.pipeline = assemble(config, common.known, common.offer, state, least, spared=spared(config))
-    this.start_recorder(folder)
-    on_start(pipeline)
-    is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
-    is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
-    alive = contextlib.ExitStack()
-    if is_shown:
-        from chipwatch.runtime.life import show_life  # noqa: PLC0415  # 0.8 MB with sockets
-
-        alive = show_life(config, folder, pipeline, common, this.seal)
-    wanted = Wanted(config, pipeline, brief=brief)
-    pipeline.after_tick.append(wanted.look)
-    announcements = Announcements(config, pipeline, state)
-    pipeline.listeners.append(DeviceLog().take)
-    pipeline.start()
-    gc.freeze()  # objects that exist now live until the end: the garbage collector can skip them
-    if once:
-        pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
-    else:
-        pipeline.run(this.duration)
-    if watched and watched.has_ended:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
-    this.seal_last(watched)
-    text = f"sending the last points, for at most {DEADLINE:g} s; Ctrl-C ends this"
-    with say_if_slow(text, watched.standard_error if watched else 2):
-        pipeline.close()
-    this.close()
-    alive.close()
-    for route in pipeline.routes if brief else ():
-        if not route.worker.join(0):
-            log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
-    if not watched:
-        announcements.end(once=once)
-    lost = brief and any(route.spool.lost for route in pipeline.routes)
-    for route in pipeline.routes if lost and this.duration is not None and not keep else ():
-        if route.spool.lost and route.worker.sink.limits.durable:
-            number = count(route.spool.lost, "are")
-            log.error("%s: %s lost: --duration keeps no spool; set --spool DIR", route.name, number)
-    for text in wanted.undelivered() if brief and not wanted.missing else ():
-        log.error("%s", text)
-        lost = True
-    owes = once and any(route.spool.is_due for route in pipeline.routes)
-    return _all_is_well(pipeline, common) and not (lost or wanted.missing or owes)
-
-
-def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
-    """Log how the inputs ended; return whether each that ended was whole and was sent."""
-    ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
-    for end in ends:
-        log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
-    if common.known() is None:
-        left = sum(route.spool.ledger.spooled for route in pipeline.routes)
-        unsent = count(left, "were")
-        log.error("%s; %s not sent; those on disk are sent after the next start", common.unknown(), unsent)
-    return not ends or (all(end.clean for end in ends) and common.known() is not None)
 
 
 def identify(config: Config, acknowledge: float, *, wrapped: bool = False) -> Identity:

@@ -45,7 +45,7 @@ class BlockingCall(Generic[T]):
 
     def begin(self, *args: Any) -> None:
         """Request a call while none is pending; raise RuntimeError if no thread can be started."""
-        self._start()
+        self.start()
         self.is_pending = True
         self._requests.put(args)
 
@@ -65,7 +65,7 @@ class BlockingCall(Generic[T]):
     def close(self, last: Callable[[], object] | None = None) -> None:
         """Let the thread end after its call, and after `last`; does not wait; a later request starts another."""
         if last:
-            self._start()
+            self.start()
         if self._open:
             self._open = False
             self._requests.put(last)
@@ -76,7 +76,8 @@ class BlockingCall(Generic[T]):
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the thread before the first request; raise RuntimeError if that is not possible."""
         if not self._open:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()

@@ -242,7 +242,9 @@ class Pipeline:
         return self.stopped is not None and not self._stop.is_last
 
     def start(self) -> None:
-        """Start the threads of the sinks; raise RuntimeError if that is not possible."""
+        """Start the threads; raise RuntimeError if that is not possible."""
+        for sampler in self.samplers:
+            sampler.start()
         for route in self.routes:
             route.worker.start()
 

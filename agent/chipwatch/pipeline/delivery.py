@@ -207,8 +207,10 @@ class SinkDelivery:
         """Request a last delivery of what is kept; `join` makes it."""
 
     def join(self, timeout: float) -> bool:
-        """Deliver what is kept, for at most `timeout` seconds, and close the sink; return True."""
-        end = time.monotonic() + timeout
+        """Deliver what is kept, for at most `timeout` seconds, and close the sink; once. Return True."""
+        if self._due == math.inf:
+            return True
+        end, self._due = time.monotonic() + timeout, math.inf
         while self.spool.is_due and self._completion.common() is not None:
             pause = self.turn(is_last=True)
             if pause is None or time.monotonic() + pause > end:

@@ -112,6 +112,12 @@ class Sampler(PluginRunner):
         """Return whether the collector is open, still reads, or is to be opened at `now` (monotonic seconds)."""
         return self.is_open or now >= self._retry_at or self.is_busy
 
+    def start(self) -> None:
+        """Start the collector's thread, if it has one; raise RuntimeError if that is not possible."""
+        self._place()
+        if self._thread:
+            self._thread.start()
+
     def request(self, at: int) -> bool:
         """Request a reading stamped `at`; return whether `take` will have one."""
         if self.ended:
@@ -124,7 +130,7 @@ class Sampler(PluginRunner):
         if not self.is_open:
             if time.monotonic() < self._retry_at:
                 return False
-            self._thread = None if self._never_waits() else self._thread or self._own_thread()
+            self._place()
         elif self._is_mute and self.ok and not self.yielded:
             return False
         self.is_hung = False
@@ -179,15 +185,14 @@ class Sampler(PluginRunner):
         self.is_open = False
         self._survive(self.collector.close, "failed to close")
 
-    def _never_waits(self) -> bool:
+    def _place(self) -> None:
+        """Choose where the collector is read from its next `open` on: on the clock's thread, or on a separate one."""
         marked: Any = self.collector
-        return (
-            self._survive(lambda: isinstance(marked, NeverWaits) and marked.never_waits, "cannot tell whether it waits")
-            is True
-        )
-
-    def _own_thread(self) -> BlockingCall[Reading | None]:
-        return BlockingCall(lambda call, *args: call(*args), f"collect-{self.name}")
+        failure = "cannot tell whether it waits"
+        if self._survive(lambda: isinstance(marked, NeverWaits) and marked.never_waits, failure) is True:
+            self._thread = None
+        elif self._thread is None:
+            self._thread = BlockingCall(lambda call, *args: call(*args), f"collect-{self.name}")
 
     def _begin(self, thread: BlockingCall[Reading | None], *call: Any) -> bool:
         try:

@@ -1213,7 +1213,9 @@ def test_a_sink_that_never_waits_and_fails_does_not_hold_the_stop_up():
     begun = time.monotonic()
     delivery.join(0.1)
     assert 0.05 < time.monotonic() - begun < LONG / 2
-    assert (len(sink.asked) > 2, sink.closed, delivery.spool.ledger.spooled) == (True, 1, 1)
+    asked = len(sink.asked)
+    assert delivery.join(0)  # again, to know whether it has ended
+    assert (asked > 2, len(sink.asked), sink.closed, delivery.spool.ledger.spooled) == (True, asked, 1, 1)
 
 
 def test_a_sink_that_never_waits_and_has_closed_holds_nothing_up():

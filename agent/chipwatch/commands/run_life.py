@@ -1,0 +1,232 @@
+"""The life of one run, step by step: its parts, what they leave for the end, and whether all went well."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from chipwatch.commands.waiting import say_if_slow
+from chipwatch.config.instances import build_sinks
+from chipwatch.config.load import level_of, recorder_options
+from chipwatch.config.options import Config
+from chipwatch.contract.datapoint import Level
+from chipwatch.contract.errors import text_of
+from chipwatch.contract.text import count
+from chipwatch.identity.resolver import Identity
+from chipwatch.pipeline.build import assemble
+from chipwatch.pipeline.clock import DEADLINE, Pipeline
+from chipwatch.runtime.announcements import Announcements
+from chipwatch.runtime.device_log import DeviceLog
+from chipwatch.runtime.wanted import Wanted, spared
+from chipwatch.status import heartbeat
+
+if TYPE_CHECKING:
+    from chipwatch.recording.file import RecordFile
+    from chipwatch.runtime.recorder import Recorder
+    from chipwatch.runtime.wrapped import WrappedCommand
+    from chipwatch.status.server import HealthServer
+
+log = logging.getLogger(__name__)
+
+ONCE_PAUSE: Final = 1.0
+"""Seconds between the two readings of --once."""
+
+
+@dataclasses.dataclass
+class RunParts:
+    """A configuration that runs, with its identity, pipeline and server of health."""
+
+    config: Config
+    common: Identity
+    record: Path | None = None
+    once: bool = False
+    duration: float | None = None
+    pipeline: Pipeline | None = None
+    recorder: Recorder | None = None
+    file: RecordFile | None = None
+    """The file of `record` that was made before the run."""
+    health: HealthServer | None = None
+
+    @property
+    def brief(self) -> bool:
+        """True for a run that ends by itself."""
+        return self.once or self.duration is not None
+
+    def serve_health(self) -> None:
+        """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
+        if self.config.health is not None:
+            from chipwatch.runtime.life import serve_health  # noqa: PLC0415  # 0.8 MB with sockets
+
+            self.health = serve_health(self.config, self.common, lambda: self.pipeline)
+
+    def start_recorder(self, state: Path) -> None:
+        """Record to a ring in the folder `state`, unless the run is brief, and to `record`; raise CommandError."""
+        is_kept = not self.brief and recorder_options(self.config) is not None
+        if self.pipeline and (self.record or is_kept):
+            from chipwatch.runtime.recorder import Recorder  # noqa: PLC0415  # a single reading goes without
+
+            self.make_file()
+            folder = None if self.brief else state
+            self.recorder = Recorder(self.config, self.pipeline, self.common.known, folder, self.file)
+
+    def make_file(self) -> None:
+        """Make the file of `record`, if there is one; raise CommandError."""
+        if self.record and not self.file:
+            from chipwatch.runtime.recorder import open_file  # noqa: PLC0415  # only where it is asked for
+
+            self.file = open_file(self.config, self.common.known, self.record)
+
+    def seal(self, *words: str) -> Mapping[str, Any]:
+        """Begin an incident because somebody asks for it; return the answer."""
+        return self.recorder.seal(*words) if self.recorder else {}
+
+    def seal_last(self, watched: WrappedCommand | None) -> None:
+        """Seal an incident that is open, or that a failed command is."""
+        if self.recorder:
+            self.recorder.end(watched.failure() if watched else None)
+
+    def close(self) -> None:
+        """Stop recording, asking who this machine is, and serving its health."""
+        if self.recorder:
+            self.recorder.close()
+        self.common.close()
+        if self.health:
+            self.health.close()
+
+
+def collect(
+    this: RunParts, on_start: Callable[[Pipeline], None], watched: WrappedCommand | None = None, *, with_details: bool
+) -> bool:
+    """
+    Run a pipeline to its end; return whether all went well. Raise CommandError before it starts.
+
+    `on_start` is called with it before it starts. `with_details`: collectors read at least the level `detailed`.
+    """
+    life = RunLife(this, watched, with_details=with_details)
+    on_start(life.pipeline)
+    life.show()
+    life.announce()
+    life.collect()
+    life.deliver()
+    life.close()
+    return life.went_well()
+
+
+class RunLife:
+    """
+    One run from the first reading to the last delivery; its methods are called once each, in their order.
+
+    A part that looks after each tick is added before the first one, and in this order: the status must know a tick
+    before anybody is told of it, and a run without what was asked for stops before it is announced.
+    """
+
+    def __init__(self, this: RunParts, watched: WrappedCommand | None, *, with_details: bool) -> None:
+        """Assemble the pipeline, and the recorder before any reading; raise CommandError."""
+        self._run, self._watched = this, watched
+        config, common = this.config, this.common
+        self._is_kept = not this.brief or config.spool is not None
+        self._folder = heartbeat.state_folder(config.spool, os.environ)
+        ring = None if this.brief else recorder_options(config)
+        basic = level_of(ring.level if ring and ring.level else "basic")
+        least = Level.DETAILED if with_details or this.record else basic
+        self.pipeline = this.pipeline = assemble(
+            config, common.known, common.offer, self._state, least, spared=spared(config)
+        )
+        this.start_recorder(self._folder)
+        self._alive = contextlib.ExitStack()
+        self._wanted: Wanted | None = None
+        self._announcements: Announcements | None = None
+
+    @property
+    def _state(self) -> Path | None:
+        """The folder of what outlives this run; None if nothing does."""
+        return self._folder if self._is_kept else None
+
+    def show(self) -> None:
+        """Show that it is alive, if somebody may ask: heartbeat, status socket, the kept state of processors."""
+        this, routes = self._run, self.pipeline.routes
+        is_durable = any(route.worker.sink.limits.durable for route in routes)
+        if self._is_kept and not this.once if is_durable else not (this.brief or is_for_script(this.config)):
+            from chipwatch.runtime.life import show_life  # noqa: PLC0415  # 0.8 MB with sockets
+
+            self._alive = show_life(this.config, self._folder, self.pipeline, this.common, this.seal)
+
+    def announce(self) -> None:
+        """Say what is missing, what is collected and sent, and what happens to devices."""
+        config, pipeline = self._run.config, self.pipeline
+        self._wanted = Wanted(config, pipeline, brief=self._run.brief)
+        pipeline.after_tick.append(self._wanted.look)
+        self._announcements = Announcements(config, pipeline, self._state)
+        pipeline.listeners.append(DeviceLog().take)
+
+    def collect(self) -> None:
+        """Read until something stops the pipeline."""
+        this = self._run
+        self.pipeline.start()
+        gc.freeze()  # objects that exist now live until the end: the garbage collector can skip them
+        if this.once:
+            self.pipeline.once(min(ONCE_PAUSE, this.config.interval or ONCE_PAUSE))
+        else:
+            self.pipeline.run(this.duration)
+
+    def deliver(self) -> None:
+        """Seal what is recorded, and send the last points: the file of an incident is sent with them."""
+        watched = self._watched
+        if watched and watched.has_ended:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
+        self._run.seal_last(watched)
+        text = f"sending the last points, for at most {DEADLINE:g} s; Ctrl-C ends this"
+        with say_if_slow(text, watched.standard_error if watched else 2):
+            self.pipeline.close()
+
+    def close(self) -> None:
+        """Close what lived beside the pipeline; the heartbeat last, whose lock keeps another run out."""
+        self._run.close()
+        self._alive.close()
+
+    def went_well(self) -> bool:
+        """Log what did not go well; return whether all did."""
+        this, routes, wanted = self._run, self.pipeline.routes, self._wanted
+        assert wanted
+        assert self._announcements
+        for route in routes if this.brief else ():
+            if not route.worker.join(0):
+                log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
+        if not self._watched:
+            self._announcements.end(once=this.once)
+        lost = this.brief and any(route.spool.lost for route in routes)
+        for route in routes if lost and this.duration is not None and not self._is_kept else ():
+            if route.spool.lost and route.worker.sink.limits.durable:
+                number = count(route.spool.lost, "are")
+                log.error("%s: %s lost: --duration keeps no spool; set --spool DIR", route.name, number)
+        for text in wanted.undelivered() if this.brief and not wanted.missing else ():
+            log.error("%s", text)
+            lost = True
+        owes = this.once and any(route.spool.is_due for route in routes)
+        return _all_is_well(self.pipeline, this.common) and not (lost or wanted.missing or owes)
+
+
+def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
+    """Log how the inputs ended; return whether each that ended was whole and was sent."""
+    ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
+    for end in ends:
+        log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
+    if common.known() is None:
+        left = sum(route.spool.ledger.spooled for route in pipeline.routes)
+        unsent = count(left, "were")
+        log.error("%s; %s not sent; those on disk are sent after the next start", common.unknown(), unsent)
+    return not ends or (all(end.clean for end in ends) and common.known() is not None)
+
+
+def is_for_script(config: Config) -> bool:
+    """Return whether all points are printed, and not on a terminal."""
+    is_terminal = sys.stdout and sys.stdout.isatty()
+    return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not is_terminal
