@@ -7,7 +7,9 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from chipwatch.advisor.discovery import discover
 from chipwatch.config import plugins
+from chipwatch.config.load import load
 from chipwatch.contract.datapoint import Level, Metric
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
@@ -100,9 +102,6 @@ def listing(
 
 def _found_here(metrics: Mapping[str, list[Metric]]) -> tuple[dict[str, list[Metric]], set[str]]:
     """Return the metrics of the collectors that find something here, and the names of what they read."""
-    from chipwatch.advisor.discovery import discover  # noqa: PLC0415  # needed only here, and takes a second
-    from chipwatch.config.load import load  # noqa: PLC0415
-
     machine = discover(load(None, {}), {})
     return (
         {name: ours for name, ours in metrics.items() if name not in machine.absent},

@@ -20,6 +20,7 @@ from chipwatch.config.options import Config
 from chipwatch.contract.errors import CommandError, os_text
 from chipwatch.contract.redaction import without_secrets
 from chipwatch.contract.version import __version__
+from chipwatch.host import nvml
 
 MOST_CALLS: Final = 20_000
 MOST_FILES: Final = 20_000
@@ -166,8 +167,6 @@ class Capture:
         self._files: dict[str, Any] = {}
         self._left = MOST
         self._is_on = True
-        from chipwatch.host import nvml  # noqa: PLC0415  # loads ctypes
-
         load = nvml.load
 
         def recorded(name: str) -> Calls:

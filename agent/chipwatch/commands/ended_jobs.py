@@ -15,6 +15,8 @@ from chipwatch.commands import answers, health
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
+from chipwatch.fleet.poll import Access
+from chipwatch.fleet.store import PromClient, jobs
 from chipwatch.report import amounts
 from chipwatch.report.table import csv_line
 from chipwatch.runtime.job_records import JobRecord, read, records_of
@@ -32,9 +34,6 @@ def listing(given: SimpleNamespace) -> str:
     """Return the jobs that held an accelerator within the time asked for, in the form asked for; raise ConfigError."""
     name = getattr(given, "job", None)
     if hasattr(given, "prometheus"):
-        from chipwatch.fleet.poll import Access  # noqa: PLC0415  # only for a store
-        from chipwatch.fleet.store import PromClient, jobs  # noqa: PLC0415
-
         files = {field: getattr(given, field) for field in ("token_file", "ca_file") if hasattr(given, field)}
         waiting = say_if_slow("waiting for the store")
         with closing(PromClient(given.prometheus, Access(**files))) as client, waiting:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
@@ -20,11 +20,9 @@ from chipwatch.contract.extensions import Device
 from chipwatch.host.gpu_metrics import GpuPoints, Readings, plausible
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.pace import SLOW, Pace
+from chipwatch.host.process_tree import ProcTree, Where
 from chipwatch.host.procfs import KeptFile, close_all, count, open_kept, text
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
-
-if TYPE_CHECKING:
-    from chipwatch.host.process_tree import Where
 
 CARD: Final = re.compile(r"card\d+")
 MOST_MEMORY: Final = 1 << 50
@@ -370,8 +368,6 @@ class TreeClients:
 
     def __init__(self, config: Where, pid: int, parse: Parser) -> None:
         """`pid`: first process of the tree; raise ProcessLookupError without it."""
-        from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  only where a process tree is watched
-
         self._proc, self._tree = config.proc, ProcTree(config, pid, detailed=False)
         self._parse, self.clock = parse, time.monotonic_ns
         self.pids: frozenset[int] = frozenset()

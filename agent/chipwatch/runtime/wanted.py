@@ -13,6 +13,7 @@ from chipwatch.config.load import asked_collectors, required_collectors, sink_op
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.owner import Owner
+from chipwatch.host.owners import Owners
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Sampler
 
@@ -51,8 +52,6 @@ def owner_of_watched(config: Config, *, wrapped: bool = False) -> Owner | None:
     if sys.platform != "linux" or not (wrapped or config.pid):
         return None
     proc, pid = (Path("/proc"), os.getpid()) if wrapped or not config.pid else (config.proc, config.pid)
-    from chipwatch.host.owners import Owners  # noqa: PLC0415  # a verdict goes without
-
     process = Owners(proc, config.root, config.root / "var/log", config.sys).process(pid)
     return process and process.owner
 

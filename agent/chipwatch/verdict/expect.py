@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tomllib import loads
 from typing import Any, Final, NamedTuple
 
 from chipwatch.config.convert import nearest
@@ -32,8 +33,6 @@ CLASSES: Final = ("0x03", "0x12")
 
 def known_instances() -> dict[str, str]:
     """Return the text of `--expect` for each type of a machine that instances.toml has."""
-    from tomllib import loads  # noqa: PLC0415  # 0.2 MB, only with --expect-from
-
     return loads(Path(__file__).with_name("instances.toml").read_text(encoding="utf-8"))
 
 

@@ -20,6 +20,7 @@ from chipwatch.config.options import Config
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Level
 from chipwatch.contract.errors import os_text
+from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.status.heartbeat import state_folder
@@ -58,8 +59,6 @@ def _left(seconds: float) -> float:
 
 def expected_by_type(config: Config, unknown: list[Unknown], timeout: float) -> list[Expected]:
     """Return what a machine of this type has; where type or contents are not known, add that to `unknown`."""
-    from chipwatch.identity.resolver import Identity, UnknownIdentity, sources  # noqa: PLC0415  # only if it is asked for
-
     identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
 
     def find_out() -> None:
