@@ -125,7 +125,7 @@ class RunLife:
     One run from the first reading to the last delivery; its methods are called once each, in their order.
 
     A part that looks after each tick is added before the first one, and in this order: the status must know a tick
-    before anybody is told of it, and a run without what was asked for stops before it is announced.
+    before anybody can ask for it, and a run without what was asked for stops before it is announced.
     """
 
     def __init__(self, this: RunParts, watched: WrappedCommand | None, *, with_details: bool) -> None:

@@ -221,7 +221,7 @@ def _check_moment(part: str, moment: object) -> None:
 
 
 class _Forks(threading.local):
-    """How often this thread forked a child, and how many forks lie between the first process and this one."""
+    """The number of children that this thread forked, and of forks between the first process and this one."""
 
     depth = children = 0
 

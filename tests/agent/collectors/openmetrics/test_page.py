@@ -356,7 +356,9 @@ def reference(text, *, openmetrics):
                 continue
             if math.isfinite(sample.value) and not (sample.value < 0 and counts and "quantile" not in sample.labels):
                 labels = tuple(sorted((key, value) for key, value in sample.labels.items() if value))
-                found.setdefault((sample.name, labels), sample.value)
+                bare = sample.name.removesuffix("_total")  # which the reference adds to each counter without it
+                name = bare if family.type == "counter" and f"{sample.name}{{" not in text else sample.name
+                found.setdefault((name, labels), sample.value)
     return found
 
 
