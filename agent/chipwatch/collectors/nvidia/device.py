@@ -236,6 +236,8 @@ class Gpu(Part):
         """Number of its device file, /dev/nvidiaN."""
         self.instances: dict[str, Instance] = {}
         """The MIG instances by UUID."""
+        self.is_mig = False
+        """True in MIG mode, also without instances."""
         self.lost = False
         self.is_due = False
         """True if an event asks for the slow readings in the next tick."""
@@ -366,7 +368,7 @@ class Gpu(Part):
         if self.detailed:
             points += self._detail(at, now)
         if slow:
-            points += self.health.read(at, now, self.handle, busy=self.busy, has_instances=bool(self.instances))
+            points += self.health.read(at, now, self.handle, busy=self.busy, is_mig=self.is_mig)
         for instance in self.instances.values():
             instance.read(points, at, now, self.handle)
 

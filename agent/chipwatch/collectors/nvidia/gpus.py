@@ -329,6 +329,7 @@ class Gpus:
         count = gpu.query.ask("mig", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
         if count is None:
             return gpu.instances
+        gpu.is_mig = count > 0
         instances: dict[str, Instance] = {}
         for number in range(count):
             try:

@@ -28,7 +28,7 @@ MOST_LINKS: Final = 36
 SHUTDOWN: Final = 0
 """NVML_TEMPERATURE_THRESHOLD_SHUTDOWN."""
 BRIDGED: Final = re.compile(
-    r"PCI|\bH\d+ NVL|RTX|GeForce|TITAN|Quadro|\b(A2|A10|A16|A30|A40|L\d+S?)\b|[AH]800|[PV]100|GH200"
+    r"PCI|CNX|\b[AH]\d+X\b|\bH\d+ NVL|RTX|GeForce|TITAN|Quadro|\b(A2|A10|A16|A30|A40|L\d+S?)\b|[AH]800|[PV]100|GH200"
 )
 """
 Models whose NVLinks may be down on a healthy machine: cards with a bridge or none, boards that leave some unused, and
@@ -232,7 +232,7 @@ class GpuHealth:
         self.all_links = 0
         """NVLinks that the GPU has, up or not."""
 
-    def read(self, at: int, now: int, gpu: Any, *, busy: float | None, has_instances: bool) -> Iterator[Datapoint]:
+    def read(self, at: int, now: int, gpu: Any, *, busy: float | None, is_mig: bool) -> Iterator[Datapoint]:
         """Yield the faults, the counts of errors and the values, if it is time; raise Lost."""
         self.links = None
         if not self._pace.is_due(now / SECOND):
@@ -240,7 +240,7 @@ class GpuHealth:
         self.query.begin(now)
         fields = self._fields.read(gpu)
         up, links = self._count_links(gpu, fields)
-        self.links, self.all_links = None if has_instances else up, links
+        self.links, self.all_links = None if is_mig else up, links
         fields |= self._of_links(gpu, links, int(fields.get((C2C_COUNT, 0), 0)))
         answers: Answers = {fault: fields[n, 0] for n, fault in SINCE_LOADED.items() if (n, 0) in fields}
         answers |= self._heat(gpu, fields.get((SHUTDOWN_LIMIT, 0), 0))

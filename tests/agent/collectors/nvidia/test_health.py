@@ -249,6 +249,8 @@ def test_a_gpu_that_the_driver_does_not_give_is_unknown(judge):
         ("NVIDIA H100 80GB HBM3", 1, 18, FIT),  # alone on the machine, as with a guest that has one GPU of a board
         ("NVIDIA H100 PCIe", 8, 18, FIT),
         ("NVIDIA H100 NVL", 8, 6, FIT),
+        ("NVIDIA A100X", 2, 12, FIT),
+        ("NVIDIA H100 CNX", 2, 18, FIT),
         ("Tesla V100-SXM2-16GB", 4, 2, FIT),  # half of a board
         ("NVIDIA GeForce RTX 3090", 2, 18, FIT),
         ("NVIDIA L40S", 8, None, FIT),
@@ -320,6 +322,16 @@ def test_with_mig_links_are_not_known(judge):
     merge(sliced.fake.gpus[0], {"links": 18, "links_down": 18, "spare": 0})
     sliced.fake.tell()
     assert sliced.read(2).word == FIT
+
+
+def test_in_mig_mode_links_are_not_known_before_there_is_an_instance(judge):
+    empty = judge({}, many=8, migs=7, links_down=18)
+    assert empty.read(2).word == FIT
+    for gpu in empty.fake.gpus:
+        gpu["migs"] = 0
+    empty.fake.tell()
+    empty.now += 3600 * SECOND
+    assert empty.read(3).word == NOT_FIT, "MIG mode was switched off"
 
 
 def test_counters_of_links_go_on_over_an_answer_that_fails_once(judge):
