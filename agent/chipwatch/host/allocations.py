@@ -8,20 +8,20 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from chipwatch.contract.errors import os_text
 from chipwatch.contract.owner import KUBERNETES, SLURM, Allocation, Owner
 from chipwatch.host.job_numbers import mapping_folders
-from chipwatch.host.procfs import read
+from chipwatch.host.procfs import read_small
 from chipwatch.net.protobuf import messages, text_of
 
 MAX_FILES: Final = 1024
 """Mapping files that are read, and devices of the kubelet that are taken."""
-MAX_JOBS: Final = 64
-"""Jobs of one mapping file."""
+MAX_JOBS, MAX_MAPPING = 64, 1 << 14
+"""Jobs of one mapping file, and its bytes."""
 NAME: Final = re.compile(r"\d{1,4}([.-]\d{1,4})?|(GPU|MIG)-[0-9a-fA-F/-]{1,80}")
 """A mapping file: the GPU's index, or index and GPU instance, which a fork of dcgm-exporter joins by `-`; a UUID."""
 JOB: Final = re.compile(r"[1-9]\w{0,63}")
@@ -188,12 +188,17 @@ class Allocations:
         self.missing.clear()
         self.source = ""
         for folder in self._folders:
-            with suppress(OSError):
+            try:
                 allocations = list(_mapped(folder))
-                self.source = folder
-                if allocations:
-                    return allocations
-                break  # no job has a device, or nothing writes there
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as problem:
+                self.missing["mapping"] = f"{folder}: {os_text(problem)}"
+                break
+            self.source = folder
+            if allocations:
+                return allocations
+            break  # no job has a device, or nothing writes there
         try:
             allocations = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
             if self._kubelet.present:
@@ -216,9 +221,12 @@ def _mapped(folder: str) -> Iterator[Allocation]:
         names = sorted(entry.name for entry in islice(entries, MAX_FILES) if NAME.fullmatch(entry.name))
     for name in names:
         device = name if name[0].isalpha() else name.replace("-", ".")
-        for job in read(f"{folder}/{name}").decode("ascii", "replace").split()[:MAX_JOBS]:
-            if JOB.fullmatch(job):
-                yield Allocation(device, Owner(SLURM, job), "mapping")
+        try:
+            words = read_small(f"{folder}/{name}", MAX_MAPPING).decode("ascii", "replace").split()
+        except (FileNotFoundError, IsADirectoryError):
+            continue  # its job has ended
+        for job in filter(JOB.fullmatch, words[:MAX_JOBS]):
+            yield Allocation(device, Owner(SLURM, job), "mapping")
 
 
 def _granted(devices: Iterable[PodDevice]) -> Iterator[Allocation]:

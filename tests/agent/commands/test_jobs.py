@@ -130,7 +130,7 @@ def test_while_the_scheduler_gives_a_gpu_that_nobody_knows_none_is_free(agent, m
         return told if told and told[0]["state"] == "busy" else None
 
     running = agent.start("--collector", "nvidia,jobs", "--interval", "0.2", env=machine)
-    device = until(devices)[1]
+    device = until(lambda: (found := devices()) and found[1]["state"] != "unseen" and found[1])
     assert (device["state"], "GPU-12345678-1234-1234-1234-123456789abc" in device["reason"]) == ("unknown", True)
     (mapping / "GPU-12345678-1234-1234-1234-123456789abc").unlink()
     until(lambda: (found := devices()) and found[1]["state"] == "free")

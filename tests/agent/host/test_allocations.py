@@ -70,6 +70,21 @@ def test_a_file_that_is_not_a_mapping_is_left_out(tmp_path, mapping):
     assert devices == ["2"] + ["3"] * MAX_JOBS
 
 
+def test_a_mapping_that_cannot_be_read_is_missing(tmp_path, mapping):
+    (mapping / "0").symlink_to("0")
+    allocations = Allocations(tmp_path, None, None, {})
+    assert found(allocations) == []
+    assert allocations.missing == {"mapping": f"{mapping}: Too many levels of symbolic links"}
+    (mapping / "0").unlink()
+    mapping.rmdir()
+    mapping.symlink_to(mapping.name)
+    assert found(allocations) == []
+    assert allocations.missing == {"mapping": f"{mapping}: Too many levels of symbolic links"}
+    mapping.unlink()
+    mapping.touch()
+    assert (found(allocations), allocations.missing) == ([], {})
+
+
 def test_a_mapping_that_changes_is_read_again(tmp_path, mapping):
     allocations = Allocations(tmp_path, None, None, {})
     assert found(allocations) == []

@@ -319,7 +319,7 @@ class JobsProcessor(Processor):
             listed = None if reading.processes is None or (activity.unlisted and not mine) else mine
             use = Use(
                 listed, jobs.owners if jobs else {}, granted, self._alive, reading.moment, at,
-                doubt=activity.unlisted or self._unnamed.text,
+                doubt=activity.unlisted or self._unnamed.text or _unread(jobs),
             )  # fmt: skip
             figures = values.get(place, {})
             device.dims, device.source = activity.dims, reading.source
@@ -579,6 +579,12 @@ class JobsProcessor(Processor):
         """Return the seconds charged to jobs and those in which devices were held, which are equal."""
         allocated = self._forgotten + sum(device.allocated for device in self._devices.values())
         return self._ledger.charged / SECOND, allocated / SECOND
+
+
+def _unread(jobs: JobFacts | None) -> str:
+    """Return why a job may hold a device on which no process is listed: what tells about it cannot be read."""
+    told = jobs.missing if jobs else {"pids": "the collector jobs does not run, or has not answered yet"}
+    return next((told[what] for what in ("pids", "mapping", "kubelet") if what in told), "")
 
 
 def _name(place: Place) -> str:

@@ -11,7 +11,7 @@ from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of,
 
 from chipwatch.commands.answers import jobs_text as as_text
 from chipwatch.contract.datapoint import Dimensions, counter
-from chipwatch.contract.extensions import Device, DeviceFacts
+from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import Allocation, Owner
 from chipwatch.host.gpu_metrics import UTILIZATION
 from chipwatch.processors.jobs import JobsProcessor
@@ -334,6 +334,29 @@ def test_a_device_that_no_collector_names_is_listed_and_logged_once(caplog):
     assert [record.getMessage() for record in caplog.records] == [f"jobs: {text}"]
     machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=odd[2:3])
     assert machine.processor.answer()["missing"] == {}
+
+
+@pytest.mark.parametrize("what", ["kubelet", "mapping", "pids"])
+def test_while_what_tells_who_holds_devices_cannot_be_read_none_is_free(what):
+    machine = Machine()
+    machine.tick([], {0: IDLE})
+    assert machine.values("gpu.count") == {("free",): 1}
+    machine.tick([], {0: IDLE}, missing={what: "it does not answer"})
+    assert machine.values("gpu.count") == {("free",): 0, ("unknown",): 1}
+    (device,) = machine.processor.answer()["devices"]
+    assert (device["state"], device["reason"]) == ("unknown", "it does not answer")
+    machine.tick([], {0: IDLE})
+    assert machine.values("gpu.count") == {("free",): 1, ("unknown",): 0}
+
+
+def test_before_the_collector_jobs_has_answered_no_device_is_free():
+    machine = Machine()
+    machine.processor.facts = [DeviceFacts(2000 * SECOND, [], {"0": dims_of(0)}, [DeviceActivity(dims_of(0), **IDLE)])]
+    machine.points = [*machine.processor.derive([], START)]
+    assert machine.values("gpu.count") == {("unknown",): 1}
+    machine.moment = 2000 * SECOND
+    machine.tick([], {0: IDLE})
+    assert machine.values("gpu.count") == {("free",): 1, ("unknown",): 0}
 
 
 def test_a_collector_that_answers_a_tick_late_leaves_no_device_unnamed_in_the_log(caplog):
