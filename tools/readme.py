@@ -21,7 +21,7 @@ from chipwatch.pipeline.route import Admission
 from chipwatch.pipeline.window import Window
 from chipwatch.report.summary import RunSummary
 from chipwatch.runtime.announcements import Announcements
-from chipwatch.spool.ledger import Ledger
+from chipwatch.spool.file import Ledger
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.stdout.jsonl import lines
 

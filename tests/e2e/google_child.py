@@ -69,7 +69,7 @@ def main():
     spool = Spool("google", folder / "google.db", max_age=limits.max_age, clock=clock)
     quick = {"pauses": Pauses(0.01, 0.05, 0.01, 0.05)}
     worker = Worker("google", sink, spool, common=lambda: COMMON, **quick)
-    window = Window(limits.window, born=clock(), spacing=limits.spacing, ended=spool.newest())
+    window = Window(limits.window, born=clock(), spacing=limits.spacing, ended=spool.file.newest())
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: COMMON)
     sampler = Sampler("numbers", Numbers(begun - 2 * AGO, life), Level.ALL)
     pipeline = Pipeline([sampler], [route], interval=MINUTE / SAMPLES, clock=clock)

@@ -222,22 +222,22 @@ def test_whatever_fails_in_whatever_order_the_law_holds(steps, moods, max_bytes)
                 appended += count
                 worker.wake()
             elif step == "rot":
-                with spool._lock:  # a chunk that rots; the newest is at hand yet
-                    spool._store._db.execute("UPDATE chunk SET body = x'01ff' WHERE key % 3 = 1")
+                with spool.file.lock:  # a chunk that rots; the newest is at hand yet
+                    spool.file.store._db.execute("UPDATE chunk SET body = x'01ff' WHERE key % 3 = 1")
             elif step in {"fill", "room"}:
-                with spool._lock:
-                    spool._store._db.execute(f"PRAGMA max_page_count={1 if step == 'fill' else 1 << 30}")
+                with spool.file.lock:
+                    spool.file.store._db.execute(f"PRAGMA max_page_count={1 if step == 'fill' else 1 << 30}")
             else:
-                with spool._lock:
-                    spool._store._db.execute(f"PRAGMA max_page_count={1 << 30}")
+                with spool.file.lock:
+                    spool.file.store._db.execute(f"PRAGMA max_page_count={1 << 30}")
                 end(spool, worker)
                 assert spool.ledger.balance() == 0
                 spool, worker = begin(path, sink, max_bytes)
-            with spool._lock:
+            with spool.file.lock:
                 assert spool.ledger.balance() == 0
             check_law(path)
-        with spool._lock:
-            spool._store._db.execute(f"PRAGMA max_page_count={1 << 30}")
+        with spool.file.lock:
+            spool.file.store._db.execute(f"PRAGMA max_page_count={1 << 30}")
         sink.moods.clear()
         spool.append([NUMBER.point(1, float(appended))])  # poison ends only once another point is taken
         appended += 1

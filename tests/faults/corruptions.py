@@ -47,8 +47,8 @@ class Template:
             self.points |= {_key(point): point for point in points}
             spool.append(points, COMMON)
             if n == CHUNKS // 2:  # what stands in the file itself, and what in the WAL
-                with spool._lock:
-                    spool._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                with spool.file.lock:
+                    spool.file.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 spool.take(70)
                 spool.acknowledge({"sent": 65, "rejected:odd": 5})
             if n == CHUNKS - 1:

@@ -109,7 +109,7 @@ def google(target: str, folder: Path, life: int, begun: int) -> None:
         folder / f"appended.{life}", google_shown, "google", folder / "google.db", max_age=limits.max_age, clock=clock
     )
     worker = Worker("google", sink, spool, common=lambda: common, **QUICK)
-    window = Window(GOOGLE_WINDOW, born=clock(), spacing=limits.spacing, ended=spool.newest())
+    window = Window(GOOGLE_WINDOW, born=clock(), spacing=limits.spacing, ended=spool.file.newest())
     route = Route(MetricFilter(Level.ALL), window, spool, worker, lambda: common)
     numbers = google_child.Numbers(begun - 2 * GOOGLE_AGO, life)
     sampler = Sampler("numbers", numbers, Level.ALL)

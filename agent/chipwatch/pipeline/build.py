@@ -277,7 +277,7 @@ def build_route(
         born=born,
         increases=limits.increases,
         spacing=limits.spacing,
-        ended=spool.newest() if limits.spacing else None,
+        ended=spool.file.newest() if limits.spacing else None,
         first=FIRST_WINDOW,
         holds_zero=held_at_zero(name, sink, config, events),
     )

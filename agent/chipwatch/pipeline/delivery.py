@@ -28,7 +28,7 @@ from chipwatch.contract.sink import Sink
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
 from chipwatch.pipeline.delivery_log import DeliveryLog
-from chipwatch.spool.ledger import Ledger
+from chipwatch.spool.file import Ledger
 from chipwatch.spool.queue import Spool
 
 log = logging.getLogger(__name__)
@@ -276,7 +276,7 @@ class SinkDelivery:
 
     def _open(self) -> None:
         keeper, _ = self._abilities
-        if keeper and (state := self.spool.recall()):
+        if keeper and (state := self.spool.file.recall()):
             self._ask(partial(keeper.restore, state), "cannot take its state, it begins without")
         self._batches.guard.call(self.sink.open)
         self.spool.bind(self._batches.guard.call(partial(destination_of, self.sink)))
@@ -293,7 +293,7 @@ class SinkDelivery:
 
     def _save_state(self) -> None:
         if (state := self._state()) is not None:
-            self.spool.remember(state)
+            self.spool.file.remember(state)
 
     def _deliver_some(self) -> bool:
         """Deliver the next batches; return whether there may be more."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from chipwatch.contract.text import count, duration
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.spool.ledger import Ledger
+from chipwatch.spool.file import Ledger
 
 log = logging.getLogger(__name__)
 

@@ -49,7 +49,7 @@ REFUSED = counter("agent.sink.refused", "{request}", "Requests refused for the s
 SINK_SECONDS = gauge("agent.sink.seconds", "s", "How long the last request took.", LEVEL, S)
 SPOOL_BYTES = gauge("agent.spool.bytes", "By", "Bytes that wait for the sink.", LEVEL, S)
 SPOOL_OLDEST = gauge("agent.spool.oldest", "s", "Age of the oldest points that wait for the sink.", LEVEL, S)
-SPOOL_FAULTS = counter("agent.spool.faults", "{fault}", "Times that the spool's file failed.", LEVEL, S)
+SPOOL_FAULTS = counter("agent.spool.file.faults", "{fault}", "Times that the spool's file failed.", LEVEL, S)
 MISSED = counter("agent.ticks.missed", "{tick}", "Ticks that came too late to be made.", LEVEL)
 TICKS_FAILED = counter("agent.ticks.failed", "{failure}", "Parts of ticks that ended in a bug of the agent.", LEVEL)
 INCIDENTS = counter("agent.incidents", "{incident}", "Incidents recorded, by cause.", dims=("cause",))
@@ -188,7 +188,7 @@ class AgentCollector(Collector):
                 metric = REJECTED if kind == "rejected" else DROPPED
                 yield from self._counted(at, _named(reason=reason, sink=route.name), (metric, ours))
         counts = (RETRIED, worker.health.counts["retried"]), (REFUSED, worker.health.counts["refused"])
-        yield from self._counted(at, dims, *counts, (SPOOL_FAULTS, spool.faults.total()))
+        yield from self._counted(at, dims, *counts, (SPOOL_FAULTS, spool.file.faults.total()))
         yield SPOOL_BYTES.point(at, spool.bytes, dims)
         yield SINK_SECONDS.point(at, worker.seconds, dims)
         oldest = spool.oldest()

@@ -25,7 +25,7 @@ from chipwatch.report import amounts
 from chipwatch.report.accelerators import ROLES, Accelerators
 from chipwatch.report.devices import device_states
 from chipwatch.runtime.wrapped import SystemUsage, WrappedCommand
-from chipwatch.spool.ledger import Ledger
+from chipwatch.spool.file import Ledger
 
 CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"
 READ, WRITTEN, RECEIVED, SENT = "process.io.read", "process.io.written", "network.received", "network.sent"

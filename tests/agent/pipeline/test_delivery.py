@@ -20,6 +20,7 @@ from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
 from chipwatch.pipeline.delivery import Pauses, Schedule, SinkDelivery, Worker
 from chipwatch.spool.chunk import decode
+from chipwatch.spool.file import SpoolFile
 from chipwatch.spool.queue import Spool
 
 LONG = 60.0
@@ -294,7 +295,7 @@ def test_what_a_sink_chooses_for_its_points_is_saved_before_they_are_written(sta
             return repr(self.chosen).encode()
 
         def write(self, batch):
-            saved.append((spool.recall(), ids(batch)))
+            saved.append((spool.file.recall(), ids(batch)))
             return super().write(batch)
 
     saved, sink, spool = [], Chooses(Retryable("no answer"), max_points=2), Spool("mem", tmp_path / "mem.db")
@@ -808,7 +809,7 @@ def test_a_reason_that_cannot_be_stored_as_text_does_no_harm(start, tmp_path):
     worker.wake()
     idle(worker)
     assert spool.ledger.rejected.total() == 6
-    assert not spool.faults
+    assert not spool.file.faults
     spool.close()
 
 
@@ -1071,15 +1072,15 @@ def test_a_sink_gets_the_state_that_it_saved_before_the_restart(start, tmp_path)
         worker.stop()
         assert worker.join(LONG)
         assert sink.restored == [b"5"]
-        assert spool.recall() == b"7"
+        assert spool.file.recall() == b"7"
 
 
 def test_a_sink_that_cannot_take_its_state_begins_without_and_delivers(start, tmp_path, caplog):
     with closing(Spool("s", tmp_path / "s.db")) as spool:
-        spool.remember(b"of another version")
+        spool.file.remember(b"of another version")
         sink = Mindful()
         start(sink, 2, spool)
-        until(lambda: spool.recall() == b"2")
+        until(lambda: spool.file.recall() == b"2")
         assert sink.got == [0, 1]
     assert "mem: cannot take its state, it begins without: invalid literal for int()" in caplog.text
 
@@ -1096,18 +1097,18 @@ def test_a_state_that_is_not_bytes_is_not_kept_and_the_sink_goes_on(start, tmp_p
         spool.append(points([1]))
         worker.wake()
         until(lambda: sink.got == [0, 1])
-        assert spool.recall() == b""
+        assert spool.file.recall() == b""
     assert "mem: cannot return its state: expected bytes, got str" in caplog.text
 
 
 def test_the_file_gets_a_sinks_state_together_with_the_end_of_the_points(start, tmp_path, monkeypatch):
     """A kill at any moment of a long catching up leaves a state that is as old as the first point of the spool."""
-    monkeypatch.setattr(Spool, "remember", lambda *_: None)  # killed before anything else is written
+    monkeypatch.setattr(SpoolFile, "remember", lambda *_: None)  # killed before anything else is written
     remembered = []
 
     class Watchful(Mindful):
         def write(self, batch):
-            remembered.append(spool.recall())
+            remembered.append(spool.file.recall())
             return super().write(batch)
 
     with closing(Spool("s", tmp_path / "s.db")) as spool:
@@ -1115,7 +1116,7 @@ def test_the_file_gets_a_sinks_state_together_with_the_end_of_the_points(start, 
         until(lambda: spool.ledger.spooled == 0)
         worker.stop()
         assert worker.join(LONG)
-        assert spool.recall() == b"6"
+        assert spool.file.recall() == b"6"
     assert remembered == [b"", b"2", b"4"]
 
 
@@ -1129,14 +1130,14 @@ def test_a_state_that_knows_points_which_are_not_acknowledged_yet_is_not_kept(tm
         worker = Worker("mem", sink, spool, **QUICK)
         spool.append([*made])
         worker.turn()
-        assert (spool.recall(), spool.ledger.sent) == (b"19", 19)
+        assert (spool.file.recall(), spool.ledger.sent) == (b"19", 19)
         spool.append([*made])
         real, sink.write = sink.write, fail_at(sink.write, 2)  # the wire, after the points of other series were taken
         worker.turn()
-        assert (spool.recall(), spool.ledger.sent) == (b"19", 19)
+        assert (spool.file.recall(), spool.ledger.sent) == (b"19", 19)
         sink.write = real
         worker.turn()
-        assert (spool.recall(), spool.ledger.sent) == (b"38", 38)
+        assert (spool.file.recall(), spool.ledger.sent) == (b"38", 38)
 
 
 def test_internal_dimensions_of_a_sink_are_not_logged(start, caplog):

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from chipwatch.pipeline.delivery_log import DeliveryLog
-from chipwatch.spool.ledger import Ledger
+from chipwatch.spool.file import Ledger
 
 HOUR, MINUTE = 3600.0, 60.0
 

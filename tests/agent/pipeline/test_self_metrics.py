@@ -193,7 +193,7 @@ def test_a_sinks_counts_have_its_name_and_the_reason(parts, until):
     assert (read["sink.sent", "cloud"], read["sink.rejected", "too odd", "cloud"]) == (1, 1)
     assert (read["sink.retried", "cloud"], read["sink.refused", "cloud"]) == (1, 0)
     assert (read["spool.bytes", "cloud"], read["spool.oldest", "cloud"]) == (0, 0)
-    assert read["spool.faults", "cloud"] == 0
+    assert read["spool.file.faults", "cloud"] == 0
     assert ("sink.dropped", "cloud") not in read
 
 

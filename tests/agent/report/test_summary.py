@@ -22,7 +22,7 @@ from chipwatch.report import amounts
 from chipwatch.report.accelerators import ROLES, Accelerators, DeviceUsage
 from chipwatch.report.summary import TAKEN, RunSummary
 from chipwatch.runtime.wrapped import WrappedCommand
-from chipwatch.spool.ledger import Ledger
+from chipwatch.spool.file import Ledger
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.spool.ledger import Ledger
+from chipwatch.spool.file import Ledger
 
 COUNT = st.integers(0, 1000)
 REASONS = st.dictionaries(st.text(max_size=6), COUNT, max_size=4)

@@ -62,16 +62,16 @@ def check_balance(spool, path=None):
 
 def break_disk(spool):
     """Fill the disk: SQLite gets no page more."""
-    spool._store._db.execute("PRAGMA max_page_count=1")
+    spool.file.store._db.execute("PRAGMA max_page_count=1")
 
 
 def mend_disk(spool):
-    spool._store._db.execute(f"PRAGMA max_page_count={UNLIMITED}")
+    spool.file.store._db.execute(f"PRAGMA max_page_count={UNLIMITED}")
 
 
 def kill(spool):
     """Leave the file as a killed process would: nothing more is written."""
-    spool._close_file()
+    spool.file.close()
 
 
 # -- a queue ------------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_the_end_of_many_chunks_is_one_transaction(spooled, path):
     spool, commits = spooled(), []
     for n in range(5):
         spool.append(points([2 * n, 2 * n + 1]))
-    spool._store._db.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+    spool.file.store._db.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
     spool.take(9)
     spool.acknowledge({"sent": 7, "rejected:bad": 2})
     assert len(commits) == 1
@@ -331,7 +331,7 @@ def test_a_full_disk_is_logged_once_and_the_points_wait_in_memory(spooled, path,
         check_balance(spool)
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     assert "lost if this process ends" in caplog.text
-    assert spool.faults["disk"] > 0
+    assert spool.file.faults["disk"] > 0
     assert drain(spool, 100) == list(range(4010))
     check_balance(spool, path)
 
@@ -411,7 +411,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 for n in range(200):
     spool.append([load.point(1, float(n * 100 + i)) for i in range(100)])
     assert spool.ledger.balance() == 0
-assert spool.faults["disk"]
+assert spool.file.faults["disk"]
 got = []
 while taken := spool.take(1000)[0]:
     got += [p.value for p in taken]
@@ -506,7 +506,7 @@ def test_pending_ends_do_not_grow_while_the_disk_fails(spooled, path, monkeypatc
         take(spool, 1)
         spool.acknowledge({"sent": 1} if n % 5 else {"rejected:bad": 1})
     spool.append(points(range(1000, 1010)))
-    assert sys.getsizeof(spool._pending.entries) < 1000
+    assert sys.getsizeof(spool.file.pending.entries) < 1000
     check_balance(spool, path)
     monkeypatch.setattr(Store, "acknowledge", acknowledge)
     assert drain(spool) == list(range(500, 1010))
@@ -566,8 +566,8 @@ def test_a_second_agent_on_the_same_spool_uses_memory_and_harms_nothing(spooled,
     first.append(points(range(3)))
     second = spooled()
     second.append(points(range(100, 103)))
-    assert set(second.faults) == {"busy"}
-    assert not second.is_on_disk, "the start of a run says so"
+    assert set(second.file.faults) == {"busy"}
+    assert not second.file.is_open, "the start of a run says so"
     assert "in use by another agent" in caplog.text
     assert drain(second) == [100, 101, 102]
     second.close()
@@ -614,12 +614,12 @@ def test_a_file_that_is_not_a_database_is_set_aside_and_a_new_file_is_used(spool
     path.write_bytes(content)
     spool = spooled()
     assert path.with_suffix(".corrupt").read_bytes() == content
-    assert spool.faults == {"corrupt": 1}
+    assert spool.file.faults == {"corrupt": 1}
     assert [r.levelname for r in caplog.records] == ["ERROR"]
     spool.append(points(range(3)))
     spool.close()
     again = spooled()
-    assert not again.faults
+    assert not again.file.faults
     assert drain(again) == [0, 1, 2]
 
 
@@ -628,7 +628,7 @@ def test_a_file_of_no_bytes_is_a_new_one(spooled, path):
     path.touch()
     spool = spooled()
     spool.append(points([1]))
-    assert not spool.faults
+    assert not spool.file.faults
     check_balance(spool, path)
 
 
@@ -637,8 +637,8 @@ def filled(path, chunks=60):
     with closing(Spool("sink", path)) as spool:
         for n in range(chunks):
             spool.append(points(range(n * 40, n * 40 + 40)))
-        spool._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        (root,) = spool._store._db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
+        spool.file.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = spool.file.store._db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
     return root
 
 
@@ -669,14 +669,14 @@ def test_a_corrupt_page_drops_the_points_of_the_file_and_counts_them(spooled, pa
         assert path.with_suffix(".corrupt").exists()
     else:
         spool = spooled()
-        spool._store._db.execute("PRAGMA cache_size=0")
+        spool.file.store._db.execute("PRAGMA cache_size=0")
         spool.append(points([9000]))
-        spool._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        spool.file.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         overwrite(path, root, b"\xff" * 4096)
         assert take(spool) == [9000]
         spool.release()
         assert spool.ledger.dropped == {"unreadable": 60 * 40}
-    assert spool.faults == {"corrupt": 1}
+    assert spool.file.faults == {"corrupt": 1}
     assert {r.levelname for r in caplog.records} == {"ERROR"}
     check_balance(spool)
     spool.append(points([9001]))
@@ -686,7 +686,7 @@ def test_a_corrupt_page_drops_the_points_of_the_file_and_counts_them(spooled, pa
     spool.close()
     again = spooled()
     assert found + drain(again) == ([] if when == "found at the start" else [9000]) + [9001, 9002]
-    assert not again.faults
+    assert not again.file.faults
 
 
 def test_a_file_with_a_corrupt_name_is_set_aside(spooled, path):
@@ -696,7 +696,7 @@ def test_a_file_with_a_corrupt_name_is_set_aside(spooled, path):
     path.write_bytes(content.replace(b"CREATE TABLE chunk", b"CREATE \xd5ABLE chunk"))
     spool = spooled()
     assert path.with_suffix(".corrupt").exists()
-    assert spool.faults == {"corrupt": 1}
+    assert spool.file.faults == {"corrupt": 1}
     spool.append(points([1]))
     check_balance(spool, path)
 
@@ -713,13 +713,13 @@ def test_a_file_with_a_corrupt_column_name_is_set_aside(spooled, path, *, name, 
     path.write_bytes(content.replace(name, rotten))
     spool = spooled()
     if b"aside" in name:  # is not asked for until a chunk is to be set aside
-        spool._do(lambda store: store.set_aside("why", body=b"body"))
+        spool.file.do(lambda store: store.set_aside("why", body=b"body"))
     elif b"memo" in name:
-        spool.recall()
+        spool.file.recall()
     spool.append(points([9001]))
     check_balance(spool, path)
     assert path.with_suffix(".corrupt").exists()
-    assert spool.faults["corrupt"] == 1
+    assert spool.file.faults["corrupt"] == 1
     assert drain(spool) == [9001]
 
 
@@ -727,7 +727,7 @@ def test_points_wait_in_memory_if_a_corrupt_file_cannot_be_set_aside(spooled, pa
     """For instance, a failing disk was mounted again, read-only."""
     root = filled(path)
     spool = spooled()
-    spool._store._db.execute("PRAGMA cache_size=0")
+    spool.file.store._db.execute("PRAGMA cache_size=0")
     overwrite(path, root, b"\xff" * 4096)
 
     def fail(*_):
@@ -755,7 +755,7 @@ def test_corrupt_bytes_anywhere_in_the_file_never_stop_the_spool(spooled, path, 
     spool = None
     if seed % 2:
         spool = spooled()
-        spool._store._db.execute("PRAGMA cache_size=0")
+        spool.file.store._db.execute("PRAGMA cache_size=0")
     rot()
     for life in range(3):
         spool = spool or spooled()
@@ -781,8 +781,8 @@ def test_a_corrupt_chunk_is_set_aside_and_the_others_are_delivered(spooled, path
     first = spooled()
     for n in range(5):
         first.append(points([2 * n, 2 * n + 1]))
-    first._store._db.execute("UPDATE chunk SET body = x'01c1c1' WHERE key = 1")
-    first._store._db.execute("UPDATE chunk SET body = x'02' WHERE key = 3")
+    first.file.store._db.execute("UPDATE chunk SET body = x'01c1c1' WHERE key = 1")
+    first.file.store._db.execute("UPDATE chunk SET body = x'02' WHERE key = 3")
     first.close()
     spool = spooled()
     assert drain(spool) == [0, 1, 4, 5, 8, 9]
@@ -798,7 +798,7 @@ def test_only_the_unsent_points_of_a_corrupt_chunk_are_dropped(spooled, path):
     first.append(points(range(10)))
     take(first)
     first.acknowledge({"sent": 4})
-    first._store._db.execute("UPDATE chunk SET body = x''")
+    first.file.store._db.execute("UPDATE chunk SET body = x''")
     first.close()
     spool = spooled()
     assert take(spool) == []
@@ -909,28 +909,28 @@ TestLife = Life.TestCase
 def test_it_knows_after_a_restart_when_the_newest_point_was_measured(tmp_path):
     path = tmp_path / "sink.db"
     with closing(Spool("s", path)) as spool:
-        assert spool.newest() is None
+        assert spool.file.newest() is None
         spool.append([LOAD.point(7, 1.0), LOAD.point(9, 1.0), LOAD.point(8, 1.0)])
         spool.take(10)
         spool.acknowledge({"sent": 3})
     with closing(Spool("s", path)) as spool:
-        assert spool.newest() == 9
+        assert spool.file.newest() == 9
 
 
 def test_it_keeps_what_the_sink_must_know_after_a_restart(tmp_path):
     path = tmp_path / "sink.db"
     with closing(Spool("s", path)) as spool:
-        assert spool.recall() == b""
-        spool.remember(b"this")
+        assert spool.file.recall() == b""
+        spool.file.remember(b"this")
     with closing(Spool("s", path)) as spool:
-        assert spool.recall() == b"this"
+        assert spool.file.recall() == b"this"
 
 
 def test_without_a_file_no_state_is_kept_and_nothing_fails():
     spool = Spool("s")
-    spool.remember(b"this")
-    assert spool.recall() == b""
-    assert spool.newest() is None
+    spool.file.remember(b"this")
+    assert spool.file.recall() == b""
+    assert spool.file.newest() is None
 
 
 # -- a clock that jumps ---------------------------------------------------------------------------------------------------
@@ -962,7 +962,7 @@ def test_only_a_clock_that_stays_ahead_makes_points_too_old(path):
 
 def lost_samples(spool, caplog):
     found = [r.getMessage() for r in caplog.records if "ended without a stop" in r.getMessage()]
-    return spool.faults["killed"], found
+    return spool.file.faults["killed"], found
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
@@ -1044,12 +1044,12 @@ def test_a_corrupt_number_drops_its_own_chunk_only(spooled, path, change):
 
 def test_a_corrupt_state_counts_as_absent(spooled, path):
     first = spooled()
-    first.remember(b"starts of counters")
+    first.file.remember(b"starts of counters")
     first.close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE memo SET body = CAST(replace(body, 'c', 'd') AS BLOB)")
         db.commit()
-    assert spooled().recall() == b""
+    assert spooled().file.recall() == b""
 
 
 # -- other versions -------------------------------------------------------------------------------------------------------
@@ -1067,14 +1067,14 @@ def test_a_file_of_a_newer_version_with_further_columns_is_used(spooled, path):
     spool = spooled()
     spool.append(points([1]))
     spool.append(points([2]))
-    spool.remember(b"state")
-    spool._store._db.execute("UPDATE chunk SET body = x'00' WHERE key = 1")
+    spool.file.remember(b"state")
+    spool.file.store._db.execute("UPDATE chunk SET body = x'00' WHERE key = 1")
     assert take(spool, 1) == [0]
     spool.acknowledge({"sent": 1})
     spool.close()
     again = spooled()
     assert drain(again) == [2]
-    assert set(again.faults) == {"unreadable"}
+    assert set(again.file.faults) == {"unreadable"}
     check_balance(again, path)
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (9,)
@@ -1099,12 +1099,12 @@ def test_no_query_of_an_address_is_kept_and_a_new_key_finds_the_points(spooled, 
     first = spooled(destination={"endpoint": "http://h/v1?api_key=K3Y"})
     first.bind({"endpoint": "http://h/v1?api_key=K3Y"})
     first.append(points([1]))
-    first.remember(b"state")
+    first.file.remember(b"state")
     first.close()
     assert b"K3Y" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
     again = spooled(destination={"endpoint": "http://h/v1?api_key=N3W"})
     again.bind({"endpoint": "http://h/v1?api_key=N3W"})
-    assert (again.elsewhere, again.recall(), len(again.take(9)[0])) == (0, b"state", 1)
+    assert (again.elsewhere, again.file.recall(), len(again.take(9)[0])) == (0, b"state", 1)
     other = {"endpoint": "http://other/v1?api_key=K3Y"}
     again.close()
     last = spooled(destination=other)
@@ -1168,13 +1168,13 @@ def test_a_destination_known_in_part_becomes_the_first_whole_one_that_fits(spool
 
 def test_each_destination_has_a_separate_state(spooled):
     first = sending(spooled, TRIAL)
-    first.remember(b"trial")
+    first.file.remember(b"trial")
     first.close()
     second = sending(spooled, REAL)
-    assert second.recall() == b""
-    second.remember(b"real")
+    assert second.file.recall() == b""
+    second.file.remember(b"real")
     second.close()
-    assert sending(spooled, TRIAL).recall() == b"trial"
+    assert sending(spooled, TRIAL).file.recall() == b"trial"
 
 
 def test_an_empty_value_of_a_destination_is_a_known_value(spooled):
@@ -1190,7 +1190,7 @@ def test_a_corrupt_file_drops_points_kept_apart_too_and_counts_them(spooled, pat
     first.close()
     second = sending(spooled, REAL)
     second.append(points([5]))
-    second._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    second.file._replace(sqlite3.DatabaseError("database disk image is malformed"))
     assert second.ledger.dropped == {"unreadable": 5}
     second.append(points([6]))
     assert drain(second) == [5, 6]
@@ -1241,4 +1241,4 @@ def test_a_file_that_was_deleted_while_in_use_is_drained_and_a_new_one_follows(s
     spool.append(points([3]))
     spool.close()
     again = spooled()
-    assert (drain(again), again.faults, again.ledger.balance()) == ([], {}, 0)
+    assert (drain(again), again.file.faults, again.ledger.balance()) == ([], {}, 0)

@@ -39,7 +39,7 @@ def locked(path):
     """Lock the file by another writer: nothing can be written until the block ends."""
 
     def lock(spool):
-        spool._store._db.execute("PRAGMA busy_timeout=0")
+        spool.file.store._db.execute("PRAGMA busy_timeout=0")
         db = sqlite3.connect(path, isolation_level=None)
         db.execute("BEGIN IMMEDIATE")
         return closing(db)
@@ -60,7 +60,7 @@ def test_a_spool_is_taken_over_with_all_rows_that_the_other_agent_left_in_it(spo
     second = spooled()
     second.append(points(100, 101))
     second.append(points(102))
-    assert set(second.faults) == {"busy"}
+    assert set(second.file.faults) == {"busy"}
     first.close()
     second.append(points(103))  # the file is free: now it is taken over
     second.append(points(104))
@@ -107,7 +107,7 @@ def test_ends_that_the_file_did_not_take_are_written_later_in_order(spooled, pat
     spool.append(points(40))
     assert rows(path) == [(2, 4, 2), (3, 4, 0), (4, 1, 0)]
     assert ledger(path) == {"collected": 17, "sent": 8, "rejected:odd": 2}
-    assert "disk" in spool.faults
+    assert "disk" in spool.file.faults
     spool.close()
     assert drain(spooled()) == [22, 23, 30, 31, 32, 33, 40]
 
@@ -158,7 +158,7 @@ def test_bytes_return_to_zero_after_a_corrupt_chunk(spooled, path, when):
         spool = spooled()
     else:
         spool = spooled()
-        spool._store._db.execute("UPDATE chunk SET body = x'ff' WHERE key = 1")
+        spool.file.store._db.execute("UPDATE chunk SET body = x'ff' WHERE key = 1")
     assert spool.bytes > 0
     assert drain(spool) == [0, 2]
     assert (spool.bytes, spool.ledger.balance()) == (0, 0)
@@ -171,7 +171,7 @@ def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_i
         spool.append(points(*range(50 * n, 50 * n + 50)))
     spool.close()
     spool = spooled()
-    db = spool._store._db
+    db = spool.file.store._db
     db.execute("PRAGMA cache_size=0")
     (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
     spool.append(points(9000, 9001))
@@ -180,7 +180,7 @@ def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_i
         file.seek((root - 1) * PAGE)
         file.write(b"\xff" * PAGE)
     assert take(spool) == [9000, 9001]  # the file is set aside; only what was at hand is left
-    assert spool.faults == {"corrupt": 1}
+    assert spool.file.faults == {"corrupt": 1}
     assert spool.bytes == 2 * POINT_BYTES
     spool.acknowledge({"sent": 2})
     assert (spool.bytes, spool.ledger.balance()) == (0, 0)
@@ -282,7 +282,7 @@ def test_a_file_of_this_version_without_its_columns_is_set_aside(spooled, path):
             db.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO rotten_{column}")
         db.commit()
     again = spooled()
-    assert again.faults["corrupt"] == 1
+    assert again.file.faults["corrupt"] == 1
     assert path.with_suffix(".corrupt").exists()
 
 
@@ -322,7 +322,7 @@ def test_the_ends_of_one_chunk_add_up_in_the_file(spooled, path):
     for count in (3, 2, 1):
         spool.acknowledge({"sent": count})
     assert rows(path) == [(0, 10, 6)]
-    spool._close_file()  # as at a kill
+    spool.file.close()  # as at a kill
     assert drain(spooled()) == [6, 7, 8, 9]
 
 
@@ -338,7 +338,7 @@ def test_a_ledger_that_counts_too_few_points_makes_no_point_missing(spooled, pat
     change_ledger(path, -3)
     again = spooled()
     assert drain(again) == list(range(10))
-    assert (again.faults, again.ledger.dropped) == ({}, {})
+    assert (again.file.faults, again.ledger.dropped) == ({}, {})
 
 
 def test_an_unreadable_chunk_counts_at_least_one_point_whatever_the_ledger_says(spooled, path):
@@ -347,7 +347,7 @@ def test_an_unreadable_chunk_counts_at_least_one_point_whatever_the_ledger_says(
     spool.close()
     change_ledger(path, -100)
     again = spooled()
-    again._store._db.execute("UPDATE chunk SET body = x'ff'")
+    again.file.store._db.execute("UPDATE chunk SET body = x'ff'")
     assert drain(again) == []
     assert (again.ledger.dropped, again.ledger.spooled, again.bytes) == ({"unreadable": 1}, 0, 0)
 
@@ -372,11 +372,11 @@ def test_points_in_memory_are_written_again_after_the_file_was_corrupt(spooled, 
     spool = spooled()
     spool.append(points(0))
     spool.append(points(1))
-    spool._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.file._replace(sqlite3.DatabaseError("database disk image is malformed"))
     assert spool.ledger.dropped == {"unreadable": 1}
     spool.append(points(2))
     assert [count for _, count, _ in rows(path)] == [1, 1]
-    spool._close_file()  # as at a kill
+    spool.file.close()  # as at a kill
     assert drain(spooled()) == [1, 2]
 
 
@@ -407,7 +407,7 @@ def test_points_in_flight_stay_in_flight_if_the_file_becomes_corrupt(spooled, pa
     spool.append(points(0))
     assert take(spool) == [0]
     spool.append(points(1))
-    spool._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.file._replace(sqlite3.DatabaseError("database disk image is malformed"))
     spool.acknowledge({"sent": 1})
     assert (spool.ledger.sent, spool.ledger.dropped) == (1, {})
     assert drain(spool) == [1]
@@ -457,7 +457,7 @@ def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spooled, pa
     assert take(spool) == [0, 1, 2]
     with locked(spool):
         spool.acknowledge({"sent": 1})
-    spool._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.file._replace(sqlite3.DatabaseError("database disk image is malformed"))
     spool.release()
     spool.append(points(3))
     assert ledger(path) == {"collected": 4, "sent": 1}
@@ -491,7 +491,7 @@ def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monk
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(chipwatch.spool.sqlite, "set_file_aside", fail)
-    spool._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.file._replace(sqlite3.DatabaseError("database disk image is malformed"))
     spool.append(points(2))
     assert drain(spool) == [1, 2]
     assert spool.ledger.dropped == {"unreadable": 1}
@@ -509,7 +509,7 @@ def test_a_file_that_cannot_be_read_at_the_start_is_opened_later_and_not_renamed
         patch.setattr(Store, "chunks", fail)
         spool = spooled()
         spool.append(points(1))
-    assert set(spool.faults) == {"disk"}
+    assert set(spool.file.faults) == {"disk"}
     assert not path.with_suffix(".corrupt").exists()
     spool.append(points(2))
     assert drain(spool) == [0, 1, 2]
@@ -517,6 +517,6 @@ def test_a_file_that_cannot_be_read_at_the_start_is_opened_later_and_not_renamed
 
 def test_a_destination_is_the_same_in_any_order_of_its_keys(spooled):
     first = spooled(destination={"namespace": "x", "region": "a"})
-    first.remember(b"state")
+    first.file.remember(b"state")
     first.close()
-    assert spooled(destination={"region": "a", "namespace": "x"}).recall() == b"state"
+    assert spooled(destination={"region": "a", "namespace": "x"}).file.recall() == b"state"

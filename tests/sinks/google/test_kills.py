@@ -10,6 +10,7 @@ from tests.sinks.google.conftest import HEAT, SENT, S
 
 from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
 from chipwatch.pipeline.delivery import Worker
+from chipwatch.spool.file import SpoolFile
 from chipwatch.spool.queue import Spool
 
 VM = Dimensions({"@instance_id": "4520031799277581759", "@gcp_zone": "us-central1-a"})
@@ -22,7 +23,7 @@ class Lives:
 
     def __init__(self, double, make_sink, path, monkeypatch):
         self.double, self._make_sink, self._path = double, make_sink, path
-        monkeypatch.setattr(Spool, "remember", lambda *_: None)  # killed as soon as the end of points is written
+        monkeypatch.setattr(SpoolFile, "remember", lambda *_: None)  # killed as soon as the end of points is written
 
     def live(self, born, window=None, boot=0, attempts=1):
         """Begin at `born`; spool a window that ends at `window`, whose counter began `boot`; try to send."""
@@ -34,7 +35,7 @@ class Lives:
                 counter = Datapoint(SENT, 10.0 + window, NO_DIMENSIONS, at, BOOT + boot * S, at - 10 * S)
                 spool.append([HEAT.point(at, window), counter], VM)
             for _ in range(attempts):
-                worker._turn()
+                worker.turn()
             return {entry: n for entry, n in spool.ledger.ended().items() if entry != "collected"}
 
     def stored(self):

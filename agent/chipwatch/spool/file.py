@@ -1,0 +1,268 @@
+"""The ledger of a spool and its file: what that does not take is kept for later, and a corrupt one is set aside."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.contract.errors import file_of, os_text
+from chipwatch.contract.text import count
+from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.spool.chunk import NEWEST, STATE, fits, label_of, shown
+
+if TYPE_CHECKING:
+    from chipwatch.spool.sqlite import Content, Store
+
+log = logging.getLogger(__name__)
+
+IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
+HARMLESS: Final = frozenset({"disk", "busy"})
+"""Kinds of faults that have lost no point yet."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """
+    Counts of points; collected = sent + rejected + dropped + spooled.
+
+    The counts of a spool on disk begin when its file is made, and go on after restarts and kills.
+    """
+
+    collected: int = 0
+    sent: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    spooled: int = 0
+
+    def balance(self) -> int:
+        """Return the number of points that are not accounted for: 0 unless there is a bug."""
+        return self.collected - self.sent - self.rejected.total() - self.dropped.total() - self.spooled
+
+    def add(self, change: Mapping[str, int]) -> None:
+        """Add points by entry: `collected`, `sent`, `rejected:reason`, `dropped:reason`."""
+        for entry, points in change.items():
+            kind, _, reason = entry.partition(":")
+            if kind == "collected":
+                self.collected += points
+            elif kind == "sent":
+                self.sent += points
+            else:
+                (self.rejected if kind == "rejected" else self.dropped)[reason] += points
+
+    def ended(self) -> dict[str, int]:
+        """Return the points that have ended, by entry."""
+        entries = {"collected": self.collected - self.spooled, "sent": self.sent}
+        entries |= {f"rejected:{reason}": n for reason, n in list(self.rejected.items())}
+        entries |= {f"dropped:{reason}": n for reason, n in list(self.dropped.items())}
+        return {entry: n for entry, n in entries.items() if n}
+
+    def totals(self) -> dict[str, int]:
+        """Return the five counts, without reasons."""
+        return {
+            "collected": self.collected,
+            "sent": self.sent,
+            "rejected": self.rejected.total(),
+            "dropped": self.dropped.total(),
+            "kept": self.spooled,
+        }
+
+    def __str__(self) -> str:
+        """Return the equation with its numbers."""
+
+        def listed(counts: Counter[str]) -> str:
+            reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()) if n)
+            return f"{counts.total()}{f' ({reasons})' if reasons else ''}"
+
+        return (
+            f"collected {self.collected} = sent {self.sent} + rejected {listed(self.rejected)}"
+            f" + dropped {listed(self.dropped)} + spooled {self.spooled}"
+        )
+
+
+@dataclass(slots=True)
+class PendingEnds:
+    """Ends of points that the file did not take yet, merged into one change."""
+
+    gone: list[int] = field(default_factory=list)
+    """Keys of chunks whose points have all ended."""
+    front: tuple[int, int] | None = None
+    """The key of the first chunk, and how many of its points ended."""
+    entries: Counter[str] = field(default_factory=Counter)
+    """Points to add to the ledger."""
+    memos: dict[str, bytes] = field(default_factory=dict)
+
+    def write(self, store: Store) -> None:
+        """Write all of them in one transaction."""
+        store.acknowledge(self.gone, self.front, self.entries, **self.memos)
+
+
+class Destination:
+    """Where the points of one sink go, as far as that is known, and how the file names it."""
+
+    def __init__(self, part: Mapping[str, str] | None) -> None:
+        """Take as much as the sink knows before it is opened."""
+        self._value, self.label, self.is_bound = part or {}, label_of(part or {}), False
+        """`is_bound`: all of it is known."""
+        self.state = f"{STATE} {self.label.decode()}" if part else STATE
+        """The name under which the sink's state is kept."""
+
+    def bind(self, whole: Mapping[str, str]) -> None:
+        """Take all of it."""
+        self._value, self.label, self.is_bound = whole, label_of(whole), True
+
+    def is_of(self, label: bytes) -> bool:
+        """Return whether points with this label go there."""
+        return fits(label, self._value)
+
+    def tell_of(self, label: bytes, points: int, logger: ThrottledLogger, *, are_kept: bool) -> None:
+        """Log what happens to points for the destination `label`, which is another one."""
+        what = "dropped (--drop-other-destinations)"
+        if are_kept:
+            what = "kept apart until it is set again; --drop-other-destinations drops them"
+        verb = "is" if points == 1 else "are"
+        text = f"{count(points)} for another destination ({shown(label)}; now: {shown(self.label)}) {verb} {what}"
+        logger.log(logging.WARNING if are_kept else logging.ERROR, f"apart {shown(label)}", text)
+
+
+class SpoolFile:
+    """
+    The file of a spool, if there should be one. Used under `lock`, which the methods for the sink's state take.
+
+    It may fail, fill up, become corrupt or be locked by another agent. No failure is raised; it is counted and logged.
+    """
+
+    def __init__(self, name: str, path: Path | None, state: str, on_lost: Callable[[], None]) -> None:
+        """`state` is the name of the sink's state; `on_lost` is called when a corrupt file was set aside."""
+        self.path = path
+        """None: the points are in memory only."""
+        self.store: Store | None = None
+        self.pending: PendingEnds | None = None
+        self.faults: Counter[str] = Counter()
+        """Failures of the file by kind."""
+        self.lock = threading.Lock()
+        self.logger = ThrottledLogger(log, f"spool {name}")
+        self._state, self._on_lost = state, on_lost
+
+    @property
+    def is_open(self) -> bool:
+        """True while it takes points."""
+        return self.store is not None
+
+    def open(self) -> Content | None:
+        """Open or make it; return its content, or None if that is not possible now."""
+        if self.path is None or self.store is not None:
+            return None
+        from chipwatch.spool.sqlite import Busy, Store  # noqa: PLC0415  # SQLite takes 1 MB, only if points go to disk
+
+        try:
+            content = Store.load(self.path)
+        except Busy as problem:
+            self.fault("busy", f"{problem}; {IN_MEMORY}")
+        except (OSError, *Store.failures) as problem:
+            self._fail(problem)
+        else:
+            self.store = content.store
+            if content.repair:
+                self.fault("corrupt", content.repair)
+            return content
+        return None
+
+    def do(self, action: Callable[[Store], object]) -> bool:
+        """Call `action`; return whether it succeeded; a corrupt file is set aside."""
+        if (store := self.store) is None:
+            return False
+        try:
+            action(store)
+        except store.failures as problem:
+            if store.is_corruption(problem):
+                self._replace(problem)
+            else:
+                self._fail(problem)
+            return False
+        return True
+
+    def get(self, read: Callable[[Store], bytes]) -> bytes | None:
+        """Return what `read` returns, or None if the file fails."""
+        answers: list[bytes] = []
+        self.do(lambda store: answers.append(read(store)))
+        return answers[0] if answers else None
+
+    def note(self, change: Mapping[str, int], *, gone: int | None = None, front: tuple[int, int] | None = None) -> None:
+        """Note for `flush`: add to the ledger, delete the chunk `gone`, store how many points of a chunk ended."""
+        if self.store is None:
+            return
+        pending = self.pending = self.pending or PendingEnds()
+        pending.entries.update(change)
+        pending.front = front or pending.front
+        if gone is not None:
+            pending.gone.append(gone)
+
+    def note_state(self, state: bytes | None) -> None:
+        """Note the state of the sink for `flush`, if it has changed."""
+        if state is not None:
+            self.note({})
+            if self.pending:
+                self.pending.memos[self._state] = state
+
+    def flush(self) -> bool:
+        """Write the changes that the file did not take; return whether none is left and the file is open."""
+        if self.pending is not None and self.do(self.pending.write):
+            self.pending = None
+        return self.pending is None and self.store is not None
+
+    def fault(self, kind: str, text: str) -> None:
+        """Count a fault of a kind, and log it once."""
+        self.faults[kind] += 1
+        self.logger.log(logging.WARNING if kind in HARMLESS else logging.ERROR, kind, text)
+
+    def close(self) -> None:
+        """Close it for good."""
+        if self.store is not None:
+            self.store.close()
+        self.store = self.path = None
+
+    # -- what is kept over a restart -----------------------------------------------------------------------------------
+
+    def recall(self) -> bytes:
+        """Return the state of the sink that was kept last, also before a restart, or b"" if there is none."""
+        return self._noted(self._state) or self._noted(STATE)
+
+    def remember(self, state: bytes) -> None:
+        """Keep what the sink must know after a restart; it is lost if there is no file."""
+        with self.lock:
+            self.note_state(state)
+            self.flush()
+
+    def newest(self) -> int | None:
+        """Return when the newest point that the file ever took was measured (ns since the epoch), or None."""
+        memo = self._noted(NEWEST)
+        return int.from_bytes(memo, "big", signed=True) if len(memo) == 8 else None
+
+    def _noted(self, name: str) -> bytes:
+        with self.lock:
+            return self.get(lambda store: store.noted(name)) or b""
+
+    # -- trouble -------------------------------------------------------------------------------------------------------
+
+    def _fail(self, problem: Exception) -> None:
+        self.fault("disk", f"{file_of(problem) or self.path}: {os_text(problem)}; {IN_MEMORY}")
+
+    def _replace(self, problem: Exception) -> None:
+        """Close a corrupt file and set it aside; the next `open` makes a new one."""
+        assert self.path is not None
+        assert self.store is not None
+        from chipwatch.spool.sqlite import set_file_aside  # noqa: PLC0415  # loaded, since a file was open
+
+        self.store.close()
+        self.store = self.pending = None
+        try:
+            self.fault("corrupt", set_file_aside(self.path, problem))
+        except OSError as error:
+            self.fault("disk", f"{self.path}: {problem}, and cannot be renamed: {error}; {IN_MEMORY}")
+            self.path = None
+        self._on_lost()
