@@ -137,3 +137,9 @@ def test_budgets_are_read_as_they_were_written(tmp_path):
     budget.write(budgets, tmp_path)
     assert budget.read(tmp_path) == budgets
     assert json.loads((tmp_path / budget.FILE).read_text()) == budgets
+
+
+def test_nothing_is_over_its_budget_and_no_budget_was_raised():
+    budgets = budget.read()
+    assert budgets is not None
+    assert not [*budget.excesses(budget.measured(), budgets), *budget.raised(budgets)]
