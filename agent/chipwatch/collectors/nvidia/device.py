@@ -114,8 +114,10 @@ class Part:
         running: dict[int, int | None] = {}
         most = MOST_BYTES if self.total is None else self.total
         for name, function in LISTS.items():
-            fill = partial(nvml.call, function, self.handle)
-            for pid, used in self.query.ask(name, self._processes.read, fill) or ():
+            listed = self.query.ask(name, self._processes.read, partial(nvml.call, function, self.handle))
+            if listed is not None:
+                self.query.refused.pop(name, None)
+            for pid, used in listed or ():
                 memory = None if used == NOT_AVAILABLE else used
                 if 0 < pid <= MOST_PID and (memory is None or memory <= most):
                     before = running.get(pid)  # a process may be in two lists
@@ -124,8 +126,10 @@ class Part:
 
     def unlisted(self) -> str:
         """Return why the driver did not list all processes; "" if it did, or has no list but that of compute."""
-        refused = {name: self.query.refused[name] for name in LISTS if name in self.query.refused}
-        codes = [code for name, code in refused.items() if name == COMPUTE or code not in UNSUPPORTED]
+        refused = self.query.refused
+        codes = [
+            refused[name] for name in LISTS if name in refused and (name == COMPUTE or refused[name] not in UNSUPPORTED)
+        ]
         return f"NVML does not list its processes: {nvml.NVMLError(codes[0])} (NVML {codes[0]})" if codes else ""
 
     def _memory(self, at: int) -> list[Datapoint]:

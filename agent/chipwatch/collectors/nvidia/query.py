@@ -70,7 +70,7 @@ class NvmlQuery:
         self.reset = False
         """True if the device reported in this tick that it needs a reset."""
         self.refused: dict[Hashable, int] = {}
-        """Query -> code of its last error, until it is answered."""
+        """Query -> code of its last error; one who needs to know whether it lasts takes out what is answered."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
@@ -101,8 +101,6 @@ class NvmlQuery:
             self.failed(name, name, error.value)
             return None
         self.answered.add(name)
-        if self.refused:
-            self.refused.pop(name, None)
         return answer
 
     def is_failing(self) -> bool:

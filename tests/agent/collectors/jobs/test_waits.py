@@ -251,7 +251,7 @@ def test_children_that_are_bound_to_one_cpu_wait_for_data_and_not_for_others(sta
     pid, waits = start(BOUND), Waits(PROC)
 
     def bound():
-        use = waits.read({pid}, {pid}, time.monotonic())[pid]
+        use = Waits(PROC).read({pid}, {pid}, time.monotonic())[pid]  # one alone keeps CPUs for a minute
         return use if len(use.children) == 2 and use.cpus == 1 else None
 
     until(bound)
