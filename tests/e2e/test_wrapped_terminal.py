@@ -190,7 +190,10 @@ def test_gpus_are_in_the_summary_and_what_is_sent_stays_at_its_level(agent, tmp_
     words = ("--interval", "0.2", "--collector", "nvidia", "--format", "json")
     done = agent.run(*words, "--", sys.executable, "-c", program, env=env)
     lines = done.stderr.splitlines()
-    title, *rows = (line.split() for line in lines if line.startswith(("  GPU", "    ")))
+    title, *rows, doubt = (line.split() for line in lines if line.startswith(("  GPU", "    ")))
+    assert " ".join(doubt) == "it is not known whether the command used them", (
+        "the driver's pids are not of this machine"
+    )
     assert title == ["GPU", "busy", "busy", "p95", "memory", "peak", "energy", "throttled"]
     assert [row[0] for row in rows] == ["0", "1"]
     assert all(float(row[row.index("Wh") - 1]) > 0.2 for row in rows)

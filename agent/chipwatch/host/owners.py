@@ -117,6 +117,13 @@ def parse(path: str) -> Owner | None:
     return None
 
 
+def slurm_job(proc: Path, pid: int) -> str:
+    """Return the job of Slurm to whose cgroup a process belongs, or nothing."""
+    lines = os.fsdecode(read(proc / str(pid) / "cgroup")).splitlines()
+    owners = (parse(line.split(":", 2)[-1]) for line in lines)
+    return next((owner.job for owner in owners if owner and owner.kind == SLURM), "")
+
+
 class Owners:
     """Finds owners of processes, and remembers them while the processes run."""
 

@@ -171,8 +171,10 @@ COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
 class Accelerators:
     """The accelerators of this machine, of any make; the cores of a Neuron device count as one device."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_command: bool = False) -> None:
+        """`of_command`: of a command, which may not use them."""
         self._devices: dict[Key, DeviceUsage] = {}
+        self._of_command = of_command
 
     def take(self, points: Iterable[Datapoint]) -> None:
         """Take the points of one tick, counters with their increase; a reading that came late has its own time."""
@@ -205,6 +207,10 @@ class Accelerators:
         seen = {key: device for key, device in self._devices.items() if device.is_used}
         return seen or {key: device for key, device in self._devices.items() if device.may_be_used}
 
+    def _is_doubtful(self) -> bool:
+        """Return whether nothing says that the command used a device, or that others did."""
+        return self._of_command and not any(device.is_used for device in self._devices.values())
+
     def lines(self) -> Iterator[str]:
         """Yield a table for each family: the devices that the command used or may have used."""
         used = self._used()
@@ -215,6 +221,9 @@ class Accelerators:
                 yield from _table(title, shown)
                 if others := len(present) - len(shown):
                     yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
+                if self._is_doubtful():
+                    which = "them" if shown[1:] else "it"
+                    yield f"{'':{FIRST_COLUMN}}  it is not known whether the command used {which}"
             elif present:
                 here = {key[:1] for key in present}
                 taken = {key[:1] for key in present if self._devices[key].has_others}
@@ -228,8 +237,9 @@ class Accelerators:
         if counted := [device for key, device in used.items() if key not in cut]:
             number = sum(device.slices for device in counted)
             total, idle = number * seconds, sum(device.idle.total() for device in counted) / 1000
+            most = "at most " * self._is_doubtful()
             yield (
-                f"cost      {number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
+                f"cost      {most}{number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
                 f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
             )
 

@@ -17,6 +17,7 @@ from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.extensions import Answers, DeviceFacts
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
+from chipwatch.host.owners import slurm_job
 from chipwatch.host.process_tree import is_within
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
@@ -47,7 +48,7 @@ class RunSummary:
         """The moment of the last list of processes of each collector."""
         self._routes: list[tuple[Route, Ledger]] = []
         self._window = Window(0, born=time.time_ns(), increases=True)  # gives counters their increase
-        self._accelerators = Accelerators()
+        self._accelerators = Accelerators(of_command=pid is not None)
         self._increase: defaultdict[str, float] = defaultdict(float)
         self._cpu_seconds = self._peak_cores = self._cpus = self._peak_rss = 0.0
         self._cpu_at: int | None = None
@@ -91,7 +92,11 @@ class RunSummary:
             self._accelerators.list_users(facts, self._members.get)
 
     def _is_mine(self, pid: int) -> bool | None:
-        return is_within(self._proc, pid, self._pid or 0)
+        is_mine = is_within(self._proc, pid, self._pid or 0)
+        # The parent of what `srun` starts is Slurm's daemon, not `srun`.
+        if is_mine is False and (job := slurm_job(self._proc, pid)) and job == slurm_job(self._proc, self._pid or 0):
+            return None
+        return is_mine
 
     def lines(self, command: WrappedCommand, recorded: Iterable[Path] = (), trouble: str = "") -> Iterator[str]:
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.agent.processors.jobs.machine import Machine, job
@@ -258,11 +259,11 @@ def test_only_gpus_that_the_command_used_are_shown_where_they_are_known(pipeline
 class Node:
     """A machine with GPUs whose processes the driver lists, and a summary of the process of this test."""
 
-    def __init__(self, pipeline, many):
+    def __init__(self, pipeline, many, pid=None, proc=Path("/proc")):
         self._pipeline, self._moment = pipeline, 0
         self._all = [Dimensions(gpu=str(n)) for n in range(many)]
         pipeline.derivations = [Priced()]
-        self.summary = RunSummary(os.getpid())
+        self.summary = RunSummary(pid or os.getpid(), proc)
         self.summary.listen(pipeline)
 
     def tick(self, *listed, busy=(), names=True, refused=()):
@@ -330,7 +331,25 @@ def test_where_the_users_of_a_gpu_are_not_known_it_is_shown(pipeline, ended, lis
     node = Node(pipeline, 1)
     for _ in range(3):
         node.tick([2**22 + 1], busy=(0,), **listed)  # no process here has this number
-    assert [line.split()[0] for line in node.lines(ended)] == ["time", "GPU", "0", "cost", "advice"]
+    lines = node.lines(ended)
+    assert [line.split()[0] for line in lines] == ["time", "GPU", "0", "it", "cost", "advice"]
+    assert lines[3].strip() == "it is not known whether the command used it"
+    assert lines[4].startswith("  cost      at most 1 x ")
+
+
+def test_what_srun_starts_may_be_the_commands_and_another_job_of_slurm_is_not(pipeline, ended, tmp_path):
+    for pid, parent, number in ((100, 1, 7), (200, 50, 7), (300, 50, 8)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (python) S {parent}" + " 0" * 48)
+        (tmp_path / str(pid) / "cgroup").write_text(
+            f"0::/system.slice/slurmstepd.scope/job_{number}/step_0/user/task_0\n"
+        )
+    node = Node(pipeline, 3, 100, tmp_path)
+    for _ in range(3):
+        node.tick([300], [200], [300], busy=(0, 1))
+    lines = node.lines(ended)
+    assert [line.split()[0] for line in lines] == ["time", "GPU", "1", "2", "it", "cost", "advice"]
+    assert lines[4].strip() == "it is not known whether the command used it"
 
 
 def test_a_gpu_whose_list_is_refused_may_have_been_the_commands(pipeline, ended):
@@ -338,7 +357,7 @@ def test_a_gpu_whose_list_is_refused_may_have_been_the_commands(pipeline, ended)
     for _ in range(3):
         node.tick([1], [], busy=(0,), refused=[1])
     table = [line.split()[0] for line in node.lines(ended) if line.startswith(("  GPU", "   "))]
-    assert table == ["GPU", "1", "1"]
+    assert table == ["GPU", "1", "1", "it"]
 
 
 def test_instances_and_models_are_named_and_what_no_device_told_has_no_column(pipeline, summary, ended):

@@ -149,7 +149,7 @@ def test_each_accelerator_has_a_row_and_a_graph_and_costs_what_was_set(driver, u
     rows = run.summary().splitlines()
     (head,) = [n for n, line in enumerate(rows) if re.match(r"  GPU +(busy|util)", line)]
     assert [line.split()[0] for line in rows[head + 1 : head + 3]] == ["0", "1"]
-    assert [line for line in rows if re.match(r"  cost      2 x [\d.]+ s at \$2\.50 an hour = ", line)]
+    assert [line for line in rows if re.match(r"  cost      at most 2 x [\d.]+ s at \$2\.50 an hour = ", line)]
     assert run._repr_html_().count('<td style="text-align:left">gpu.utilization ') == 2
 
 
