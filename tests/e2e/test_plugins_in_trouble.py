@@ -171,15 +171,21 @@ class Stub(Collector):
         yield self.metrics[0].point(at, self.readings)
 
 class Hanging(Stub):
+    never_waits = False
+
     def act(self):
         if self.readings == 3:
             threading.Event().wait()
 
 class HangingInOpen(Stub):
+    never_waits = False
+
     def open(self):
         threading.Event().wait()
 
 class HangingInClose(Stub):
+    never_waits = False
+
     def act(self):
         pass
 
@@ -203,6 +209,8 @@ class Threads(Stub):
         threading.Thread(target=time.sleep, args=(0.05,), daemon=True).start()
 
 class Signals(Stub):
+    never_waits = False
+
     def act(self):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -303,7 +311,9 @@ def test_a_processor_that_raises_or_hangs_loses_its_own_work_and_is_named(start,
         "Forking",
     ],
 )
-def test_a_collector_that_wrongly_shares_the_thread_costs_the_others_no_tick(agent, plugins_folder, until, kind):
+def test_a_collector_in_trouble_costs_the_others_no_tick_if_what_may_hang_has_its_thread(
+    agent, plugins_folder, until, kind
+):
     plugins_folder.add("files", FILES, collectors=[("aaa", kind)])  # it is read before the others
     running = agent.start(
         "--interval", "0.2", "--collector", "aaa,memory,network", "--sink", "stdout",
