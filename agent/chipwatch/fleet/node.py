@@ -219,9 +219,10 @@ def _within(item: Seen) -> bool:
 
 def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, counted: float) -> str:
     """Return what cannot be true, or nothing."""
-    for kind, most, unit in (("used", MOST_PERCENT, "%"), ("power", MOST_WATTS, "W"), ("cpu", MOST_PERCENT, "%")):
+    limits = ("used", MOST_PERCENT, "%"), ("power", MOST_WATTS, "W"), ("cpu", MOST_PERCENT, "%"), ("count", inf, "")
+    for kind, most, unit in limits:
         if wrong := next((item for item in kinds[kind] if not 0 <= item.value <= most), None):
-            return f"{wrong.metric} is {wrong.value:.4g} {unit}"
+            return f"{wrong.metric} is {wrong.value:.4g} {unit}".rstrip()
     if counted > gpus + HALF:
         return f"its agent counts {counted:.4g} accelerators, {gpus} are read: do two agents send under its name?"
     return f"it has {gpus:,} accelerators" if gpus > MOST_GPUS else ""

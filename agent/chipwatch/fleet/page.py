@@ -38,6 +38,8 @@ BASE_UNITS: Final[Mapping[str, tuple[str, float]]] = {
 ANY_BASE_UNIT: Final = re.compile("|".join(BASE_UNITS).encode())
 RATIO, OF_ONE = f"{DCGM}GPU_UTIL_RATIO", f"{DCGM}GPU_UTIL_RATIO_OF_ONE"
 """A name whose values are 0 to 100 in DCGM 4.6 and 0 to 1 in 4.7, which alone has BASE_UNITS; our name for that."""
+FRACTION: Final = re.compile(rb"%s(?:\{[^\n]*\})? +0?\.\d*[1-9]" % RATIO.encode())
+"""A share from 0 to 1: in DCGM 4.6 the values are whole percents."""
 LAST_XIDS: Final = (f"{DCGM}XID_ERRORS", f"{DCGM}XID_ERROR")
 """Names of the code of the last Xid: before DCGM 4.6, and since."""
 
@@ -122,7 +124,7 @@ class NodePageReader:
 
     def read(self, body: bytes) -> list[Seen]:
         """Return the readings of a page in text 0.0.4; what is malformed is left out."""
-        if RATIO.encode() in body and ANY_BASE_UNIT.search(body):
+        if RATIO.encode() in body and (ANY_BASE_UNIT.search(body) or FRACTION.search(body)):
             body = body.replace(RATIO.encode(), OF_ONE.encode())
         seen: list[Seen] = []
         jobs: dict[str, Mapping[str, str]] = {}

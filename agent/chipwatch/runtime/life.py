@@ -95,15 +95,22 @@ def keep_state(folder: Path, derivations: Collection[Derivation]) -> None:
                 derivation.restore(read_state(path, MAX_STATE), path)
         except OSError as problem:
             log.warning("%s: %s; %s begins without its state", path, problem.strerror, derivation.name)
-        derivation.keep = partial(_keep, path)
+        derivation.keep = partial(_keep, path, set())
 
 
-def _keep(path: Path, saved: bytes) -> None:
-    """Replace the state of a processor; one that is older than what was sent would count time twice."""
+def _keep(path: Path, told: set[str], saved: bytes) -> None:
+    """
+    Replace the state of a processor; one that is older than what was sent would count time twice.
+
+    `told`: reasons of failures since the last success, of which each is logged once.
+    """
     try:
         write_state(path, saved)
+        told.clear()
     except OSError as problem:
-        log.info("%s is not saved: %s", path, os_text(problem))
+        if (why := os_text(problem)) not in told:
+            told.add(why)
+            log.warning("%s is not saved: %s", path, why)
         with contextlib.suppress(OSError):
             path.unlink()
 

@@ -23,6 +23,8 @@ MAX_RISES: Final = 120
 """Rises of a series that are kept; the rises of a minute count as one."""
 WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for metrics, _ in COUNTS.values())))
 
+BESIDE: Final = {"rdma.rate": "rdma.state"}
+"""Series that a collector reads together with another one: where that is later, this one could not be read since."""
 KEPT: Final = WATCHED | {"cpu.utilization", "gpu.power"}
 """The metrics of an answer; `chipwatch fleet` shows more than a verdict is made of."""
 
@@ -65,7 +67,8 @@ class EventHistory:
             shown.update({(name, dims): why for dims, why in evidence.items() for name in names})
         series = []
         for key, point in self._points.copy().items():
-            if now - point.at >= self._stale:
+            beside = self._points.get((BESIDE.get(key[0], ""), key[1]))
+            if now - point.at >= self._stale or (beside and beside.at > point.at):
                 continue
             rises = [(at, rise) for at, rise in self._rises.get(key, deque()).copy() if now - at < HOUR]
             last, text = shown.get(key, (None, ""))

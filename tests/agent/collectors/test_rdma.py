@@ -272,9 +272,12 @@ def test_a_port_without_a_rate_keeps_its_state_and_its_counters(rdma, folder, ra
     assert [point.value for point in points if point.metric.name == "rdma.ports.active"] == [2]
 
 
-def test_a_port_without_a_state_keeps_its_rate_and_counters_and_is_not_counted_as_inactive(rdma, folder):
+@pytest.mark.parametrize("state", [None, "", "x\n", "ACTIVE\n"])
+def test_a_port_without_a_state_keeps_its_rate_and_counters_and_is_not_counted_as_inactive(rdma, folder, state):
     collector = rdma("rdma_mlx5", "rdma_efa")
     (folder / "mlx5_bond_0/ports/1/state").unlink()
+    if state is not None:
+        (folder / "mlx5_bond_0/ports/1/state").write_text(state)
     points = list(collector.collect(7))
     names = {point.metric.name for point in points if point.dims.get("device") == "mlx5_bond_0"}
     assert {"rdma.rate", "rdma.sent"} <= names

@@ -50,7 +50,7 @@ def test_a_page_alone_does_not_show_that_a_node_is_fit():
 @pytest.mark.parametrize(
     ("metric", "value", "says"),
     [("gpu.utilization", 4000.0, "gpu.utilization is 4000 %"), ("gpu.utilization", -1.0, "gpu.utilization is -1 %"),
-     ("gpu.power", 1e9, "gpu.power is 1e+09 W"), ("cpu.utilization", 1e30, "cpu.utilization is 1e+30 %")],
+     ("gpu.count", -1.0, "gpu.count is -1"), ("gpu.power", 1e9, "gpu.power is 1e+09 W"), ("cpu.utilization", 1e30, "cpu.utilization is 1e+30 %")],
 )  # fmt: skip
 def test_figures_that_cannot_be_true_are_not_believed(metric, value, says):
     node = line((metric, {"gpu": "0"}, value), *gpu("gpu.state", 1))

@@ -54,6 +54,11 @@ def test_pages_of_dcgm_exporter_and_node_exporter_are_read():
     assert names()["DCGM_FI_PROF_SM_ACTIVE"].factor == 100
 
 
+def test_a_fraction_shows_that_a_page_of_dcgm_is_of_0_to_1():
+    page = "".join(f'DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu="{n}"}} {value}\n' for n, value in enumerate((1, 0, 0.87)))
+    assert [value for (metric, *_), value in read(page).items() if metric == "gpu.utilization"] == [100, 0, 87]
+
+
 @pytest.mark.parametrize("name", ["dcgm_exporter_4.9_dcgm_4.7", "dcgm_exporter_names_of_4.6"])
 def test_the_utilization_of_dcgm_is_a_percentage_whether_its_page_has_0_to_1_or_0_to_100(name):
     body = (FIXTURES / f"{name}.prom").read_bytes()

@@ -46,6 +46,21 @@ def test_what_was_saved_is_restored(tmp_path):
     assert os.listdir(tmp_path) == ["jobs.json"]  # noqa: PTH208  # no other file is left
 
 
+def test_why_it_is_not_saved_is_logged_once(tmp_path, caplog):
+    counting = derivation(Keeps())
+    keep_state(tmp_path, [counting])
+    (tmp_path / "jobs.json").mkdir()
+    for at in range(3):
+        counting.run([], at)
+    (tmp_path / "jobs.json").rmdir()
+    counting.run([], 4)
+    (tmp_path / "jobs.json").unlink()
+    (tmp_path / "jobs.json").mkdir()
+    counting.run([], 5)
+    texts = [record.getMessage() for record in caplog.records if "is not saved" in record.getMessage()]
+    assert texts == [f"{tmp_path}/jobs.json is not saved: Is a directory"] * 2
+
+
 def test_it_is_saved_before_the_points_of_a_tick_are_sent(tmp_path):
     class Counts(Keeps):
         def derive(self, tick, at):

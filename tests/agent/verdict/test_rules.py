@@ -200,6 +200,14 @@ def test_a_series_that_ends_says_nothing_of_now_and_their_number_is_limited():
     assert watch.series(AT + STALE) == []
 
 
+def test_a_rate_that_cannot_be_read_beside_the_state_says_nothing_of_now():
+    watch, rate, state = recent(), gauge("rdma.rate", "Gbit/s", "."), gauge("rdma.state", "1", ".")
+    watch.take([rate.point(AT, 400, PORT), state.point(AT, 1, PORT)], AT)
+    assert [seen.metric for seen in watch.series(AT)] == ["rdma.rate", "rdma.state"]
+    watch.take([state.point(AT + S, 1, PORT)], AT + S)
+    assert [seen.metric for seen in watch.series(AT + S)] == ["rdma.state"]
+
+
 def test_an_agent_that_has_stopped_to_read_knows_nothing():
     class Nvidia:
         metrics = (STATE,)

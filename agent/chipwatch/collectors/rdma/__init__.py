@@ -56,7 +56,7 @@ class _Port:
             state = b""
             with contextlib.suppress(FileNotFoundError):
                 state = read_small(self._folder / "state")
-            if state:
+            if state[:1].isdigit() and state[1:2] == b":":  # such as `4: ACTIVE`
                 yield STATE.point(at, int(state.startswith(b"4:")), self.dims)
             # The kernel answers EINVAL for a width or speed that it does not know.
             rate, unit = (*read(self._folder / "rate").split()[:2], b"", b"")[:2]
