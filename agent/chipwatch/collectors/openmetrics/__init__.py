@@ -12,15 +12,17 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
-from chipwatch.collectors.openmetrics.fetch import Failed, Scraper
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall
 from chipwatch.host.exposition import ScrapeResponse
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.openmetrics.fetch import Scraper
 
 TIMEOUT: Final = 0.5
 """Seconds that a reading waits for its scrapes; the next reading yields pages that arrive later."""
@@ -59,6 +61,8 @@ class _Source:
         return f"endpoint {self.name} ({self.endpoint.shown}): {trouble}"
 
     def _scrape(self) -> None:
+        from chipwatch.collectors.openmetrics.fetch import Failed  # noqa: PLC0415  # loads http.client
+
         try:
             self._readings.put((self, self._scraper.scrape()))
         except Failed as why:
@@ -103,6 +107,8 @@ class OpenmetricsCollector(Collector):
         self.close()
         if not self._config.endpoints:
             raise Unavailable("no endpoint is configured: add a table [collectors.openmetrics.endpoints.NAME]")
+        from chipwatch.collectors.openmetrics.fetch import Scraper  # noqa: PLC0415  # loads http.client
+
         self._readings = SimpleQueue()
         endpoints = self._config.endpoints.items()
         self._sources = [_Source(name, endpoint, Scraper(endpoint), self._readings) for name, endpoint in endpoints]
