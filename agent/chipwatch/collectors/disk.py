@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.host.blocking_call import BlockingCall
+from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.mounts import MountTable, may_hang
@@ -201,7 +201,9 @@ class DiskCollector(Collector):
     @property
     def never_waits(self) -> bool:
         """True while no path is on a file system that may hang."""
-        return not any(may_hang(path.target, self._mounts.find(path.target)) for path in self._paths)
+        return at_once(
+            lambda: not any(may_hang(path.target, self._mounts.find(path.target)) for path in self._paths), "mounts"
+        )
 
     def __init__(self, config: Config, statvfs: Statvfs = os.statvfs) -> None:
         """`statvfs`: os.statvfs or a fake."""

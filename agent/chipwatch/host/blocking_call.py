@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+PROMPT: Final = 0.2
+"""Seconds for a file that the kernel answers from its memory; the table of mounts may wait for a mount that hangs."""
 
 
 class BlockingCall(Generic[T]):
@@ -92,3 +94,14 @@ class BlockingCall(Generic[T]):
             self._answered.release()
         if args:
             args()
+
+
+def at_once(call: Callable[[], bool], name: str) -> bool:
+    """Return what a call returns, False if it takes longer than PROMPT or no thread can be started for it."""
+    asked = BlockingCall(call, name)
+    try:
+        return asked.ask(PROMPT)
+    except (TimeoutError, RuntimeError):
+        return False
+    finally:
+        asked.close()

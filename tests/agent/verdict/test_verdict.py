@@ -435,6 +435,15 @@ def test_a_gpu_whose_calls_do_not_return_is_named_and_none_is_called_missing(mac
     )  # fmt: skip
 
 
+def test_a_table_of_mounts_that_is_not_answered_is_unknown_and_in_time(machine):
+    (machine.folder / "proc/1").mkdir(parents=True)
+    os.mkfifo(machine.folder / "proc/1/mountinfo")
+    done = machine.ask("--for", "npd", timeout="4s")
+    assert (done.returncode, done.stdout.strip()) == (
+        2, "UNKNOWN: storage: no answer: a driver or a file server may hang"
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("words", [[], ["--expect", "gpus=2"]])
 def test_a_driver_that_is_not_loaded_is_unknown_where_its_device_file_is_there(machine, words):
     (machine.folder / "proc/driver/nvidia/version").unlink()

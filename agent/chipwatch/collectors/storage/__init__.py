@@ -15,7 +15,7 @@ from chipwatch.collectors.storage import nfs
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
-from chipwatch.host.blocking_call import BlockingCall
+from chipwatch.host.blocking_call import BlockingCall, at_once
 from chipwatch.host.counters import Counters
 from chipwatch.host.gpu_metrics import possible
 from chipwatch.host.mounts import MountLine, parsed
@@ -63,7 +63,7 @@ class StorageCollector(Collector):
     @property
     def never_waits(self) -> bool:
         """True while there is no driver or server to wait for: no NVMe drive, NFS or Lustre."""
-        return not (self._has_nfs(self._lines()) or self._controllers() or self._imports())
+        return at_once(lambda: not (self._has_nfs(self._lines()) or self._controllers() or self._imports()), "mounts")
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         self._config, self._clock = config, clock
