@@ -37,7 +37,7 @@ from chipwatch.processors.jobs.device import (
     place_of,
     plausible,
 )
-from chipwatch.processors.jobs.evidence import STATE, DevicePoints, Evidences, Values, from_points
+from chipwatch.processors.jobs.evidence import FALLEN, STATE, DevicePoints, Evidences, Values, from_points
 from chipwatch.processors.jobs.ledger import CAUSE, OTHER, Account, Hold, JobLedger
 from chipwatch.processors.jobs.metrics import (
     ALL,
@@ -54,8 +54,8 @@ from chipwatch.processors.jobs.metrics import (
     JOBS,
     MEMORY,
 )
-from chipwatch.processors.jobs.reasons import Figures, Reasons, reasons
-from chipwatch.processors.jobs.recent import LEAST_PEERS, MOST, DeviceMoment, JobMoment, RecentMoments, note_ranks
+from chipwatch.processors.jobs.reasons import Figure, Figures, Reasons, reasons
+from chipwatch.processors.jobs.recent import LEAST_PEERS, MOST, DeviceMoment, JobMoment, RecentMoments, of_ranks
 
 log: Final = logging.getLogger(__name__)
 MISSED: Final = 3
@@ -153,7 +153,7 @@ class JobsProcessor(Processor):
         if not self._before:
             self._before = at if self._stopped is None else min(at, max(self._stopped, at - self._interval))
         self._begin(readings, at)
-        values, fallen = self._points.take(tick) if readings else ({}, set())
+        values = self._points.take(tick) if readings else {}
         answered: set[Place] = set()
         moments: dict[str, int] = {}
         """When each collector last read a device."""
@@ -161,7 +161,7 @@ class JobsProcessor(Processor):
             most = MOST_INTERVALS * self._interval
             self._is_late = self._jobs is not None and reading.moment - self._jobs.moment > most
             if not self._is_late:  # else this waits for the next reading of jobs
-                mine = self._take(reading, values, fallen, at)
+                mine = self._take(reading, values, at)
                 answered |= mine
                 moments |= {reading.source: reading.moment} if mine else {}
         if answered and self._jobs and not any(device.unclear_since for device in self._devices.values()):
@@ -254,17 +254,17 @@ class JobsProcessor(Processor):
         """Return why a job is slow."""
         places = [place for place, device in self._devices.items() if key in device.held]
         stopped = {pid: gpu for pid, gpu in self._pids.get(key, {}).items() if self._jobs and pid in self._jobs.stopped}
-        numbers, words = dict[str, float](), dict[str, str]()
-        if stopped:
-            numbers["stopped"] = len(stopped)
-            words["stopped"] = ", ".join(f"{pid} on gpu {gpu}" for pid, gpu in [*stopped.items()][:MOST])
+        named = ", ".join(f"{pid} on gpu {gpu}" for pid, gpu in [*stopped.items()][:MOST])
         reports = [report for report in self._collectives if report.owner.key == key]
         unknown = [f"{what} unknown: {why}" for what, why in self._missing().items()]
         unknown += [report.problem for report in reports if report.problem]
-        ranks = note_ranks([report for report in reports if not report.problem], numbers, words)
-        seconds = self._recent.note(key, places, numbers, words)
+        reports = [report for report in reports if not report.problem]
+        span = self._recent.of(key)
+        every = [Figure("stopped", len(stopped), named), *of_ranks(reports), *span.figures(places)]
+        numbers = {figure.name: figure.number for figure in every}
+        words = {figure.name: figure.word for figure in every if figure.word}
         gpus = sum(self._devices[place].slices for place in places)
-        return reasons(Figures(numbers, words, seconds, gpus, ranks, unknown))
+        return reasons(Figures(numbers, words, span.seconds, gpus, sum(report.ranks for report in reports), unknown))
 
     def _know(self, facts: JobFacts) -> None:
         self._jobs = facts
@@ -293,7 +293,7 @@ class JobsProcessor(Processor):
         for account in ended:
             account.recorded = account.seen
 
-    def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], fallen: set[Place], at: int) -> set[Place]:
+    def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], at: int) -> set[Place]:
         """Charge the reading of one collector; return the devices in it."""
         jobs = self._jobs
         processes: dict[Place, list[DeviceProcess]] = {}
@@ -321,10 +321,10 @@ class JobsProcessor(Processor):
                 listed, jobs.owners if jobs else {}, granted, self._alive, reading.moment, at,
                 doubt=activity.unlisted or self._unnamed.text or _unread(jobs),
             )  # fmt: skip
-            figures = values.get(place, {})
+            figures: Values = values.get(place, {})
             device.dims, device.source = activity.dims, reading.source
             reported = plausible(activity)
-            if place in fallen:
+            if FALLEN in figures:
                 reported = reported._replace(lost=True)
             after = self._following(place, device, use, jobs, lost=reported.lost) if jobs else use
             if after:

@@ -1,8 +1,8 @@
-"""Why a device is idle: pure functions of one tick."""
+"""Why a device is idle: one table of causes, each with its condition on one tick."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from chipwatch.processors.jobs.accounting import HELD_AFTER, SECOND
@@ -68,59 +68,87 @@ class Evidence(NamedTuple):
         return max((self.cpu or 0.0) / self.cpus if self.cpus else 0.0, self.bound or 0.0)
 
     @property
+    def files(self) -> float:
+        """Return the share of the time in which it waited for files, 1 while a process is in such a wait."""
+        return max(self.io or 0.0, float(self.blocked))
+
+    @property
     def works(self) -> bool:
         """True if the job uses a CPU or waits for files, or if that is unknown."""
         return self.cpu is None or self.cpu >= CHILD_CPU or (self.io or 0) > IO_PRESSURE or self.blocked
 
 
-def cause(
-    *,
-    lost: bool,
-    is_known: bool,
-    processes: int,
-    ran: bool,
-    since_kernel: int,
-    since_work: int,
-    evidence: Evidence,
-    before: str = "",
-) -> str:
-    """
-    Return why a device was idle: the first cause that applies.
+class Situation(NamedTuple):
+    """An idle device in one tick."""
 
-    `is_known`: processes and utilization are known. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
-    `since_work`: time since the job used a CPU, or since its process came. `before`: the cause of the last tick.
-    """
-    if lost or not is_known or not processes:
-        return "lost" if lost else "no_process" if is_known else "unknown"
-    cpu = evidence.cpu
-    is_idle = cpu is not None and cpu < IDLE_CPU
-    data, host = (KEPT if before == name else 1.0 for name in ("data", "host"))
-    throttled = (evidence.quota or 0) > QUOTA_PERIODS * host
-    crowded = (evidence.crowded or 0) > CROWDED * host
-    # A job that its quota throttles uses all CPUs that it may use, whether or not it loads data.
-    loads = evidence.full >= (WELL_BELOW if crowded else LOADER_CPU * data) and not throttled
-    holds = (
-        ("startup", not ran and since_work < STARTUP),
-        ("held", not ran or (since_kernel >= HELD_AFTER and is_idle)),
-        ("host", (evidence.memory or 0) > MEMORY_PRESSURE * host),  # pages that come back are reads, too
-        ("data", (evidence.io or 0) > IO_PRESSURE * data or evidence.blocked),
-        ("data", loads or (evidence.loader and not throttled)),
-        ("network", evidence.network),
-        ("host", throttled or evidence.swaps or crowded),
-    )
-    return next((name for name, is_so in holds if is_so), "other")
+    evidence: Evidence = Evidence()
+    lost: bool = False
+    is_known: bool = True
+    """Its processes and its utilization are known."""
+    has_process: bool = True
+    ran: bool = True
+    """A kernel ran since a process came."""
+    since_kernel: int = 0
+    """Time (ns) since the last kernel."""
+    since_work: int = 0
+    """Time (ns) since the job used a CPU, or since its process came."""
+    before: str = ""
+    """The cause of the last tick."""
+
+    def exceeds(self, figure: float | None, limit: float, cause: str) -> bool:
+        """Return whether a figure is above the limit of a cause; that is lower where the cause goes on."""
+        return (figure or 0.0) > limit * (KEPT if self.before == cause else 1.0)
+
+    @property
+    def is_throttled(self) -> bool:
+        """True if the CPU quota holds the job back."""
+        return self.exceeds(self.evidence.quota, QUOTA_PERIODS, "host")
+
+    @property
+    def is_crowded(self) -> bool:
+        """True if others use the CPUs for which the job waits."""
+        return self.exceeds(self.evidence.crowded, CROWDED, "host")
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the job uses no CPU."""
+        return self.evidence.cpu is not None and self.evidence.cpu < IDLE_CPU
+
+    @property
+    def loads(self) -> bool:
+        """True if loaders cannot be faster; a job that its quota throttles uses all its CPUs, whatever it does."""
+        limit = WELL_BELOW if self.is_crowded else LOADER_CPU * (KEPT if self.before == "data" else 1.0)
+        return not self.is_throttled and (self.evidence.full >= limit or self.evidence.loader)
 
 
-def shown(cause: str, evidence: Evidence) -> Iterator[tuple[str, float]]:
-    """Yield the figures of a tick that show its cause, as shares."""
-    if cause == "data":
-        yield "files", max(evidence.io or 0.0, float(evidence.blocked))
-        yield "loader", float(evidence.loader)
-        yield "cpus", evidence.full
-    elif cause == "host":
-        for name in ("quota", "memory", "crowded"):
-            yield name, getattr(evidence, name) or 0.0
-        yield "swaps", float(evidence.swaps)
+CAUSES: Final[tuple[tuple[str, Callable[[Situation], bool]], ...]] = (
+    ("lost", lambda now: now.lost),
+    ("unknown", lambda now: not now.is_known),
+    ("no_process", lambda now: not now.has_process),
+    ("startup", lambda now: not now.ran and now.since_work < STARTUP),
+    ("held", lambda now: not now.ran or (now.since_kernel >= HELD_AFTER and now.is_idle)),
+    # Memory comes before files: pages that come back are reads, too.
+    ("host", lambda now: now.exceeds(now.evidence.memory, MEMORY_PRESSURE, "host")),
+    ("data", lambda now: now.exceeds(now.evidence.io, IO_PRESSURE, "data") or now.evidence.blocked),
+    ("data", lambda now: now.loads),
+    ("network", lambda now: now.evidence.network),
+    ("host", lambda now: now.is_throttled or now.is_crowded or now.evidence.swaps),
+    ("other", lambda _: True),
+)
+"""The causes and their conditions: the first one that holds is the cause."""
+SIGNS: Final[Mapping[str, Mapping[str, Callable[[Evidence], float]]]] = {
+    "data": {"files": lambda job: job.files, "loader": lambda job: job.loader, "cpus": lambda job: job.full},
+    "host": {
+        "quota": lambda job: job.quota or 0.0, "memory": lambda job: job.memory or 0.0,
+        "crowded": lambda job: job.crowded or 0.0, "swaps": lambda job: job.swaps,
+    },
+}  # fmt: skip
+"""The figures of a tick that show a cause, as shares."""
+
+
+def cause(now: Situation) -> str:
+    """Return why a device is idle."""
+    return next(name for name, holds in CAUSES if holds(now))
 
 
 def kind_of_work(values: Mapping[str, float]) -> str:

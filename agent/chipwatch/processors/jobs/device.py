@@ -15,7 +15,7 @@ from chipwatch.contract.extensions import DeviceActivity, DeviceFacts, DevicePro
 from chipwatch.contract.owner import SLURM, Allocation, JobFacts, Owner
 from chipwatch.processors.jobs import accounting, causes
 from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, DeviceReading, Holding, Key
-from chipwatch.processors.jobs.causes import Evidence
+from chipwatch.processors.jobs.causes import SIGNS, Evidence, Situation
 
 log: Final = logging.getLogger(__name__)
 SCHEDULERS: Final = ("mapping", "kubelet")
@@ -230,18 +230,18 @@ class JobDevice:
             self.strange = now.moment - now.idle
         self._note(pids, now, ran)
         self.worked = use.moment if evidence.works else self.worked
+        has_list = use.processes is not None and use.owners.keys() >= pids
         self.cause = causes.cause(
-            lost=now.lost,
-            is_known=now.active is not None
-            and use.processes is not None
-            and use.owners.keys() >= pids
-            and (bool(pids) or not self._is_strange(now)),
-            processes=len(use.processes or ()),
-            ran=self.ran is not None,
-            since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
-            since_work=use.moment - self.worked,
-            evidence=evidence,
-            before=self.cause,
+            Situation(
+                evidence,
+                lost=now.lost,
+                is_known=now.active is not None and has_list and (bool(pids) or not self._is_strange(now)),
+                has_process=bool(use.processes),
+                ran=self.ran is not None,
+                since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
+                since_work=use.moment - self.worked,
+                before=self.cause,
+            )
         )
         self.doubt = "" if holding or now.lost else self._doubt(use, now)
         charged = {} if before is None else accounting.charges(before, now, interval)
@@ -289,13 +289,13 @@ class JobDevice:
         if now.active:
             self.ran = now.moment - now.idle
 
-    def _count(self, now: DeviceReading, elapsed: int, kind: str, evidence: Evidence | None = None) -> None:
+    def _count(self, now: DeviceReading, elapsed: int, kind: str, evidence: Evidence = Evidence()) -> None:
         weighted = elapsed * self.slices
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
             self.idle[self.cause] += idle
-            for name, share in causes.shown(self.cause, evidence) if evidence else ():
-                self.shown[name] += idle * share
+            for name, share in SIGNS.get(self.cause, {}).items():
+                self.shown[name] += idle * share(evidence)
         if busy := round(weighted * active):
             self.busy[kind] += busy
 

@@ -99,33 +99,34 @@ def _most(values: Iterable[Any]) -> Any:
 UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
 """Metrics that are a share of the last moments, used where nothing better is known."""
 STATE: Final = "gpu.state"
-FELL_OFF: Final = "79"
+FALLEN: Final = "gpu.xid"
+XID_FALLEN: Final = "79"
 """The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
 NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power", STATE))
-Values = Mapping[str, float]
+Values = dict[str, float]
+"""The values of a device by metric."""
 
 
 class DevicePoints:
-    """Finds the needed values, and GPUs that have fallen off the bus."""
+    """Finds the values of devices that the accounting needs in the points of a tick."""
 
     def __init__(self) -> None:
         self._fallen: dict[Place, float] = {}
         """Count of Xid 79 by GPU."""
 
-    def take(self, tick: Iterable[Datapoint]) -> tuple[dict[Place, dict[str, float]], set[Place]]:
-        """Return the needed values of each device, and the GPUs that have fallen off the bus in this tick."""
-        values: dict[Place, dict[str, float]] = {}
-        fallen = set()
+    def take(self, tick: Iterable[Datapoint]) -> dict[Place, Values]:
+        """Return the needed values of each device; FALLEN of a GPU that has fallen off the bus in this tick."""
+        values: dict[Place, Values] = {}
         for point in tick:
             name = point.metric.name
             if name in NEEDED and (place := place_of(point.dims)):
                 values.setdefault(place, {})[name] = point.value
-            elif name == "gpu.xid" and point.dims.get("xid") == FELL_OFF:
+            elif name == FALLEN and point.dims.get("xid") == XID_FALLEN:
                 place = place_of(point.dims)
                 if point.value > self._fallen.get(place, 0):
-                    fallen.add(place)
+                    values.setdefault(place, {})[name] = point.value
                 self._fallen[place] = point.value
-        return values, fallen
+        return values
 
 
 def from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:

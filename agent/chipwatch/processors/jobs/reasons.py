@@ -23,6 +23,15 @@ USELESS: Final = ("stalled", "held", "throttled", "lost")
 UNREAD: Final = ("unknown", "unseen")
 
 
+class Figure(NamedTuple):
+    """A figure of a job, and the device, rank or server that it is about."""
+
+    name: str
+    """A name of the table, or a word alone for a sentence."""
+    number: float
+    word: str = ""
+
+
 class Figures(NamedTuple):
     """The figures of a job over the last minutes; an absent one is unknown."""
 

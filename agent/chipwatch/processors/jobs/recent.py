@@ -12,7 +12,9 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.extensions import DeviceActivity
 from chipwatch.contract.owner import JobCollectives, Rank
 from chipwatch.processors.jobs.accounting import SECOND, Key
+from chipwatch.processors.jobs.causes import SIGNS
 from chipwatch.processors.jobs.device import Place, place_of
+from chipwatch.processors.jobs.reasons import Figure
 
 WINDOW: Final = 300 * SECOND
 EVERY: Final = 10 * SECOND
@@ -38,8 +40,6 @@ UNANSWERED: Final = "nfs.unanswered"
 NAMED: Final = frozenset((*RISES, UNANSWERED))
 LAUNCHED: Final = "job.collectives"
 KEPT: Final = NAMED | {LAUNCHED, *READ, *WRITTEN, *CLOCKS, POWER, "gpu.temperature"}
-SHOWN: Final = {"data": ("files", "loader", "cpus"), "host": ("quota", "memory", "crowded", "swaps")}
-"""Figures that show a cause."""
 PHASES: Final = ("startup", "no_process", "held")
 """Causes of idle time that last until something begins: figures are of the time after that."""
 THROTTLED: Final = "throttled"
@@ -106,106 +106,124 @@ class RecentMoments:
         values |= {(THROTTLED, device.dims): device.throttled for device in activity}
         self._moments.append(Moment(at, values, jobs))
 
-    def note(self, key: Key, places: Iterable[Place], numbers: dict[str, float], words: dict[str, str]) -> float:
-        """Add the figures of a job on `places`; return the seconds that they are of."""
+    def of(self, key: Key) -> Span:
+        """Return the moments of a job since its last phase of idle time ended."""
         moments = [moment for moment in self._moments if key in moment.jobs]
         if len(moments) < 2:
-            return 0.0
+            return Span(key)
         before, now = (moment.jobs[key].idle for moment in moments[-2:])
         over = [cause for cause in PHASES if now.get(cause, 0) == before.get(cause, 0)]
         idles = [[moment.jobs[key].idle.get(cause, 0) for cause in over] for moment in moments]
-        moments = [moment for moment, idle in zip(moments, idles, strict=True) if idle == idles[-1]]
-        first, last, mine = moments[0], moments[-1], {place[:1] for place in places}
-        seconds = (last.at - first.at) / SECOND
-        numbers |= _shares(first.jobs[key], last.jobs[key])
-        numbers |= _means(first.jobs[key].waited, last.jobs[key].waited)
-        numbers |= _transfers(moments, key)
-        begun = dict(chain.from_iterable(moment.values.items() for moment in reversed(moments)))
-        ended = dict(chain.from_iterable(moment.values.items() for moment in moments))
+        return Span(key, [moment for moment, idle in zip(moments, idles, strict=True) if idle == idles[-1]])
+
+
+class Span(NamedTuple):
+    """The moments of a job, from which its figures are made."""
+
+    key: Key
+    moments: Sequence[Moment] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Return the time from the first to the last."""
+        return (self.moments[-1].at - self.moments[0].at) / SECOND if self.moments else 0.0
+
+    def figures(self, places: Iterable[Place]) -> Iterator[Figure]:
+        """Yield the figures of the job, which holds these devices; of one name the last one counts."""
+        if not self.moments:
+            return
+        first, last = (moment.jobs[self.key] for moment in (self.moments[0], self.moments[-1]))
+        mine = {place[:1] for place in places}
+        shares = {figure.name: figure for figure in _shares(first, last)}
+        yield from shares.values()
+        for cause, signs in SIGNS.items():  # each as a mean over the time that was idle for the cause
+            if (idle := last.waited.get(cause, 0) - first.waited.get(cause, 0)) > 0:
+                yield from (
+                    Figure(name, (last.waited.get(name, 0.0) - first.waited.get(name, 0.0)) / idle) for name in signs
+                )
+        yield from self._transfers()
+        yield from self._rises(mine)
+        recent = [moment for moment in self.moments if self.moments[-1].at - moment.at <= PEERS]
+        if len(recent) >= LEAST_READINGS:
+            late = [*_late([moment.jobs[self.key].devices for moment in recent], recent[-1].at - recent[0].at, shares)]
+            yield from late
+            busiest = next((figure.word for figure in late if figure.name == "last"), "")
+            yield from _compare([moment.values for moment in recent], mine, busiest)
+
+    def _transfers(self) -> Iterator[Figure]:
+        """Yield the MB/s that were written while devices waited for data, and the share of writes in all bytes."""
+        waited = [moment.jobs[self.key].waited.get("data", 0) for moment in self.moments]
+        gaps = [gap for gap, times in zip(pairwise(self.moments), pairwise(waited), strict=True) if times[0] < times[1]]
+        seconds = sum(now.at - before.at for before, now in gaps) / SECOND
+        first, own = (
+            dict(chain.from_iterable(moment.jobs[self.key].transfers.items() for moment in order))
+            for order in (self.moments[::-1], self.moments)
+        )
+        if own:
+            read, written = (float(sum(own[pid][n] - first[pid][n] for pid in own)) for n in (0, 1))
+        elif len(self.moments[-1].jobs) == 1:  # else it may be another job that writes
+            read, written = (sum(_rise(*gap, names) for gap in gaps) for names in (READ, WRITTEN))
+        else:
+            return
+        if seconds and read + written:
+            yield Figure("written", written / seconds / 1e6)
+            yield Figure("written.share", written / (read + written))
+
+    def _rises(self, mine: set[Place]) -> Iterator[Figure]:
+        """Yield the rise of counters, of the device, port or server for which it is largest."""
+        begun = dict(chain.from_iterable(moment.values.items() for moment in reversed(self.moments)))
+        ended = dict(chain.from_iterable(moment.values.items() for moment in self.moments))
         rises = {series: max(0.0, value - begun[series]) for series, value in ended.items()}
         worst = {name: _worst(name, rises, mine) for name in OF_DEVICES} if len(mine) >= LEAST_PEERS else {}
+        most: dict[str, Figure] = {}
         for (name, dims), rise in rises.items():
-            number = last.values.get((name, dims), 0.0) if name == UNANSWERED else rise
-            is_mine = not (place := place_of(dims)) or place[:1] in mine
-            is_mine &= name not in worst or place[:1] == worst[name]
-            if name == LAUNCHED and dims.get("job") == key[-1]:
-                numbers["collectives"] = rise
-            if name in NAMED and is_mine and number > numbers.get(name, 0.0):
-                numbers[name] = number
-                words[name] = dims.get("gpu") or " ".join(
-                    dims[key] for key in ("device", "port", "source") if key in dims
-                )
-        recent = [moment for moment in moments if last.at - moment.at <= PEERS]
-        if len(recent) >= LEAST_READINGS:
-            _find_late([moment.jobs[key].devices for moment in recent], recent[-1].at - recent[0].at, numbers, words)
-            _compare([moment.values for moment in recent], mine, numbers, words)
-        return seconds
+            number, place = rise, place_of(dims)[:1]
+            if name == LAUNCHED and dims.get("job") == self.key[-1]:
+                yield Figure("collectives", rise)
+            if name == UNANSWERED:
+                number = self.moments[-1].values.get((name, dims), 0.0)
+            is_mine = (not place or place in mine) and (name not in worst or place == worst[name])
+            if name in NAMED and is_mine and number > most.get(name, Figure(name, 0.0)).number:
+                words = (dims[key] for key in ("device", "port", "source") if key in dims)
+                most[name] = Figure(name, number, dims.get("gpu") or " ".join(words))
+        yield from most.values()
 
 
-def note_ranks(reports: Iterable[JobCollectives], numbers: dict[str, float], words: dict[str, str]) -> int:
-    """Add what NCCL says of a job's ranks; return their number, 0 if unknown."""
-    total = 0
-    for report in reports:
-        total += report.ranks
-        dead = f" ({report.dead} dead)" if report.dead else ""
-        for name, ranks, number in (
-            ("ranks.behind", report.behind, report.behind_count),
-            ("ranks.missing", report.missing, report.missing_count),
-            ("ranks.failed", report.failed, len(report.failed)),
-        ):
-            numbers[name] = numbers.get(name, 0) + number
+def of_ranks(reports: Sequence[JobCollectives]) -> Iterator[Figure]:
+    """Yield what NCCL says of the ranks of a job."""
+    for name in ("behind", "missing", "failed") if reports else ():
+        total, word = 0, ""
+        for report in reports:
+            ranks: Sequence[Rank] = getattr(report, name)
+            number: int = getattr(report, f"{name}_count", len(ranks))
+            total += number
             if number:
+                dead = f" ({report.dead} dead)" if report.dead else ""
                 rest = (f" and {number - MOST} more" if number > MOST else "") + dead
-                words |= {name: ", ".join(map(_place, ranks[:MOST])) + rest or f"{number} ranks", "lag": report.lag}
-    return total
+                word = ", ".join(map(_name, ranks[:MOST])) + rest or f"{number} ranks"
+                yield Figure("lag", 0.0, report.lag)
+        yield Figure(f"ranks.{name}", total, word)
 
 
-def _place(rank: Rank) -> str:
+def _name(rank: Rank) -> str:
     who = f"rank {rank.rank}" if rank.rank >= 0 else "a rank"
     return f"{who} ({rank.host} gpu {rank.gpu}, process {rank.pid})" if rank.host else who
 
 
-def _shares(first: JobMoment, last: JobMoment) -> Iterator[tuple[str, float]]:
+def _shares(first: JobMoment, last: JobMoment) -> Iterator[Figure]:
     """Yield the parts of the job's GPU time, and of the time of its devices with kernels."""
-    spent = {state: last.times[state] - first.times.get(state, 0) for state in last.times}
-    total = sum(spent.values())
-    if total <= 0:
-        return
-    yield from ((f"share.{state}", time / total) for state, time in spent.items())
-    idle = {f"idle.{cause}": (last.idle[cause] - first.idle.get(cause, 0)) / total for cause in last.idle}
-    yield from idle.items()
-    busy = {kind: last.busy[kind] - first.busy.get(kind, 0) for kind in last.busy}
-    waiting = 0.0
-    if busy.get("compute", 0) + busy.get("waiting", 0) > 0:
-        waiting = busy.get("waiting", 0) / total
-        yield "share.waiting", waiting
-    yield "share.waits", waiting + idle.get("idle.network", 0.0) + idle.get("idle.other", 0.0)
-
-
-def _means(first: Mapping[str, float], last: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield the figures that show a cause, each as a mean over the time that was idle for it."""
-    for cause, names in SHOWN.items():
-        if (idle := last.get(cause, 0) - first.get(cause, 0)) > 0:
-            yield from ((name, (last.get(name, 0.0) - first.get(name, 0.0)) / idle) for name in names)
-
-
-def _transfers(moments: Sequence[Moment], key: Key) -> Iterator[tuple[str, float]]:
-    """Yield the MB/s that were written while devices waited for data, and the share of writes in all bytes."""
-    waited = [moment.jobs[key].waited.get("data", 0) for moment in moments]
-    gaps = [gap for gap, times in zip(pairwise(moments), pairwise(waited), strict=True) if times[0] < times[1]]
-    seconds = sum(now.at - before.at for before, now in gaps) / SECOND
-    first, own = (
-        dict(chain.from_iterable(moment.jobs[key].transfers.items() for moment in order))
-        for order in (moments[::-1], moments)
+    spent, idle, busy = (
+        {word: now[word] - before.get(word, 0) for word in now}
+        for before, now in ((first.times, last.times), (first.idle, last.idle), (first.busy, last.busy))
     )
-    if own:
-        read, written = (float(sum(own[pid][n] - first[pid][n] for pid in own)) for n in (0, 1))
-    elif len(moments[-1].jobs) == 1:  # else it may be another job that writes
-        read, written = (sum(_rise(*gap, names) for gap in gaps) for names in (READ, WRITTEN))
-    else:
+    if (total := sum(spent.values())) <= 0:
         return
-    if seconds and read + written:
-        yield from (("written", written / seconds / 1e6), ("written.share", written / (read + written)))
+    yield from (Figure(f"share.{state}", time / total) for state, time in spent.items())
+    yield from (Figure(f"idle.{cause}", time / total) for cause, time in idle.items())
+    waiting = busy.get("waiting", 0)
+    if busy.get("compute", 0) + waiting > 0:
+        yield Figure("share.waiting", waiting / total)
+    yield Figure("share.waits", (waiting + idle.get("network", 0) + idle.get("other", 0)) / total)
 
 
 def _rise(before: Moment, now: Moment, names: Sequence[str]) -> float:
@@ -213,25 +231,26 @@ def _rise(before: Moment, now: Moment, names: Sequence[str]) -> float:
     return sum(max(0.0, now.values[each] - before.values.get(each, now.values[each])) for each in series)
 
 
-def _compare(readings: Sequence[Values], mine: set[Place], numbers: dict[str, float], words: dict[str, str]) -> None:
-    """Add the device whose clock is far below that of its peers, and the one that is throttled far more."""
+def _compare(readings: Sequence[Values], mine: set[Place], busiest: str) -> Iterator[Figure]:
+    """Yield the device whose clock is far below that of its peers, and the one that is throttled far more."""
     names = CLOCKS, (THROTTLED,), ("gpu.temperature",), (POWER,)
     clocks, throttled, heat, power = (_gauges(readings, mine, *each) for each in names)
     if clocks:
-        numbers["clocks"] = len(clocks)
+        yield Figure("clocks", len(clocks))
     weak = lowest(power, 0.1)
-    if weak is not None and "last" in numbers and weak[0][1] == words["last"]:
-        numbers["weak"] = 1 - power[weak] / median(power.values())
+    if weak is not None and weak[0][1] == busiest:
+        yield Figure("weak", 1 - power[weak] / median(power.values()))
     if (slow := lowest(clocks, 0.05)) is not None:
         middle = median(clocks.values())
-        numbers["slow"] = 1 - clocks[slow] / middle
-        words["slow"] = f"{slow[0][1]} runs at {clocks[slow]:,.0f} MHz, its peers at {middle:,.0f} MHz"
+        words = f"{slow[0][1]} runs at {clocks[slow]:,.0f} MHz, its peers at {middle:,.0f} MHz"
+        yield Figure("slow", 1 - clocks[slow] / middle, words)
     hot = _highest(throttled, 0.1)
     if hot is not None and (slow is None or hot == slow):
         middle = median(throttled.values())
-        numbers["hot"], words["hot.gpu"] = throttled[hot] - middle, hot[0][1]
         warm = f" at {heat[hot]:.0f} C" if hot in heat else ""
-        words["hot"] = f"{100 * throttled[hot]:.0f} % of the time{warm}, its peers {100 * middle:.0f} %"
+        words = f"{100 * throttled[hot]:.0f} % of the time{warm}, its peers {100 * middle:.0f} %"
+        yield Figure("hot", throttled[hot] - middle, words)
+        yield Figure("hot.gpu", 0.0, hot[0][1])
 
 
 def _gauges(readings: Sequence[Values], mine: set[Place], *names: str) -> dict[Place, float]:
@@ -256,29 +275,27 @@ def _worst(name: str, rises: Values, mine: set[Place]) -> Place | None:
     return lowest(by_place, 0.0)
 
 
-def _find_late(
-    moments: Sequence[Mapping[Place, DeviceMoment]], time: int, numbers: dict[str, float], words: dict[str, str]
-) -> None:
-    """Add the device that is late, with a sign of its cause, and the one for which all others wait."""
+def _late(moments: Sequence[Mapping[Place, DeviceMoment]], time: int, shares: Mapping[str, Figure]) -> Iterator[Figure]:
+    """Yield the device for which all others wait, and the one that is late, with a sign of its cause."""
     first, last = moments[0], moments[-1]
     spent = {place: last[place].allocated - first[place].allocated for place in last.keys() & first.keys()}
     spent = {place: allocated for place, allocated in spent.items() if allocated > 0}
     late = {place: (last[place].late - first[place].late) / allocated for place, allocated in spent.items()}
     waits = {place: (last[place].waiting - first[place].waiting) / allocated for place, allocated in spent.items()}
     if (busiest := lowest(waits, 0.25)) is not None:
-        numbers["last"], words["last"] = median(waits.values()) - waits[busiest], busiest[0][1]
+        yield Figure("last", median(waits.values()) - waits[busiest], busiest[0][1])
     if (latest := _highest(late, 0.1)) is None:
         return
-    numbers["rank.late"] = late[latest] - median(late.values())
-    words["rank.late"] = f"{latest[0][1]} (process {last[latest].pid})"
+    words = f"{latest[0][1]} (process {last[latest].pid})"
+    yield Figure("rank.late", late[latest] - median(late.values()), words)
     blocked = {place: fmean(place in moment and moment[place].blocked for moment in moments) for place in spent}
     delays = {place: SECOND * (last[place].delay - first[place].delay) / time for place in spent}
-    for name, shares in (("rank.files", blocked), ("rank.cpu", delays)):
-        if _highest(shares, 0.1) == latest:
-            numbers[name] = shares[latest] - median(shares.values())
+    for name, each in (("rank.files", blocked), ("rank.cpu", delays)):
+        if _highest(each, 0.1) == latest:
+            yield Figure(name, each[latest] - median(each.values()))
     for name in ("idle.data", "idle.host"):  # waits of this device alone are not a second cause
-        if numbers.get(name, 0.0) <= 2 * late[latest] / len(spent):
-            numbers.pop(name, None)
+        if name in shares and shares[name].number <= 2 * late[latest] / len(spent):
+            yield Figure(name, 0.0)
 
 
 def _highest(shares: Mapping[Place, float], least: float) -> Place | None:

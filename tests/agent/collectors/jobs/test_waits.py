@@ -14,7 +14,7 @@ import pytest
 from chipwatch.collectors.jobs import waits
 from chipwatch.collectors.jobs.waits import Waits, unanswered_sockets
 from chipwatch.contract.owner import JobFacts
-from chipwatch.processors.jobs.causes import cause
+from chipwatch.processors.jobs.causes import Situation, cause
 from chipwatch.processors.jobs.evidence import Evidences
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -106,7 +106,7 @@ def cause_of(pid, first, last, seconds):
     evidences.take(facts(0, first))
     evidences.take(facts(seconds, last))
     evidence = evidences.of((), (pid,))
-    return cause(lost=False, is_known=True, processes=1, ran=True, since_kernel=0, since_work=0, evidence=evidence)
+    return cause(Situation(evidence))
 
 
 def waited(pid, until, wchan, seconds=0.5):

@@ -18,7 +18,7 @@ from chipwatch.collectors.nccl import NcclCollector
 from chipwatch.collectors.nccl.ras import RasAnswer, UnreadableAnswer
 from chipwatch.collectors.nccl.service import LASTING, RasService
 from chipwatch.contract.owner import Owner
-from chipwatch.processors.jobs.recent import note_ranks
+from chipwatch.processors.jobs.recent import of_ranks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RAS is found by Linux's /proc")
 VERSIONS = "2.24.3", "2.26.2", "2.27.5", "2.28.3", "2.28.7", "2.28.9", "2.29.7"
@@ -94,8 +94,7 @@ def test_dead_processes_are_named_where_their_ranks_are_not(block):
     facts = told(service(), [text] * 3)
     assert [*facts.missing] == [(-1, "172.16.64.9", 4242, 5), (-1, "172.16.64.9", 4243, 6)]
     assert (facts.missing_count, facts.dead) == (12 if block else 2, 2)
-    numbers, words = {}, {}
-    note_ranks([facts], numbers, words)
+    words = {figure.name: figure.word for figure in of_ranks([facts])}
     who = "a rank (172.16.64.9 gpu 5, process 4242), a rank (172.16.64.9 gpu 6, process 4243)"
     assert words["ranks.missing"].startswith(who)
 

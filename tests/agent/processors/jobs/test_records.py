@@ -8,7 +8,6 @@ from tests.agent.processors.jobs.machine import SECOND, START, Machine, job
 from chipwatch.commands.ended_jobs import CAUSES
 from chipwatch.contract.owner import GroupUse
 from chipwatch.processors.jobs import JobsProcessor, causes
-from chipwatch.processors.jobs.causes import Evidence
 
 ADA, BOB = job(41337, user="ada", since=START - 100 * SECOND), job(41340, user="bob")
 BUSY, IDLE = {"active": 1.0, "energy": 1000.0}, {"active": 0.0}
@@ -161,7 +160,4 @@ def test_many_short_jobs_leave_a_record_each_though_few_accounts_are_kept():
 
 
 def test_the_columns_of_causes_are_the_causes():
-    holds = {"lost": False, "is_known": True, "processes": 1, "ran": True, "since_kernel": 0, "since_work": 0}
-    more = [{"lost": True}, {"is_known": False}, {"processes": 0}, {"ran": False}]
-    seen = {causes.cause(**{**holds, **change}, evidence=Evidence()) for change in (*more, {})}
-    assert seen <= set(CAUSES)
+    assert {name for name, _ in causes.CAUSES} == set(CAUSES)
