@@ -146,7 +146,7 @@ def jobs_at(moment: int) -> JobFacts:
     seconds = moment / 1e9
     uses = [GroupUse(each.owner, cpu=each.cores * seconds, cores=12.0 if each is LOADING else 96.0)
             for each in PROGRAMS]  # fmt: skip
-    return JobFacts(moment, {each.pid: each.owner for each in PROGRAMS}, (), uses, {}, frozenset(), {})
+    return JobFacts(moment, {each.pid: each.owner for each in PROGRAMS}, uses=uses)
 
 
 def listed(processes: Iterable[DeviceProcess]) -> Iterator[ListedProcess]:

@@ -160,7 +160,7 @@ class RichCollector:
         uses = [assert_type(GroupUse(owner, cpu=1.0), GroupUse)]
         allocations = [assert_type(Allocation("0", owner, "environment"), Allocation)]
         processes = {1: assert_type(ProcessUse(1.0, {}), ProcessUse)}
-        return [assert_type(JobFacts(1, {1: owner}, allocations, uses, {}, frozenset(), {}, processes), JobFacts)]
+        return [assert_type(JobFacts(1, {1: owner}, allocations, uses, processes=processes), JobFacts)]
 
     def follow(self, pids: Collection[int]) -> None:
         del pids

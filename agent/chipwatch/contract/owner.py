@@ -115,13 +115,13 @@ class JobFacts(NamedTuple):
     """Time of the reading (monotonic ns)."""
     owners: Mapping[int, Owner]
     """The owner of each followed process that is known, by pid."""
-    allocations: Sequence[Allocation]
-    uses: Sequence[GroupUse]
-    cpu: Mapping[int, float]
+    allocations: Sequence[Allocation] = ()
+    uses: Sequence[GroupUse] = ()
+    cpu: Mapping[int, float] = MappingProxyType({})
     """CPU seconds of each followed process whose job has no cgroup, by pid."""
-    blocked: frozenset[int]
+    blocked: frozenset[int] = frozenset()
     """Followed processes in an uninterruptible wait."""
-    missing: Mapping[str, str]
+    missing: Mapping[str, str] = MappingProxyType({})
     """Unknown facts, and why they are unknown."""
     processes: Mapping[int, ProcessUse] = MappingProxyType({})
     """Work of processes on devices that had time without work, by pid."""

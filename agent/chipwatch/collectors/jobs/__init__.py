@@ -138,8 +138,9 @@ class JobsCollector(Collector):
         moment = self._clock()
         used = self._waits.read(self._idle & owners_of.keys(), self._pids, moment / 1e9)
         self._facts = JobFacts(
-            moment, owners_of, granted, uses, cpu, blocked, missing, used, stopped, delays, self._transfers(), followed
-        )
+            moment, owners_of, allocations=granted, uses=uses, cpu=cpu, blocked=blocked, missing=missing,
+            processes=used, stopped=stopped, delays=delays, transfers=self._transfers(), followed=followed,
+        )  # fmt: skip
         if self.needs_devices:
             return
         for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one

@@ -112,9 +112,7 @@ def charges(before: DeviceReading, now: DeviceReading, interval: int) -> dict[Ke
         holders = [key for key, since in starts.items() if since <= start]
         is_seen = holders and end > seen_from
         for key, spent in _spread(now, holders, start, end) if is_seen else _each(UNSEEN, end - start, holders or left):
-            if (states := charged.get(key)) is None:
-                charged[key] = {state: time for state, time in spent.items() if time}
-                continue
+            states = charged.setdefault(key, {})
             for state, time in spent.items():
                 if time:
                     states[state] = states.get(state, 0) + time

@@ -73,15 +73,23 @@ class Evidence(NamedTuple):
         return max(self.io or 0.0, float(self.blocked))
 
     @property
+    def is_idle(self) -> bool:
+        """True if the job uses no CPU."""
+        return self.cpu is not None and self.cpu < IDLE_CPU
+
+    @property
     def works(self) -> bool:
         """True if the job uses a CPU or waits for files, or if that is unknown."""
         return self.cpu is None or self.cpu >= CHILD_CPU or (self.io or 0) > IO_PRESSURE or self.blocked
 
 
+NOTHING: Final = Evidence()
+
+
 class Situation(NamedTuple):
     """An idle device in one tick."""
 
-    evidence: Evidence = Evidence()
+    evidence: Evidence = NOTHING
     lost: bool = False
     is_known: bool = True
     """Its processes and its utilization are known."""
@@ -110,11 +118,6 @@ class Situation(NamedTuple):
         return self.exceeds(self.evidence.crowded, CROWDED, "host")
 
     @property
-    def is_idle(self) -> bool:
-        """True if the job uses no CPU."""
-        return self.evidence.cpu is not None and self.evidence.cpu < IDLE_CPU
-
-    @property
     def loads(self) -> bool:
         """True if loaders cannot be faster; a job that its quota throttles uses all its CPUs, whatever it does."""
         limit = WELL_BELOW if self.is_crowded else LOADER_CPU * (KEPT if self.before == "data" else 1.0)
@@ -126,7 +129,7 @@ CAUSES: Final[tuple[tuple[str, Callable[[Situation], bool]], ...]] = (
     ("unknown", lambda now: not now.is_known),
     ("no_process", lambda now: not now.has_process),
     ("startup", lambda now: not now.ran and now.since_work < STARTUP),
-    ("held", lambda now: not now.ran or (now.since_kernel >= HELD_AFTER and now.is_idle)),
+    ("held", lambda now: not now.ran or (now.since_kernel >= HELD_AFTER and now.evidence.is_idle)),
     # Memory comes before files: pages that come back are reads, too.
     ("host", lambda now: now.exceeds(now.evidence.memory, MEMORY_PRESSURE, "host")),
     ("data", lambda now: now.exceeds(now.evidence.io, IO_PRESSURE, "data") or now.evidence.blocked),

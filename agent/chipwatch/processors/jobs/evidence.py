@@ -9,10 +9,8 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.extensions import DeviceActivity, DeviceFacts
 from chipwatch.contract.owner import GroupUse, JobFacts, ProcessUse
 from chipwatch.processors.jobs.accounting import SECOND, Key
-from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, CROWDED, SLEEPS, Evidence
-from chipwatch.processors.jobs.device import Place, place_of
-
-NOTHING: Final = Evidence()
+from chipwatch.processors.jobs.causes import AWAITS, CHILD_CPU, COMPUTE, CROWDED, NOTHING, SLEEPS, Evidence
+from chipwatch.processors.jobs.holding import Place, place_of
 
 
 class Evidences:
@@ -31,15 +29,10 @@ class Evidences:
         seconds = (facts.moment - last.moment) / SECOND
         before = {use.owner.key: use for use in last.uses}
         self._jobs = {use.owner.key: _between(before.get(use.owner.key, use), use, seconds) for use in facts.uses}
-        self._pids = {
-            pid: Evidence(_rate(last.cpu.get(pid), cpu, seconds), blocked=pid in facts.blocked)
-            for pid, cpu in facts.cpu.items()
-        }
-        self._waits = {
-            pid: _waits(last.processes[pid], now, seconds)
-            for pid, now in facts.processes.items()
-            if pid in last.processes
-        }
+        rates = ((pid, _rate(last.cpu.get(pid), cpu, seconds)) for pid, cpu in facts.cpu.items())
+        self._pids = {pid: Evidence(rate, blocked=pid in facts.blocked) for pid, rate in rates}
+        both = facts.processes.keys() & last.processes.keys()
+        self._waits = {pid: _waits(last.processes[pid], facts.processes[pid], seconds) for pid in both}
 
     def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
         """Return the evidence on the jobs and processes of one device: a flag is true if it is true for any of them."""
@@ -65,26 +58,21 @@ def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
     wants = busiest is not None and used[busiest] + delays[busiest] >= CHILD_CPU
     crowded = delays[busiest] if busiest and wants else None
     total = sum(used.values()) + (own or 0.0) * now.shares_cpus
+    is_crowded = (crowded or 0.0) > CROWDED  # a child that waits for a CPU for longer is not slow itself
     return Evidence(
-        # A child that waits for a CPU for longer is not slow itself.
-        loader=own is not None and own < SLEEPS and wants and (crowded or 0.0) <= CROWDED,
-        network=own is not None and own < AWAITS and now.waits,
-        crowded=crowded,
-        bound=total / now.cpus if now.cpus else None,
-    )
+        loader=own is not None and own < SLEEPS and wants and not is_crowded, crowded=crowded,
+        network=own is not None and own < AWAITS and now.waits, bound=total / now.cpus if now.cpus else None,
+    )  # fmt: skip
 
 
 def _between(before: GroupUse, now: GroupUse, seconds: float) -> Evidence:
     return Evidence(
-        cpu=_rate(before.cpu, now.cpu, seconds),
-        cpus=now.cores,
-        io=_rate(before.io_some, now.io_some, seconds),
-        crowded=_rate(before.cpu_some, now.cpu_some, seconds),
-        blocked=now.blocked,
-        quota=_rate(before.throttled, now.throttled, (now.periods or 0) - (before.periods or 0)),
+        cpu=_rate(before.cpu, now.cpu, seconds), cpus=now.cores, blocked=now.blocked,
+        io=_rate(before.io_some, now.io_some, seconds), crowded=_rate(before.cpu_some, now.cpu_some, seconds),
         memory=_rate(before.memory_full, now.memory_full, seconds),
-        swaps=(now.swapped or 0) > (before.swapped or 0) and before.swapped is not None,
-    )
+        quota=_rate(before.throttled, now.throttled, (now.periods or 0) - (before.periods or 0)),
+        swaps=before.swapped is not None and (now.swapped or 0) > before.swapped,
+    )  # fmt: skip
 
 
 def _rate(before: float | None, now: float | None, over: float) -> float | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from chipwatch.contract.owner import Owner
-from chipwatch.processors.jobs.accounting import BUSY, HELD, LOST, STALLED, UNKNOWN, UNSEEN, Key
+from chipwatch.contract.owner import GroupUse, Owner
+from chipwatch.processors.jobs.accounting import BUSY, HELD, LOST, SECOND, STALLED, STATES, UNKNOWN, UNSEEN, Key
 
 OTHER: Final = Owner("", "other")
 """Stands for all jobs beyond the limit."""
@@ -67,10 +67,8 @@ class Account(msgspec.Struct):
     """Longest time (ns) for which it may have held a device after `seen`: the agent did not run at its end."""
     recorded: Time = 0
     """`seen` of its last record in the state folder."""
-    cpu: Amount | None = None
-    """CPU seconds of its cgroup, the CPUs that it may use, and the most memory that it had."""
-    cpus: Amount | None = None
-    host_memory: Amount | None = None
+    cgroup: dict[str, Amount] = {}
+    """Usage of its cgroup, as in a record: CPU seconds, the CPUs that it may use, and the most bytes of memory."""
 
     def charge(self, states: Mapping[str, int], slices: float, cause: str, at: int) -> None:
         """Add time by state on a device, which is idle for a cause; `at`: when a new state was zero."""
@@ -90,8 +88,7 @@ class Account(msgspec.Struct):
 
     def idle_by_cause(self) -> dict[str, int]:
         """Return the time without a kernel by cause since the job began."""
-        causes = {**self.earlier_idle, **self.idle}
-        return {cause: self.earlier_idle.get(cause, 0) + self.idle.get(cause, 0) for cause in causes}
+        return _added(self.earlier_idle, self.idle)
 
 
 class SavedLedger(msgspec.Struct):
@@ -106,11 +103,40 @@ class SavedLedger(msgspec.Struct):
     """Dollars an hour of one accelerator."""
 
 
-class JobLedger:
-    """The accounts of at most `most` jobs that hold devices, and as many that no longer do; the rest share one."""
+class Clocks:
+    """The clock of readings beside the time since the epoch (ns), in this run of the agent and in the one before."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
+        self.ticked = self.offset = 0
+        """Time of the tick before this one; time from the clock of readings, which begins at a boot, to the epoch."""
+        self.stopped: int | None = None
+        """Time of the last tick of an earlier process, until devices are read."""
+        self.earlier: int | None = None
+        """The offset in that process, unless the machine was booted since."""
+
+    def begin(self, at: int, interval: int) -> None:
+        """Note the first tick: counters begin where the earlier process stopped, if that is not long ago."""
+        if not self.ticked:
+            self.ticked = at if self.stopped is None else min(at, max(self.stopped, at - interval))
+
+    def is_astray(self, at: int, moment: int) -> bool:
+        """Return whether the earlier process ran before a boot, or with a clock that was ahead."""
+        return self.stopped is not None and not 0 <= at - self.stopped <= moment
+
+    def moment_of(self, then: int, at: int, moment: int) -> int:
+        """Return when a reading of the earlier process was, on the clock of a reading of `at`: before that."""
+        return min(moment - (at - then) if self.earlier is None else then - self.earlier, moment - 1)
+
+
+class JobLedger:
+    """
+    The accounts of at most `most` jobs that hold devices, and as many that no longer do; the rest share one.
+
+    `price` is dollars an hour of one accelerator.
+    """
+
+    def __init__(self, most: int, price: float | None = None) -> None:
+        self._most, self.price, self.clocks = most, price, Clocks()
         self.accounts: dict[Key, Account] = {}
         self._live: set[Key] = set()
         self.has_held = False
@@ -128,16 +154,39 @@ class JobLedger:
                 owner, key = OTHER, OTHER.key
             self._live.add(key)
         account = self.accounts.get(key) or self.accounts.setdefault(key, Account(owner, owner.since or at, at))
-        account.seen = at
-        if (since := owner.since or at) < account.since:
-            account.since = since
+        account.seen, account.since = at, min(account.since, owner.since or at)
         if owner.user and not account.owner.user:  # a mapping file names only the job
             account.owner = owner
         return account
 
+    def note(self, use: GroupUse) -> None:
+        """Take what a job's cgroup used."""
+        if account := self.accounts.get(use.owner.key):
+            memory = max(account.cgroup.get("host_memory_max", 0), use.memory_max or 0)
+            now = {"cpu": use.cpu, "cpus": use.cores, "host_memory_max": memory or None}
+            account.cgroup |= {word: figure for word, figure in now.items() if figure is not None}
+
+    def cost(self, seconds: float) -> float | None:
+        """Return the price of accelerators for a time."""
+        return None if self.price is None else seconds / 3600 * self.price
+
+    def row(self, account: Account) -> dict[str, Any]:
+        """Return the charges of a job since it began, for answers and records."""
+        owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
+        return {
+            "job": owner.job, "kind": owner.kind, "user": owner.user, "partition": owner.partition,
+            "namespace": owner.namespace, "since": account.since / SECOND, "until": account.seen / SECOND,
+            "end_unseen": account.end_unseen / SECOND, "seconds": seconds,
+            "idle": {cause: time / SECOND for cause, time in account.idle_by_cause().items()},
+            "memory_max": account.memory, "energy": account.earlier_energy + account.energy,
+            "cost": self.cost(sum(seconds.values())),
+            **{word: account.cgroup.get(word) for word in ("cpu", "cpus", "host_memory_max")},
+        }  # fmt: skip
+
     def end(self, holding: Iterable[Key], at: int) -> list[Account]:
         """Return the accounts whose jobs hold nothing any more; forget the oldest of those that ended before."""
-        over = self._live.difference(holding)
+        holding = {*holding}
+        over = self._live - (holding if len(holding) <= self._most else holding | {OTHER.key})
         self._live -= over
         for account in self.accounts.values():
             account.seen = min(account.seen, at)  # the clock was ahead
@@ -151,9 +200,8 @@ class JobLedger:
     def unrecorded(self) -> list[Account]:
         """Return the accounts of jobs that hold nothing and have no record of their end yet."""
         past = (account for key, account in self.accounts.items() if key not in self._live and key != OTHER.key)
-        return [
-            each for each in past if each.recorded != each.seen and any((*each.times.values(), *each.earlier.values()))
-        ]
+        unrecorded = (account for account in past if account.recorded != account.seen)
+        return [account for account in unrecorded if any((*account.times.values(), *account.earlier.values()))]
 
     def ended(self, alive: Container[Key], at: int) -> list[Account]:
         """Return the accounts whose record is due; at once where so many wait that some would be forgotten."""
@@ -191,24 +239,21 @@ class JobLedger:
 
     def open_at_zero(self, account: Account, at: int) -> None:
         """Send the values from before the first charge of an account first, with their start."""
-        self._sent[account.owner.key] = Account(
-            account.owner, account.since, account.seen, {**ZEROS}, dict.fromkeys(ZEROS, at)
-        )
+        starts = dict.fromkeys(ZEROS, at)
+        self._sent[account.owner.key] = Account(account.owner, account.since, account.seen, {**ZEROS}, starts)
 
     def to_send(self, account: Account) -> Account:
         """Return the account as it is to be sent: at first as the earlier run sent it last, so that it only grows."""
         return self._sent.pop(account.owner.key, account)
 
-    def saved(
-        self, at: int, holds: Mapping[Key, Mapping[str, Hold]], offset: int | None = None, price: float | None = None
-    ) -> bytes:
+    def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
         """
         Return the accounts as JSON; `holds` by device, the rest as in `SavedLedger`.
 
         If the result is too long, the jobs that held a device least recently are left out.
         """
         rows: list[bytes] = []
-        encoded = (msgspec.json.encode(value) for value in (at, offset, price))
+        encoded = (msgspec.json.encode(value) for value in (at, self.clocks.offset or self.clocks.earlier, self.price))
         head = b'{"at":%b,"offset":%b,"price":%b,"accounts":[' % tuple(encoded)
         size = len(head) + 2
         for account in sorted(self.accounts.values(), key=lambda account: account.seen, reverse=True):
@@ -221,9 +266,9 @@ class JobLedger:
                 break
         return b"%b%b]}" % (head, b",".join(rows))
 
-    def restore(self, saved: bytes, price: float | None = None) -> SavedLedger:
+    def restore(self, saved: bytes) -> None:
         """
-        Restore the accounts of an earlier run, and return what it saved; raise ValueError.
+        Restore the accounts and clocks of an earlier run; raise ValueError.
 
         Where another agent kept them while this one ran, what both have charged counts once.
         """
@@ -241,27 +286,29 @@ class JobLedger:
                 continue
             account.since = min(account.since, old.since)
             both = min(account.starts.values(), default=state.at) < state.at
-            totals = {state: old.total(state) for state in {**old.earlier, **old.times}}
-            account.earlier = _less(totals, account.times if both else {})
+            account.earlier = _less(_added(old.earlier, old.times), account.times if both else {})
             account.earlier_idle = _less(old.idle_by_cause(), account.idle if both else {})
             account.earlier_energy = max(0.0, old.earlier_energy + old.energy - account.energy * both)
-            account.recorded = old.recorded
-            account.cpu, account.cpus, account.host_memory = old.cpu, old.cpus, old.host_memory
-            account.memory, account.held = max(account.memory, old.memory), old.held
-        if state.price != price:
+            account.recorded, account.cgroup, account.held = old.recorded, old.cgroup, old.held
+            account.memory = max(account.memory, old.memory)
+        if state.price != self.price:
             self.begin_again()  # the cost would fall, or jump
-        return state
+        self.clocks.stopped, self.clocks.earlier = state.at or None, state.offset
 
     def begin_again(self) -> None:
         """Let the counters that this run has not sent begin at zero; what they counted stays in the sums of jobs."""
         for key in self._sent:
             account = self.accounts[key]
             self._past -= sum(account.times.values())
-            account.earlier = {state: account.total(state) for state in {**account.earlier, **account.times}}
+            account.earlier = _added(account.earlier, account.times)
             account.earlier_idle, account.idle = account.idle_by_cause(), {}
             account.earlier_energy, account.energy = account.earlier_energy + account.energy, 0.0
             account.times, account.starts = {}, {}
         self._sent.clear()
+
+
+def _added(times: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    return {word: times.get(word, 0) + others.get(word, 0) for word in {**times, **others}}
 
 
 def _less(times: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:

@@ -23,7 +23,7 @@ USELESS: Final = ("stalled", "held", "throttled", "lost")
 UNREAD: Final = ("unknown", "unseen")
 
 
-class Figure(NamedTuple):
+class JobFigure(NamedTuple):
     """A figure of a job, and the device, rank or server that it is about."""
 
     name: str
@@ -102,9 +102,8 @@ def reasons(figures: Figures) -> Reasons:
         wide = figures.ranks if loss in WIDE else 0
         says = WORD.sub(lambda match: figures.words.get(match[1], "?"), rule["says"])
         lost = 0.0 if is_again else share * max(wide, 1.0 if loss == LATE else figures.gpus)
-        causes.append(
-            Cause(rule["cause"], says, rule["do"], [*_shown(rule, numbers)], lost, rule.get("is_most", False))
-        )
+        shown, is_most = [*_shown(rule, numbers)], rule.get("is_most", False)
+        causes.append(Cause(rule["cause"], says, rule["do"], shown, lost, is_most))
     causes.sort(key=lambda cause: -cause.lost)
     lost = sum(numbers.get(f"share.{state}", 0.0) for state in USELESS) + numbers.get("share.waiting", 0.0)
     if causes:
@@ -113,23 +112,25 @@ def reasons(figures: Figures) -> Reasons:
         return Reasons(causes[:MOST], lost=lost if is_read else None)
     if not is_read:
         return Reasons(unknown=f"it was read for {figures.seconds:.0f} s, a minute is needed")
+    rest = "; clocks are not compared: --level detailed" if figures.gpus >= 4 and "clocks" not in numbers else ""
+    unknown = _unknown(figures, lost)
+    return Reasons(nothing="" if unknown else f"nothing slows it{rest}", unknown=unknown, lost=lost)
+
+
+def _unknown(figures: Figures, lost: float) -> str:
+    """Return why a job may be slow though no rule holds, "" if nothing slows it."""
+    numbers, why = figures.numbers, "; ".join(figures.unknown)
     unread = sum(numbers.get(f"share.{state}", 0.0) for state in UNREAD)
     if unread >= LEAST:
-        return Reasons(
-            unknown="; ".join(figures.unknown) or f"{100 * unread:.0f} % of its GPU time was not read", lost=lost
-        )
+        return why or f"{100 * unread:.0f} % of its GPU time was not read"
     if lost >= LEAST:
-        return Reasons(
-            unknown=f"its GPUs do nothing {100 * lost:.0f} % of the time, and no reading shows why", lost=lost
-        )
-    if max(figures.ranks, figures.gpus) > 1 and "share.waiting" not in numbers and not numbers.get("collectives"):
-        why = "NCCL's RAS does not answer, and the GPUs' units are not read"
-        if "ranks.behind" in numbers:  # all ranks may hang in a collective that all have launched
-            why = f"RAS counts no new collective in {figures.seconds:.0f} s"
-        why = "; ".join(figures.unknown) or why
-        return Reasons(unknown=f"whether its kernels wait for each other: {why}", lost=lost)
-    rest = "; clocks are not compared: --level detailed" if figures.gpus >= 4 and "clocks" not in numbers else ""
-    return Reasons(nothing=f"nothing slows it{rest}", lost=lost)
+        return f"its GPUs do nothing {100 * lost:.0f} % of the time, and no reading shows why"
+    if max(figures.ranks, figures.gpus) <= 1 or "share.waiting" in numbers or numbers.get("collectives"):
+        return ""
+    if not why and "ranks.behind" in numbers:  # all ranks may hang in a collective that all have launched
+        why = f"RAS counts no new collective in {figures.seconds:.0f} s"
+    why = why or "NCCL's RAS does not answer, and the GPUs' units are not read"
+    return f"whether its kernels wait for each other: {why}"
 
 
 def _holds(rule: Mapping[str, Any], numbers: Mapping[str, float]) -> bool:

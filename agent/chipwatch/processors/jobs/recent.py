@@ -13,8 +13,8 @@ from chipwatch.contract.extensions import DeviceActivity
 from chipwatch.contract.owner import JobCollectives, Rank
 from chipwatch.processors.jobs.accounting import SECOND, Key
 from chipwatch.processors.jobs.causes import SIGNS
-from chipwatch.processors.jobs.device import Place, place_of
-from chipwatch.processors.jobs.reasons import Figure
+from chipwatch.processors.jobs.holding import Place, place_of
+from chipwatch.processors.jobs.reasons import JobFigure
 
 WINDOW: Final = 300 * SECOND
 EVERY: Final = 10 * SECOND
@@ -128,7 +128,7 @@ class Span(NamedTuple):
         """Return the time from the first to the last."""
         return (self.moments[-1].at - self.moments[0].at) / SECOND if self.moments else 0.0
 
-    def figures(self, places: Iterable[Place]) -> Iterator[Figure]:
+    def figures(self, places: Iterable[Place]) -> Iterator[JobFigure]:
         """Yield the figures of the job, which holds these devices; of one name the last one counts."""
         if not self.moments:
             return
@@ -136,11 +136,10 @@ class Span(NamedTuple):
         mine = {place[:1] for place in places}
         shares = {figure.name: figure for figure in _shares(first, last)}
         yield from shares.values()
+        waited = _grown(first.waited, last.waited)
         for cause, signs in SIGNS.items():  # each as a mean over the time that was idle for the cause
-            if (idle := last.waited.get(cause, 0) - first.waited.get(cause, 0)) > 0:
-                yield from (
-                    Figure(name, (last.waited.get(name, 0.0) - first.waited.get(name, 0.0)) / idle) for name in signs
-                )
+            if (idle := waited.get(cause, 0.0)) > 0:
+                yield from (JobFigure(name, waited.get(name, 0.0) / idle) for name in signs)
         yield from self._transfers()
         yield from self._rises(mine)
         recent = [moment for moment in self.moments if self.moments[-1].at - moment.at <= PEERS]
@@ -150,7 +149,7 @@ class Span(NamedTuple):
             busiest = next((figure.word for figure in late if figure.name == "last"), "")
             yield from _compare([moment.values for moment in recent], mine, busiest)
 
-    def _transfers(self) -> Iterator[Figure]:
+    def _transfers(self) -> Iterator[JobFigure]:
         """Yield the MB/s that were written while devices waited for data, and the share of writes in all bytes."""
         waited = [moment.jobs[self.key].waited.get("data", 0) for moment in self.moments]
         gaps = [gap for gap, times in zip(pairwise(self.moments), pairwise(waited), strict=True) if times[0] < times[1]]
@@ -166,30 +165,30 @@ class Span(NamedTuple):
         else:
             return
         if seconds and read + written:
-            yield Figure("written", written / seconds / 1e6)
-            yield Figure("written.share", written / (read + written))
+            yield JobFigure("written", written / seconds / 1e6)
+            yield JobFigure("written.share", written / (read + written))
 
-    def _rises(self, mine: set[Place]) -> Iterator[Figure]:
+    def _rises(self, mine: set[Place]) -> Iterator[JobFigure]:
         """Yield the rise of counters, of the device, port or server for which it is largest."""
         begun = dict(chain.from_iterable(moment.values.items() for moment in reversed(self.moments)))
         ended = dict(chain.from_iterable(moment.values.items() for moment in self.moments))
         rises = {series: max(0.0, value - begun[series]) for series, value in ended.items()}
         worst = {name: _worst(name, rises, mine) for name in OF_DEVICES} if len(mine) >= LEAST_PEERS else {}
-        most: dict[str, Figure] = {}
+        most: dict[str, JobFigure] = {}
         for (name, dims), rise in rises.items():
             number, place = rise, place_of(dims)[:1]
             if name == LAUNCHED and dims.get("job") == self.key[-1]:
-                yield Figure("collectives", rise)
+                yield JobFigure("collectives", rise)
             if name == UNANSWERED:
                 number = self.moments[-1].values.get((name, dims), 0.0)
             is_mine = (not place or place in mine) and (name not in worst or place == worst[name])
-            if name in NAMED and is_mine and number > most.get(name, Figure(name, 0.0)).number:
+            if name in NAMED and is_mine and number > most.get(name, JobFigure(name, 0.0)).number:
                 words = (dims[key] for key in ("device", "port", "source") if key in dims)
-                most[name] = Figure(name, number, dims.get("gpu") or " ".join(words))
+                most[name] = JobFigure(name, number, dims.get("gpu") or " ".join(words))
         yield from most.values()
 
 
-def of_ranks(reports: Sequence[JobCollectives]) -> Iterator[Figure]:
+def of_ranks(reports: Sequence[JobCollectives]) -> Iterator[JobFigure]:
     """Yield what NCCL says of the ranks of a job."""
     for name in ("behind", "missing", "failed") if reports else ():
         total, word = 0, ""
@@ -201,8 +200,8 @@ def of_ranks(reports: Sequence[JobCollectives]) -> Iterator[Figure]:
                 dead = f" ({report.dead} dead)" if report.dead else ""
                 rest = (f" and {number - MOST} more" if number > MOST else "") + dead
                 word = ", ".join(map(_name, ranks[:MOST])) + rest or f"{number} ranks"
-                yield Figure("lag", 0.0, report.lag)
-        yield Figure(f"ranks.{name}", total, word)
+                yield JobFigure("lag", 0.0, report.lag)
+        yield JobFigure(f"ranks.{name}", total, word)
 
 
 def _name(rank: Rank) -> str:
@@ -210,20 +209,22 @@ def _name(rank: Rank) -> str:
     return f"{who} ({rank.host} gpu {rank.gpu}, process {rank.pid})" if rank.host else who
 
 
-def _shares(first: JobMoment, last: JobMoment) -> Iterator[Figure]:
+def _grown(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    return {word: now[word] - before.get(word, 0) for word in now}
+
+
+def _shares(first: JobMoment, last: JobMoment) -> Iterator[JobFigure]:
     """Yield the parts of the job's GPU time, and of the time of its devices with kernels."""
-    spent, idle, busy = (
-        {word: now[word] - before.get(word, 0) for word in now}
-        for before, now in ((first.times, last.times), (first.idle, last.idle), (first.busy, last.busy))
-    )
+    spent, idle = _grown(first.times, last.times), _grown(first.idle, last.idle)
+    busy = _grown(first.busy, last.busy)
     if (total := sum(spent.values())) <= 0:
         return
-    yield from (Figure(f"share.{state}", time / total) for state, time in spent.items())
-    yield from (Figure(f"idle.{cause}", time / total) for cause, time in idle.items())
+    yield from (JobFigure(f"share.{state}", time / total) for state, time in spent.items())
+    yield from (JobFigure(f"idle.{cause}", time / total) for cause, time in idle.items())
     waiting = busy.get("waiting", 0)
     if busy.get("compute", 0) + waiting > 0:
-        yield Figure("share.waiting", waiting / total)
-    yield Figure("share.waits", (waiting + idle.get("network", 0) + idle.get("other", 0)) / total)
+        yield JobFigure("share.waiting", waiting / total)
+    yield JobFigure("share.waits", (waiting + idle.get("network", 0) + idle.get("other", 0)) / total)
 
 
 def _rise(before: Moment, now: Moment, names: Sequence[str]) -> float:
@@ -231,26 +232,26 @@ def _rise(before: Moment, now: Moment, names: Sequence[str]) -> float:
     return sum(max(0.0, now.values[each] - before.values.get(each, now.values[each])) for each in series)
 
 
-def _compare(readings: Sequence[Values], mine: set[Place], busiest: str) -> Iterator[Figure]:
+def _compare(readings: Sequence[Values], mine: set[Place], busiest: str) -> Iterator[JobFigure]:
     """Yield the device whose clock is far below that of its peers, and the one that is throttled far more."""
     names = CLOCKS, (THROTTLED,), ("gpu.temperature",), (POWER,)
     clocks, throttled, heat, power = (_gauges(readings, mine, *each) for each in names)
     if clocks:
-        yield Figure("clocks", len(clocks))
+        yield JobFigure("clocks", len(clocks))
     weak = lowest(power, 0.1)
     if weak is not None and weak[0][1] == busiest:
-        yield Figure("weak", 1 - power[weak] / median(power.values()))
+        yield JobFigure("weak", 1 - power[weak] / median(power.values()))
     if (slow := lowest(clocks, 0.05)) is not None:
         middle = median(clocks.values())
         words = f"{slow[0][1]} runs at {clocks[slow]:,.0f} MHz, its peers at {middle:,.0f} MHz"
-        yield Figure("slow", 1 - clocks[slow] / middle, words)
+        yield JobFigure("slow", 1 - clocks[slow] / middle, words)
     hot = _highest(throttled, 0.1)
     if hot is not None and (slow is None or hot == slow):
         middle = median(throttled.values())
         warm = f" at {heat[hot]:.0f} C" if hot in heat else ""
         words = f"{100 * throttled[hot]:.0f} % of the time{warm}, its peers {100 * middle:.0f} %"
-        yield Figure("hot", throttled[hot] - middle, words)
-        yield Figure("hot.gpu", 0.0, hot[0][1])
+        yield JobFigure("hot", throttled[hot] - middle, words)
+        yield JobFigure("hot.gpu", 0.0, hot[0][1])
 
 
 def _gauges(readings: Sequence[Values], mine: set[Place], *names: str) -> dict[Place, float]:
@@ -275,7 +276,9 @@ def _worst(name: str, rises: Values, mine: set[Place]) -> Place | None:
     return lowest(by_place, 0.0)
 
 
-def _late(moments: Sequence[Mapping[Place, DeviceMoment]], time: int, shares: Mapping[str, Figure]) -> Iterator[Figure]:
+def _late(
+    moments: Sequence[Mapping[Place, DeviceMoment]], time: int, shares: Mapping[str, JobFigure]
+) -> Iterator[JobFigure]:
     """Yield the device for which all others wait, and the one that is late, with a sign of its cause."""
     first, last = moments[0], moments[-1]
     spent = {place: last[place].allocated - first[place].allocated for place in last.keys() & first.keys()}
@@ -283,19 +286,19 @@ def _late(moments: Sequence[Mapping[Place, DeviceMoment]], time: int, shares: Ma
     late = {place: (last[place].late - first[place].late) / allocated for place, allocated in spent.items()}
     waits = {place: (last[place].waiting - first[place].waiting) / allocated for place, allocated in spent.items()}
     if (busiest := lowest(waits, 0.25)) is not None:
-        yield Figure("last", median(waits.values()) - waits[busiest], busiest[0][1])
+        yield JobFigure("last", median(waits.values()) - waits[busiest], busiest[0][1])
     if (latest := _highest(late, 0.1)) is None:
         return
     words = f"{latest[0][1]} (process {last[latest].pid})"
-    yield Figure("rank.late", late[latest] - median(late.values()), words)
+    yield JobFigure("rank.late", late[latest] - median(late.values()), words)
     blocked = {place: fmean(place in moment and moment[place].blocked for moment in moments) for place in spent}
     delays = {place: SECOND * (last[place].delay - first[place].delay) / time for place in spent}
     for name, each in (("rank.files", blocked), ("rank.cpu", delays)):
         if _highest(each, 0.1) == latest:
-            yield Figure(name, each[latest] - median(each.values()))
+            yield JobFigure(name, each[latest] - median(each.values()))
     for name in ("idle.data", "idle.host"):  # waits of this device alone are not a second cause
         if name in shares and shares[name].number <= 2 * late[latest] / len(spent):
-            yield Figure(name, 0.0)
+            yield JobFigure(name, 0.0)
 
 
 def _highest(shares: Mapping[Place, float], least: float) -> Place | None:

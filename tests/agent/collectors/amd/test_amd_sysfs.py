@@ -16,8 +16,8 @@ from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.extensions import DeviceFacts, names_of
 from chipwatch.contract.testing import check_collector
-from chipwatch.processors.jobs.device import place_of
 from chipwatch.processors.jobs.evidence import from_points
+from chipwatch.processors.jobs.holding import place_of
 
 FDINFO = (
     "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{client}\ndrm-pdev:\t0000:01:00.0\n"

@@ -95,9 +95,8 @@ def start():
 
 
 def facts(moment, processes):
-    return JobFacts(
-        round(moment * 1e9), {}, (), (), {pid: one.cpu for pid, one in processes.items()}, frozenset(), {}, processes
-    )
+    cpu = {pid: one.cpu for pid, one in processes.items()}
+    return JobFacts(round(moment * 1e9), {}, cpu=cpu, processes=processes)
 
 
 def cause_of(pid, first, last, seconds):

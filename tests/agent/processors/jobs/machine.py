@@ -38,8 +38,9 @@ class Machine:
         found = [DeviceActivity(dims_of(gpu), **options) for gpu, options in activity.items()]
         known = {str(gpu): dims_of(gpu) for gpu in activity} if names is None else names
         jobs = JobFacts(
-            self.moment, dict(owners), [*allocations], [*uses], {}, frozenset(blocked), dict(missing), dict(used),
-            frozenset(stopped), dict(delays), dict(transfers), followed,
+            self.moment, dict(owners), [*allocations], [*uses], blocked=frozenset(blocked), missing=dict(missing),
+            processes=dict(used), stopped=frozenset(stopped), delays=dict(delays), transfers=dict(transfers),
+            followed=followed,
         )  # fmt: skip
         self.processor.facts = [DeviceFacts(self.moment, listed, known, found), jobs, *collectives]
         tick = [gauge(name, "%", "").point(self.at, value, dims_of(gpu)) for gpu, name, value in points]

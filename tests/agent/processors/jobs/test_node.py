@@ -144,7 +144,7 @@ class Node:
         }  # fmt: skip
         # Of jobs on a GPU that is lost only the scheduler knows.
         given = [Allocation("5", owner, "mapping") for pid, owner in here.items() if pid == 107]
-        jobs = JobFacts(moment, here, given, [], {}, frozenset(), {})
+        jobs = JobFacts(moment, here, given)
         self.processor.facts = [devices, jobs]
         [*self.processor.derive(points, at)]
         for one in activity:

@@ -87,7 +87,7 @@ class Run:
                 if one["given"] is not None
             ]
             uses = [GroupUse(JOBS[n]) for n in sorted(told["alive"])]
-            facts.append(JobFacts(self.moment, owners, granted, uses, {}, frozenset(), {}, followed=followed))
+            facts.append(JobFacts(self.moment, owners, granted, uses, followed=followed))
         self.processor.facts = facts
         return [*self.processor.derive([], self.at)]
 
@@ -102,7 +102,8 @@ def test_whatever_a_machine_does_the_laws_hold(machine):
         if told["are_devices_read"]:
             moments.append(run.moment)  # a reading may come after a newer one
         # What is charged is what was held, to a microsecond a tick, and no more than there was.
-        charged, held = run.processor._sums()
+        answer = run.processor.answer()
+        charged, held = answer["charged_seconds"], answer["allocated_seconds"]
         assert abs(charged - held) < 1e-6 * len(machine)
         assert charged <= len(PLACES) * (max(moments, default=0) - min(moments, default=0)) / SECOND + 1e-6
         for point in points:
@@ -115,7 +116,7 @@ def test_whatever_a_machine_does_the_laws_hold(machine):
                 last[series] = point.value, point.start_time
         jobs = {(point.dims["job"], point.dims.get("namespace")) for point in points if "job" in point.dims}
         assert len(jobs) <= 2 * (MOST_JOBS + 1)  # those that ended in this tick too
-        json.dumps(run.processor.answer(), allow_nan=False)
+        json.dumps(answer, allow_nan=False)
         saved = run.processor.saved() or saved
     again = JobsProcessor(JobsProcessor.Config(max_jobs=MOST_JOBS))
     again.restore(saved)
@@ -144,7 +145,8 @@ def test_over_restarts_no_time_is_charged_twice(machine):
         # While the agent is stopped there is only the clock to go by.
         passed += max(0, run.moment - newest, run.at - at) if n else 0
         newest, at = max(newest, run.moment) if n else run.moment, run.at  # nothing was read before the first tick
-        charged, held = run.processor._sums()
+        answer = run.processor.answer()
+        charged, held = answer["charged_seconds"], answer["allocated_seconds"]
         assert abs(charged - held) < 1e-6 * len(machine)
         accounts = run.processor._ledger.accounts.values()
         total = sum(sum(one.total(state) for state in {**one.earlier, **one.times}) for one in accounts)

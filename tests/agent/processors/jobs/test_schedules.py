@@ -50,7 +50,7 @@ class Replay:
             str(n): dims for n, dims in enumerate(device.dims for device in self.collector.devices() if device.model)
         }
         devices = DeviceFacts(self.moment, listed, names, [*self.collector.activity()])
-        jobs = JobFacts(self.moment, self.owners, self.allocations, [], {}, frozenset(), {})
+        jobs = JobFacts(self.moment, self.owners, self.allocations)
         self.processor.facts = [devices, jobs]
         self.points = [*self.processor.derive(tick, self.at)]
 

@@ -103,7 +103,7 @@ def test_while_the_collector_of_jobs_hangs_nobody_is_charged():
 
 def test_a_hung_collector_does_not_mean_a_lost_gpu_though_another_makers_collector_answers():
     machine = Machine()
-    jobs = JobFacts(0, {10: ADA}, [], [GroupUse(ADA)], {}, frozenset(), {})
+    jobs = JobFacts(0, {10: ADA}, uses=[GroupUse(ADA)])
     for tick in range(10):
         machine.moment += 5 * SECOND
         machine.at += 5 * SECOND
@@ -148,7 +148,7 @@ def test_energy_by_power_counts_for_two_intervals_at_most():
         machine.moment += seconds * SECOND
         machine.at += seconds * SECOND
         point = gauge("gpu.power", "W", "").point(machine.at, 700.0, dims_of(0))
-        jobs = JobFacts(machine.moment, {10: ADA}, [], [], {}, frozenset(), {})
+        jobs = JobFacts(machine.moment, {10: ADA})
         facts = DeviceFacts(machine.moment, [DeviceProcess(dims_of(0), 10)], {}, [DeviceActivity(dims_of(0), 1.0)])
         machine.processor.facts = [facts, jobs]
         machine.points = [*machine.processor.derive([point], machine.at)]
