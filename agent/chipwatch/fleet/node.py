@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -137,12 +137,14 @@ def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
     for item in seen:
         kinds[KINDS.get(item.metric, "")].append(item)
     used: dict[tuple[str, str], float] = {}
+    present = {_device(item.dims) for item in (*kinds["used"], *kinds["state"])}
     for item in kinds["used"]:
-        device = _device(item.dims)
-        used[device] = max(used.get(device, 0.0), item.value)
+        if not isnan(item.value):
+            device = _device(item.dims)
+            used[device] = max(used.get(device, 0.0), item.value)
     states = {_device(item.dims): item.value for item in kinds["state"]}
     power = {(*_device(item.dims), item.dims.get("mig", "")): item.value for item in kinds["power"]}
-    gpus = len(used.keys() | states.keys())
+    gpus = len(present)
     counts = _counts(kinds["count"], gpus)
     if doubt := _doubt(kinds, gpus, sum(counts.values())):
         return FleetNode(name, seen=at, verdict=DOUBTED, reason=doubt)
@@ -157,8 +159,9 @@ def summarise(name: str, seen: Sequence[Seen], at: float) -> FleetNode:
     elif gpus:
         node.lost = sum(not value for value in states.values())
         node.busy = sum(value > 0 and states.get(device) != 0 for device, value in used.items()) if used else None
-        rest = gpus - node.lost - (node.busy or 0)
-        node.idle = {EITHER if used else NOT_KNOWN: rest} if rest else {}
+        silent = sum(states.get(device) != 0 for device in present - used.keys())
+        parts = {EITHER: gpus - node.lost - (node.busy or 0) - silent, NOT_KNOWN: silent}
+        node.idle = {word: number for word, number in parts.items() if number}
     node.utilization = sum(used.values()) / len(used) if used else None
     node.power = sum(power.values()) if power else None
     node.cpu = next((item.value for item in kinds["cpu"]), None)
@@ -221,7 +224,7 @@ def _doubt(kinds: Mapping[str, Sequence[Seen]], gpus: int, counted: float) -> st
     """Return what cannot be true, or nothing."""
     limits = ("used", MOST_PERCENT, "%"), ("power", MOST_WATTS, "W"), ("cpu", MOST_PERCENT, "%"), ("count", inf, "")
     for kind, most, unit in limits:
-        if wrong := next((item for item in kinds[kind] if not 0 <= item.value <= most), None):
+        if wrong := next((item for item in kinds[kind] if item.value < 0 or item.value > most), None):
             return f"{wrong.metric} is {wrong.value:.4g} {unit}".rstrip()
     if counted > gpus + HALF:
         return f"its agent counts {counted:.4g} accelerators, {gpus} are read: do two agents send under its name?"

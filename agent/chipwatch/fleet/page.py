@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
-from chipwatch.fleet.node import LAST_XID, POLLED
+from chipwatch.fleet.node import LAST_XID, POLLED, UTILIZATION
 from chipwatch.host.exposition import SERIES_TEXT, labels_of
 from chipwatch.naming.profiles import PLACEHOLDER, profile
 from chipwatch.verdict.rules import Seen
@@ -142,7 +142,7 @@ class NodePageReader:
                 value = float(number) * series.factor
             except ValueError:
                 continue
-            if isfinite(value):
+            if isfinite(value) or (isnan(value) and series.metric in UTILIZATION):  # a device that is there
                 seen.append(Seen(series.metric, series.dims, value))
                 if series.jobs:
                     jobs.update({job["job"]: job for job in series.jobs})

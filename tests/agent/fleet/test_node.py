@@ -37,6 +37,11 @@ def test_a_device_in_parts_counts_once_and_a_neuron_device_by_its_cores():
     assert (node.gpus, node.busy, node.utilization) == (2, 1, 25)
 
 
+def test_a_gpu_without_a_utilization_beside_others_is_neither_idle_nor_free():
+    node = line(*gpu("gpu.state", 1, 1, 1, 0), *gpu("gpu.utilization", 50, 0))
+    assert (node.gpus, node.busy, node.lost, node.idle) == (4, 1, 1, {"idle or free": 1, "not known": 1})
+
+
 def test_what_is_not_on_a_page_is_absent_and_not_zero():
     node = line(("cpu.utilization", {}, 7.0))
     assert (node.cpu, node.gpus) == (7, 0)

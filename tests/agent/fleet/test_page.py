@@ -54,6 +54,21 @@ def test_pages_of_dcgm_exporter_and_node_exporter_are_read():
     assert names()["DCGM_FI_PROF_SM_ACTIVE"].factor == 100
 
 
+@pytest.mark.parametrize(
+    ("values", "busy", "utilization", "idle"),
+    [
+        (("NaN", "NaN"), None, None, {"not known": 2}),
+        (("NaN", 50, 0), 1, 25, {"idle or free": 1, "not known": 1}),
+        ((50, 0), 1, 25, {"idle or free": 1}),
+        (("Inf", 50), 1, 50, {}),
+    ],
+)
+def test_a_gpu_whose_utilization_is_not_a_number_is_there_and_its_use_is_not_known(values, busy, utilization, idle):
+    page = "".join(f'DCGM_FI_DEV_GPU_UTIL{{gpu="{n}"}} {value}\n' for n, value in enumerate(values))
+    node = summarise("n", NodePageReader().read(page.encode()), 1.0)
+    assert (node.busy, node.utilization, node.idle) == (busy, utilization, idle)
+
+
 def test_a_fraction_shows_that_a_page_of_dcgm_is_of_0_to_1():
     page = "".join(f'DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu="{n}"}} {value}\n' for n, value in enumerate((1, 0, 0.87)))
     assert [value for (metric, *_), value in read(page).items() if metric == "gpu.utilization"] == [100, 0, 87]
