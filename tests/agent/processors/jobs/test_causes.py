@@ -7,9 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.agent.processors.jobs.machine import TICK, Machine, job
+from tests.agent.processors.jobs.machine import SECOND, TICK, Machine, job
 
-from chipwatch.contract.owner import Allocation
+from chipwatch.contract.owner import Allocation, JobFacts
+from chipwatch.processors.jobs.causes import Evidence, Situation, cause, kind_of_work
+from chipwatch.processors.jobs.evidence import Evidences
 
 SITUATIONS = tomllib.loads((Path(__file__).parent / "situations.toml").read_text())["situation"]
 
@@ -84,3 +86,69 @@ def test_a_reading_without_a_list_of_processes_begins_no_startup():
         machine.tick(listed, {"0": {"active": active}}, owners={100: owner})
     idle = {key[0]: seconds for key, seconds in machine.values("gpu.idle.time").items()}
     assert idle.keys() == {"unknown", "other"}
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "under"),
+    [
+        ("host", {"memory": 0.051}, {"memory": 0.05}),
+        ("host", {"quota": 0.101}, {"quota": 0.1}),
+        ("host", {"crowded": 0.301}, {"crowded": 0.3}),
+        ("data", {"io": 0.201}, {"io": 0.2}),
+        ("data", {"cpu": 7.2, "cpus": 8.0}, {"cpu": 7.19, "cpus": 8.0}),
+        ("data", {"cpu": 1.0, "bound": 0.9}, {"cpu": 1.0, "bound": 0.89}),
+    ],
+)
+def test_a_cause_begins_above_its_limit_and_goes_on_above_four_fifths_of_it(name, over, under):
+    assert cause(Situation(Evidence(**over))) == name
+    assert cause(Situation(Evidence(**under))) == "other"
+    less = {figure: value if figure == "cpus" or value == 1.0 else 0.81 * value for figure, value in under.items()}
+    assert cause(Situation(Evidence(**less))) == "other"
+    assert cause(Situation(Evidence(**less), before=name)) == name
+    least = {figure: value if figure == "cpus" or value == 1.0 else 0.79 * value for figure, value in under.items()}
+    assert cause(Situation(Evidence(**least), before=name)) == "other"
+
+
+@pytest.mark.parametrize(("cpu", "name"), [(0.049, "held"), (0.05, "other")])
+def test_a_job_without_a_kernel_for_a_minute_holds_its_gpu_if_it_uses_no_cpu(cpu, name):
+    assert cause(Situation(Evidence(cpu), since_kernel=60 * SECOND)) == name
+    assert cause(Situation(Evidence(cpu), since_kernel=60 * SECOND - 1)) == "other"
+    assert cause(Situation(since_kernel=60 * SECOND)) == "other", "its CPU is not known"
+
+
+def test_a_job_starts_up_until_it_has_done_no_work_for_ten_minutes():
+    assert cause(Situation(ran=False, since_work=600 * SECOND - 1)) == "startup"
+    assert cause(Situation(ran=False, since_work=600 * SECOND)) == "held"
+
+
+def test_loaders_that_use_four_fifths_of_the_cpus_of_a_crowded_job_are_late_and_not_held_back():
+    assert cause(Situation(Evidence(6.4, 8.0, crowded=0.5))) == "data"
+    assert cause(Situation(Evidence(6.3, 8.0, crowded=0.5))) == "host"
+    assert cause(Situation(Evidence(8.0, 8.0, quota=0.5))) == "host"
+
+
+@pytest.mark.parametrize(
+    ("rates", "name"),
+    [
+        ({"own": 0.45, "child": 0.95}, "data"),
+        ({"own": 0.55, "child": 0.95}, "other"),
+        ({"own": 0.45, "child": 0.85}, "other"),
+        ({"own": 0.45, "child": 0.65, "lacks": 0.3}, "data"),
+        ({"own": 0.45, "child": 0.55, "lacks": 0.4}, "host"),
+        ({"own": 0.15, "waits": True}, "network"),
+        ({"own": 0.25, "waits": True}, "other"),
+    ],
+)
+def test_a_process_waits_for_a_child_that_computes_or_for_data_of_a_socket(rates, name):
+    machine, evidences = Machine(), Evidences()
+    for n in range(2):
+        evidences.take(JobFacts(round(n * TICK * SECOND), {}, processes={10: machine.process(10, **rates)}))
+    assert cause(Situation(evidences.of((), (10,)))) == name
+
+
+def test_kernels_wait_where_multiprocessors_are_active_and_no_unit_computes():
+    active = {"gpu.sm.active": 5.0, "gpu.tensor.active": 4.9}
+    assert kind_of_work(active) == "waiting"
+    assert kind_of_work(active | {"gpu.tensor.active": 5.0}) == "compute"
+    assert kind_of_work(active | {"gpu.sm.active": 4.9}) == "compute"
+    assert kind_of_work({"gpu.sm.active": 90.0}) == "unknown"
