@@ -41,7 +41,7 @@ class Evidence(NamedTuple):
 
     cpu: float | None = None
     """CPUs in use by the job."""
-    cpus: float | None = None
+    allowed: float | None = None
     """CPUs that the job may use."""
     io: float | None = None
     """Share of the time in which some of its tasks waited for I/O."""
@@ -63,9 +63,9 @@ class Evidence(NamedTuple):
     """Share in use, by the children of a process on the device, of the CPUs to which they are bound."""
 
     @property
-    def full(self) -> float:
+    def cpus(self) -> float:
         """Return the share in use of the CPUs that the job, or its loaders, may use; 0 if it is unknown."""
-        return max((self.cpu or 0.0) / self.cpus if self.cpus else 0.0, self.bound or 0.0)
+        return max((self.cpu or 0.0) / self.allowed if self.allowed else 0.0, self.bound or 0.0)
 
     @property
     def files(self) -> float:
@@ -121,7 +121,7 @@ class Situation(NamedTuple):
     def loads(self) -> bool:
         """True if loaders cannot be faster; a job that its quota throttles uses all its CPUs, whatever it does."""
         limit = WELL_BELOW if self.is_crowded else LOADER_CPU * (KEPT if self.before == "data" else 1.0)
-        return not self.is_throttled and (self.evidence.full >= limit or self.evidence.loader)
+        return not self.is_throttled and (self.evidence.cpus >= limit or self.evidence.loader)
 
 
 CAUSES: Final[tuple[tuple[str, Callable[[Situation], bool]], ...]] = (
@@ -139,14 +139,8 @@ CAUSES: Final[tuple[tuple[str, Callable[[Situation], bool]], ...]] = (
     ("other", lambda _: True),
 )
 """The causes and their conditions: the first one that holds is the cause."""
-SIGNS: Final[Mapping[str, Mapping[str, Callable[[Evidence], float]]]] = {
-    "data": {"files": lambda job: job.files, "loader": lambda job: job.loader, "cpus": lambda job: job.full},
-    "host": {
-        "quota": lambda job: job.quota or 0.0, "memory": lambda job: job.memory or 0.0,
-        "crowded": lambda job: job.crowded or 0.0, "swaps": lambda job: job.swaps,
-    },
-}  # fmt: skip
-"""The figures of a tick that show a cause, as shares."""
+SIGNS: Final = {"data": ("files", "loader", "cpus"), "host": ("quota", "memory", "crowded", "swaps")}
+"""The figures of `Evidence` that show a cause, as shares."""
 
 
 def cause(now: Situation) -> str:

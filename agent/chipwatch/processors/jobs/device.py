@@ -196,8 +196,8 @@ class JobDevice:
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
             spent.idle[self.cause] += idle
-            for name, share in SIGNS.get(self.cause, {}).items():
-                spent.shown[name] += idle * share(evidence)
+            for name in SIGNS.get(self.cause, ()):
+                spent.shown[name] += idle * float(getattr(evidence, name) or 0.0)
         if busy := round(weighted * active):
             spent.busy[kind] += busy
 

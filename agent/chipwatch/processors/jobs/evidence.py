@@ -37,7 +37,7 @@ class Evidences:
     def of(self, jobs: Iterable[Key], pids: Collection[int]) -> Evidence:
         """Return the evidence on the jobs and processes of one device: a flag is true if it is true for any of them."""
         evidences = [self._jobs[key] for key in jobs if key in self._jobs]
-        cpus = evidences[0].cpus if len(evidences) == 1 else None
+        allowed = evidences[0].allowed if len(evidences) == 1 else None
         if len(evidences) != 1:
             evidences += [self._pids[pid] for pid in pids if pid in self._pids]
         if self._waits:
@@ -46,7 +46,7 @@ class Evidences:
             return evidences[0] if evidences else NOTHING
         used, _, *others = zip(*evidences, strict=True)
         cpu = [value for value in used if value is not None]
-        return Evidence(sum(cpu) if cpu else None, cpus, *map(_most, others))
+        return Evidence(sum(cpu) if cpu else None, allowed, *map(_most, others))
 
 
 def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
@@ -67,7 +67,7 @@ def _waits(before: ProcessUse, now: ProcessUse, seconds: float) -> Evidence:
 
 def _between(before: GroupUse, now: GroupUse, seconds: float) -> Evidence:
     return Evidence(
-        cpu=_rate(before.cpu, now.cpu, seconds), cpus=now.cores, blocked=now.blocked,
+        cpu=_rate(before.cpu, now.cpu, seconds), allowed=now.cores, blocked=now.blocked,
         io=_rate(before.io_some, now.io_some, seconds), crowded=_rate(before.cpu_some, now.cpu_some, seconds),
         memory=_rate(before.memory_full, now.memory_full, seconds),
         quota=_rate(before.throttled, now.throttled, (now.periods or 0) - (before.periods or 0)),

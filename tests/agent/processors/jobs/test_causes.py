@@ -95,17 +95,17 @@ def test_a_reading_without_a_list_of_processes_begins_no_startup():
         ("host", {"quota": 0.101}, {"quota": 0.1}),
         ("host", {"crowded": 0.301}, {"crowded": 0.3}),
         ("data", {"io": 0.201}, {"io": 0.2}),
-        ("data", {"cpu": 7.2, "cpus": 8.0}, {"cpu": 7.19, "cpus": 8.0}),
+        ("data", {"cpu": 7.2, "allowed": 8.0}, {"cpu": 7.19, "allowed": 8.0}),
         ("data", {"cpu": 1.0, "bound": 0.9}, {"cpu": 1.0, "bound": 0.89}),
     ],
 )
 def test_a_cause_begins_above_its_limit_and_goes_on_above_four_fifths_of_it(name, over, under):
     assert cause(Situation(Evidence(**over))) == name
     assert cause(Situation(Evidence(**under))) == "other"
-    less = {figure: value if figure == "cpus" or value == 1.0 else 0.81 * value for figure, value in under.items()}
+    less = {figure: value if figure == "allowed" or value == 1.0 else 0.81 * value for figure, value in under.items()}
     assert cause(Situation(Evidence(**less))) == "other"
     assert cause(Situation(Evidence(**less), before=name)) == name
-    least = {figure: value if figure == "cpus" or value == 1.0 else 0.79 * value for figure, value in under.items()}
+    least = {figure: value if figure == "allowed" or value == 1.0 else 0.79 * value for figure, value in under.items()}
     assert cause(Situation(Evidence(**least), before=name)) == "other"
 
 
