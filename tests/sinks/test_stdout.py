@@ -39,8 +39,19 @@ READ = counter("disk.read", "By", "Bytes read.")
 LATENCY = gauge("neuron.execution.latency", "s", "Latency.", dims=("percentile",))
 
 
+OPEN = []
+
+
+@pytest.fixture(autouse=True)
+def _close_sinks():
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
 def sink_on(stream, **config):
     sink = StdoutSink(StdoutSink.Config(**config), stream)
+    OPEN.append(sink)
     sink.open()
     return sink
 
@@ -214,6 +225,30 @@ def test_a_file_gets_the_lines_and_keeps_what_it_had(tmp_path):
     assert [json.loads(line)["value"] for line in path.read_text().splitlines()] == [1.0, 1.0]
 
 
+def test_a_pipe_that_no_process_reads_is_tried_again_and_nobody_waits_for_a_reader(tmp_path):
+    path = tmp_path / "metrics.fifo"
+    os.mkfifo(path)
+    sink, raised = StdoutSink(StdoutSink.Config(path=path)), []
+
+    def begin():
+        try:
+            sink.open()
+        except Retryable as problem:
+            raised.append(str(problem))
+
+    opener = threading.Thread(target=begin, daemon=True)
+    opener.start()
+    opener.join(10)
+    assert raised == [f"{path}: no process reads this pipe"]
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:
+        sink.open()
+        sink.write([CORE.point(AT, 1.0)])
+        assert json.loads(reader.read(1000))["value"] == 1.0
+    with pytest.raises(SinkClosed):
+        sink.write([CORE.point(AT, 2.0)])
+    sink.close()
+
+
 def test_a_file_that_cannot_be_opened_is_refused_by_name(tmp_path):
     sink = StdoutSink(StdoutSink.Config(path=tmp_path / "absent" / "metrics.jsonl"))
 
@@ -369,10 +404,34 @@ def test_a_reader_who_does_not_read_holds_one_write_up_for_a_second_and_gets_eac
             with contextlib.suppress(Retryable):
                 sink.write(waiting)
                 waiting = []
+        sink.close()
         stream.close()
         text.join(60)
     assert [row["dims"]["cpu"] for row in got] == [str(n) for n in range(500)] * 4
     assert [*Counter(row["time"] for row in got).values()] == [500] * 4
+
+
+def test_a_terminal_whose_other_end_does_not_read_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr("chipwatch_sinks.stdout.PATIENCE", 0.05)
+    batch = [CORE.point(AT, 1.0, Dimensions(cpu=str(n))) for n in range(500)]
+    main, terminal = os.openpty()
+    with os.fdopen(main, "rb"), os.fdopen(terminal, "w") as stream:
+        sink, problems = StdoutSink(StdoutSink.Config(format="json"), stream), []
+        sink.open()
+
+        def write():
+            for _ in range(3):
+                try:
+                    sink.write(batch)
+                except Retryable as problem:
+                    problems.append(str(problem))
+
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        writer.join(20)
+        assert problems == ["standard output: the reader is too slow"] * 3
+        assert os.get_blocking(terminal)  # for the other processes on it
+        sink.close()
 
 
 def test_a_terminal_that_hung_up_is_gone():

@@ -72,7 +72,7 @@ class StdoutSink(Sink):
         zeros = False if is_emf else is_table or None
         self.limits = replace(self.limits, standard_output=config.path is None, increases=is_emf, zeros=zeros)
         self._stream: Any = stream
-        self._file: BinaryIO | None = None
+        self._file: io.FileIO | None = None
         self._format: str = config.format
         self._is_terminal = False
         self._table: Table | None = None
@@ -91,12 +91,14 @@ class StdoutSink(Sink):
 
     def open(self) -> None:
         """Find the stream; raise Refused if there is none, or if the namespace is not allowed."""
+        stream = sys.stdout if self._stream is None else self._stream
         if self._config.path is not None and self._stream is None:
             try:
-                self._stream = self._file = self._config.path.open("ab", buffering=0)
+                stream = self._file = _opened(self._config.path)
             except OSError as error:
+                if error.errno == errno.ENXIO:
+                    raise Retryable(f"{self._config.path}: no process reads this pipe") from error
                 raise Refused(f"{self._config.path}: {os_text(error)}") from error
-        stream = sys.stdout if self._stream is None else self._stream
         if stream is None or stream.closed:
             raise Refused("standard output is closed")
         self._is_terminal = stream.isatty()
@@ -118,7 +120,8 @@ class StdoutSink(Sink):
             self._table = Table(stream, is_terminal=self._is_terminal, own=own, machine=machine)
             self._render = self._table.draw
         stream.flush()
-        self._write, self._has_room = _writer(stream), _room(stream)
+        self._file = self._file or _opened_again(stream)
+        self._write, self._has_room = _writer(self._file or stream), _room(self._file or stream)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Write the batch; raise SinkClosed if the reader has gone, Retryable for any other error."""
@@ -152,7 +155,7 @@ class StdoutSink(Sink):
                 self._send(text)
         if self._file is not None:
             self._file.close()
-            self._file = self._stream = None
+            self._file = None
 
     def _send(self, text: str) -> None:
         """Write what a failed call has left, then `text`; keep what cannot be written, and raise Retryable."""
@@ -164,7 +167,7 @@ class StdoutSink(Sink):
                 if self._has_room:
                     if not self._has_room(max(0.0, end - time.monotonic())):
                         raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
-                    piece = piece[: select.PIPE_BUF]  # so much can be written without a wait
+                    piece = piece[: select.PIPE_BUF]  # so much can be written to a socket without a wait
                 if (written := self._write(piece)) is None:
                     raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
                 self._unwritten = self._unwritten[written:]
@@ -178,12 +181,27 @@ class StdoutSink(Sink):
 
     def _abandon(self) -> NoReturn:
         """Redirect standard output to /dev/null, else Python prints an error at exit (Note on SIGPIPE in its docs)."""
-        if self._stream is None:
+        if self._stream is None and self._config.path is None:
             with suppress(OSError, ValueError):
                 stdout, null = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, stdout)
                 os.close(null)
         raise SinkClosed("the reader of standard output has closed it")
+
+
+def _opened(path: Path | str) -> io.FileIO:
+    """Return a file opened to append; no write to it waits, nor is the reader of a pipe waited for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
+    return io.FileIO(path, "ab", opener=lambda name, _: os.open(name, flags | os.O_CLOEXEC, 0o666))
+
+
+def _opened_again(stream: Any) -> io.FileIO | None:
+    """Return a pipe or terminal, opened so that only our own writes never wait; None for another, or if not allowed."""
+    with suppress(OSError, ValueError, AttributeError):
+        number = stream.fileno()
+        if stat.S_ISFIFO(os.fstat(number).st_mode) or os.isatty(number):
+            return _opened(f"/proc/self/fd/{number}")
+    return None
 
 
 def _writer(stream: Any) -> Callable[[bytes], int | None]:

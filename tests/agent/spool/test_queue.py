@@ -336,6 +336,17 @@ def test_a_full_disk_is_logged_once_and_the_points_wait_in_memory(spooled, path,
     check_balance(spool, path)
 
 
+def test_points_that_no_disk_took_until_the_close_are_an_error(spooled, path, caplog):
+    caplog.set_level(logging.INFO)
+    spool = spooled()
+    break_disk(spool)
+    spool.append(points(range(2000)))
+    spool.close()
+    assert [r.getMessage() for r in caplog.records if r.levelname == "ERROR"] == [
+        "spool sink: 2,000 points are lost: neither sent nor written to disk"
+    ]
+
+
 def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, path, caplog):
     caplog.set_level(logging.INFO)
     spool = spooled()
