@@ -113,7 +113,7 @@ class RecordedRun:
 
 
 def _route(ledger: Ledger) -> Any:
-    spool = SimpleNamespace(ledger=ledger, elsewhere=0, is_on_disk=True)
+    spool = SimpleNamespace(ledger=ledger, elsewhere=0, file=SimpleNamespace(is_open=True))
     worker = SimpleNamespace(
         sink=CloudwatchSink(CloudwatchSink.Config()),
         describe=lambda: DESTINATION,
