@@ -26,6 +26,8 @@ class BlockingCall(Generic[T]):
         self._thread = threading.Thread()
         self.is_pending = False
         """True from the request of a call until its result was seen by `wait`."""
+        self.is_ending = False
+        """True from `close` with a last call until that has returned."""
         self._requests: SimpleQueue[tuple[Any, ...] | Callable[[], object] | None] = SimpleQueue()
         self._result: tuple[Any, BaseException | None] = None, None
         self._answered = threading.Lock()  # a wait for a queue may outlast its timeout
@@ -69,7 +71,7 @@ class BlockingCall(Generic[T]):
         if last:
             self.start()
         if self._open:
-            self._open = False
+            self._open, self.is_ending = False, last is not None
             self._requests.put(last)
 
     def join(self, timeout: float) -> bool:
@@ -93,7 +95,10 @@ class BlockingCall(Generic[T]):
                 self._result = None, error
             self._answered.release()
         if args:
-            args()
+            try:
+                args()
+            finally:
+                self.is_ending = False
 
 
 def at_once(call: Callable[[], bool], name: str) -> bool:

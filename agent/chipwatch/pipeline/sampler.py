@@ -122,10 +122,11 @@ class Sampler(PluginRunner):
         """Request a reading stamped `at`; return whether `take` will have one."""
         if self.ended:
             return False
-        if self.is_busy:
+        if self.is_busy or (self._thread and self._thread.is_ending):
             self.skipped += 1
             self.is_hung, self.ok = True, False
-            self._logger.log(logging.WARNING, "busy", "the last reading has not returned; skipped until it does")
+            what = "reading" if self.is_busy else "close"
+            self._logger.log(logging.WARNING, "busy", f"the last {what} has not returned; skipped until it does")
             return False
         if not self.is_open:
             if time.monotonic() < self._retry_at:

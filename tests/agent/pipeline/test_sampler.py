@@ -316,6 +316,19 @@ def test_a_reading_that_hangs_is_begun_once_and_passed_over_until_it_comes_back(
     ]
 
 
+def test_a_collector_is_not_opened_again_before_its_close_has_returned(bench, gate, until, caplog):
+    b = bench(1)
+    b.read()
+    close, b.collector.close = b.collector.close, lambda: gate.wait(LONG) and close()
+    b.sampler.rest()
+    assert b.read() is None
+    gate.set()
+    assert until(b.read) == [("x.load", 1)]
+    assert b.collector.calls == ["open", "collect", "close", "open", "collect"]
+    assert b.sampler.is_open
+    assert caplog.messages == ["collector x: the last close has not returned; skipped until it does"]
+
+
 def test_a_bug_in_closing_is_logged_and_the_thread_ends(bench, caplog):
     b = bench(1)
     b.read()
