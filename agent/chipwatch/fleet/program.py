@@ -28,11 +28,12 @@ from chipwatch.fleet.store import NODE_LABELS, PromClient, PromStore
 from chipwatch.host.exposition import ExpositionReader, ScrapeResponse
 from chipwatch.host.supervised_process import exit_text
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.top.canvas import Canvas, new_terminal, refused
+from chipwatch.top.canvas import refused
 from chipwatch.top.draw import Line
 from chipwatch.top.live import Frame, Live
 from chipwatch.top.program import Top, TopOptions, show
 from chipwatch.top.screen import Look
+from chipwatch.top.terminal import Terminal
 from chipwatch.top.view import Row, View
 
 MAX_SERIES: Final = 100_000
@@ -188,14 +189,14 @@ def run(
     """Show the fleet, and the nodes that Enter opens, until the user ends it; return the exit code."""
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch fleet` prints the nodes once")
-    terminal = new_terminal(is_ascii=options.ascii)
+    terminal = Terminal(is_ascii=options.ascii)
 
     def wake() -> None:
         terminal.wake()
 
-    def fresh() -> Canvas:
+    def fresh() -> Terminal:
         nonlocal terminal
-        terminal = new_terminal(is_ascii=options.ascii)
+        terminal = Terminal(is_ascii=options.ascii)
         return terminal
 
     asked = make(wake)

@@ -1,4 +1,4 @@
-"""The codes and keys of every terminal, and the drawing of lines that have changed."""
+"""The codes and keys of every terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol, Self
+from typing import Final
 
 from rich.cells import cell_len
 
@@ -31,8 +31,6 @@ CLICK: Final = re.compile(r"\[<0;(\d{1,5});(\d{1,5})M")
 
 class Ended(Exception):
     """The terminal is gone, or a signal ended the program."""
-
-    number: int
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -70,58 +68,6 @@ def refused(env: Mapping[str, str]) -> str | None:
     if env.get("TERM", "") in ("", "dumb", "unknown"):
         return f"the terminal (TERM={env.get('TERM', '')}) cannot move its cursor"
     return None
-
-
-class Canvas(Protocol):
-    """Draws lines that have changed, and waits for keys; use it as a context, which restores the terminal."""
-
-    _drawn: list[str]
-    _stale: bool
-    """True if the terminal may show something else than the last drawing."""
-
-    def __enter__(self) -> Self:
-        """Take the terminal."""
-
-    def __exit__(self, *_: object) -> None:
-        """Restore the terminal."""
-        self.restore()
-
-    def restore(self) -> None:
-        """Restore the terminal; safe to call again."""
-
-    def wake(self) -> None:
-        """End the wait for keys; safe from any thread."""
-
-    def wait(self, timeout: float) -> list[str]:
-        """Return the keys that were pressed; wait for one, for `wake`, or for `timeout` seconds. Raise Ended."""
-
-    def _write(self, text: str) -> None: ...
-
-    def size(self) -> tuple[int, int]:
-        """Return columns and lines."""
-        try:
-            columns, lines = os.get_terminal_size(1)
-        except OSError:
-            return 80, 24
-        return columns or 80, lines or 24
-
-    def draw(self, lines: list[str]) -> None:
-        """Draw what differs from the last drawing; each line is as wide as the screen. Raise Ended."""
-        if self._stale or len(lines) != len(self._drawn):
-            self._stale, self._drawn = False, [""] * len(lines)
-        new = enumerate(zip(lines, self._drawn, strict=True), 1)
-        text = "".join(f"\x1b[{row};1H{line}" for row, (line, before) in new if line != before)
-        self._drawn = lines
-        if text:
-            self._write(f"{BEGIN}{text}{END}")
-
-
-def new_terminal(*, is_ascii: bool) -> Canvas:
-    """Return what draws on this system; what ASCII lacks becomes question marks if it `is_ascii`, or not of UTF-8."""
-    encoding = "ascii" if is_ascii or not is_utf8() else "utf-8"
-    from chipwatch.top.terminal import Terminal  # noqa: PLC0415  # of Unix alone
-
-    return Terminal(encoding)
 
 
 def is_utf8() -> bool:

@@ -24,7 +24,7 @@ from chipwatch.recording.frames import ColumnFrames
 from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.top import palette
-from chipwatch.top.canvas import Canvas, Ended, is_utf8, new_terminal, refused
+from chipwatch.top.canvas import Ended, is_utf8, refused
 from chipwatch.top.delivery import Delivery
 from chipwatch.top.draw import Glyphs, Line
 from chipwatch.top.live import Frame, Live
@@ -32,6 +32,7 @@ from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
 from chipwatch.top.replay import Player, jobs
 from chipwatch.top.screen import Notes, compose, processes_of
+from chipwatch.top.terminal import Terminal
 from chipwatch.top.view import View
 
 IDLE: Final = 60.0
@@ -71,7 +72,7 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch --once --format table` prints one reading")
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
-    terminal = new_terminal(is_ascii=options.ascii)
+    terminal = Terminal(is_ascii=options.ascii)
     if options.replay:
         player = Player(ColumnFrames(load_run(*options.replay)))
         return show(player, terminal, Top(options.replay[0].name, options, env), env)
@@ -81,7 +82,7 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
     return show(source, terminal, Top(platform.node(), options, env, delivery, str(config.proc)), env)
 
 
-def show(source: Source, terminal: Canvas, top: Top, env: Mapping[str, str]) -> int:
+def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
     """Draw the frames of `source` until a key or a signal ends it."""
     many = palette.has_256_colors(env)
     bugs: list[threading.ExceptHookArgs] = []

@@ -12,7 +12,7 @@ import tty
 from types import FrameType
 from typing import Any, Final, Self
 
-from chipwatch.top.canvas import ENTER, LEAVE, Canvas, Ended, keys
+from chipwatch.top.canvas import BEGIN, END, ENTER, LEAVE, Ended, is_utf8, keys
 
 UNFINISHED: Final = re.compile(rb"\x1b(\[<?[0-9;]*|O)?$")
 REST: Final = 0.05
@@ -22,12 +22,12 @@ PATIENCE: Final = 1.0
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Terminal(Canvas):
+class Terminal:
     """Draws lines that have changed, and waits for keys; use it as a context, which restores the terminal."""
 
-    def __init__(self, encoding: str = "utf-8") -> None:
-        """Send text in this encoding; characters that it lacks become question marks."""
-        self._encoding = encoding
+    def __init__(self, *, is_ascii: bool) -> None:
+        """Send ASCII alone if the terminal `is_ascii`, or is not of UTF-8; what that lacks becomes question marks."""
+        self._encoding = "ascii" if is_ascii or not is_utf8() else "utf-8"
         self._drawn: list[str] = []
         self._stale = True
         """True if the terminal may show something else than the last drawing; signal handlers set it."""
@@ -55,6 +55,10 @@ class Terminal(Canvas):
             self.restore()
             raise
         return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the terminal."""
+        self.restore()
 
     def restore(self) -> None:
         """Restore the terminal and the handlers; safe to call again, where a signal came just before it."""
@@ -89,10 +93,25 @@ class Terminal(Canvas):
             raise Ended
         return [*keys(text.decode("utf-8", "ignore"))]
 
+    def size(self) -> tuple[int, int]:
+        """Return columns and lines."""
+        try:
+            columns, lines = os.get_terminal_size(1)
+        except OSError:
+            return 80, 24
+        return columns or 80, lines or 24
+
     def draw(self, lines: list[str]) -> None:
+        """Draw what differs from the last drawing; each line is as wide as the screen. Raise Ended."""
         if self._cause:  # a plugin was being loaded, and its loader caught the signal
             raise self._cause
-        super().draw(lines)
+        if self._stale or len(lines) != len(self._drawn):
+            self._stale, self._drawn = False, [""] * len(lines)
+        new = enumerate(zip(lines, self._drawn, strict=True), 1)
+        text = "".join(f"\x1b[{row};1H{line}" for row, (line, before) in new if line != before)
+        self._drawn = lines
+        if text:
+            self._write(f"{BEGIN}{text}{END}")
 
     def _write(self, text: str) -> None:
         data = text.encode(self._encoding, "cells")

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.report.devices import DeviceState
-from chipwatch.top import canvas
+from chipwatch.top import terminal
 from chipwatch.top.canvas import keys
 from chipwatch.top.draw import Glyphs, axis, fit, flow, scaled, width_of
 from chipwatch.top.host import cores, strip
@@ -334,8 +334,8 @@ def test_on_a_terminal_of_ascii_other_characters_become_marks_of_the_same_width(
 
 
 def test_a_terminal_of_another_encoding_is_sent_ascii_alone(monkeypatch):
-    monkeypatch.setattr(canvas, "is_utf8", lambda: False)
-    assert canvas.new_terminal(is_ascii=False)._encoding == "ascii"
+    monkeypatch.setattr(terminal, "is_utf8", lambda: False)
+    assert terminal.Terminal(is_ascii=False)._encoding == "ascii"
 
 
 def test_the_time_axis_ends_now_or_in_the_past():
