@@ -30,7 +30,7 @@ from chipwatch.host.supervised_process import exit_text
 from chipwatch.net.http_client import ClientTls, HttpClient
 from chipwatch.top.canvas import refused
 from chipwatch.top.draw import Line
-from chipwatch.top.live import Frame, Live
+from chipwatch.top.live import Frame, Live, Source
 from chipwatch.top.program import Top, TopOptions, show
 from chipwatch.top.screen import Look
 from chipwatch.top.terminal import Terminal
@@ -55,25 +55,15 @@ class FleetView(View):
             self.message = "Enter opens the chosen node" if self.selected else "there is no node to open"
 
 
-class FleetSource:
-    """The origin of the lines, as the loop of `chipwatch top` takes one; it goes on while a node is open."""
+class FleetSource(Source):
+    """The origin of the lines; it is started before the screen is, and goes on while a node is open."""
 
     def __init__(self, asked: Poller | PromStore, interval: float) -> None:
         self.asked, self._interval = asked, interval
 
-    def start(self) -> None:
-        """Do nothing: it has been started."""
-
-    def due(self) -> float:
-        """Return the seconds until something happens without a call of `wake`."""
-        return 60.0
-
     def mode(self) -> str:
         """Return the interval."""
         return f"every {self._interval:g} s"
-
-    def close(self) -> None:
-        """Do nothing: it is closed at the end."""
 
 
 class FleetTop(Top):

@@ -135,7 +135,7 @@ class Owners:
 
         `mapping`: the folder of Slurm's prolog, if it is not one of the usual ones.
         """
-        self._proc, self._root, self._logs, self._folder = proc, root, logs, str(proc)
+        self._proc, self._logs, self._folder = proc, logs, str(proc)
         self._known: dict[int, OwnedProcess] = {}
         """By pid, least recently used first."""
         self._turn = 0

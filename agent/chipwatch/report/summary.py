@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from chipwatch.contract.datapoint import Datapoint, Metric
+from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.extensions import Answers, DeviceFacts
 from chipwatch.contract.redaction import one_line
@@ -72,7 +72,7 @@ class RunSummary:
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
         """Take the datapoints of one tick; called by the pipeline."""
-        points = self._window.add(points, at, _is_taken)
+        points = self._window.add(points, at, lambda metric: metric.name in TAKEN)
         self._accelerators.take(points)
         for point in points:
             if point.increase is not None:
@@ -205,10 +205,6 @@ class KeptSummary(RunSummary):
         new = self._path.with_name(f"{self._path.name}.new")
         new.write_text("\n".join((head, *self.details(self._usage), "")))
         new.replace(self._path)
-
-
-def _is_taken(metric: Metric) -> bool:
-    return metric.name in TAKEN
 
 
 def _listed(totals: Mapping[str, float], **names: str) -> str:

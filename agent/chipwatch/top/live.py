@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from chipwatch.config.instances import build_collectors, build_processors
 from chipwatch.config.options import Config
@@ -54,7 +54,26 @@ class FactsOfTick(Processor):
         return ()
 
 
-class Live:
+class Source(Protocol):
+    """The origin of what is drawn: of frames, or of the lines of many machines."""
+
+    def start(self) -> None:
+        """Start reading."""
+        return
+
+    def due(self) -> float:
+        """Return the seconds until something happens without a call of `wake`."""
+        return 60.0
+
+    def mode(self) -> str:
+        """Return the interval, or a place in a recording."""
+
+    def close(self) -> None:
+        """Stop reading."""
+        return
+
+
+class Live(Source):
     """Reads all collectors each `interval` seconds on a separate thread, and puts frames on a queue."""
 
     rewound = False
@@ -88,10 +107,6 @@ class Live:
 
     def press(self, key: str) -> None:
         """Ignore the key: live readings cannot be wound."""
-
-    def due(self) -> float:
-        """Return the seconds until something happens without a call of `wake`."""
-        return 60.0
 
     def mode(self) -> str:
         """Return the interval."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_exception_only
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
@@ -27,7 +27,7 @@ from chipwatch.top import palette
 from chipwatch.top.canvas import Ended, is_utf8, refused
 from chipwatch.top.delivery import Delivery
 from chipwatch.top.draw import Glyphs, Line
-from chipwatch.top.live import Frame, Live
+from chipwatch.top.live import Frame, Live, Source
 from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
 from chipwatch.top.replay import Player, jobs
@@ -39,22 +39,6 @@ IDLE: Final = 60.0
 """Seconds after which the screen is redrawn even without a key."""
 REDRAW: Final = 0.05
 """Seconds between two drawings at least, so that a held key does not cost a core."""
-
-
-class Source(Protocol):
-    """The origin of what is drawn: of frames, or of the lines of many machines."""
-
-    def start(self) -> None:
-        """Start reading."""
-
-    def due(self) -> float:
-        """Return the seconds until something happens without a call of `wake`."""
-
-    def mode(self) -> str:
-        """Return the interval, or a place in a recording."""
-
-    def close(self) -> None:
-        """Stop reading."""
 
 
 @dataclass(frozen=True)

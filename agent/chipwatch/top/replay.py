@@ -10,7 +10,7 @@ from typing import Final
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.redaction import one_line
 from chipwatch.recording.frames import ColumnFrames
-from chipwatch.top.live import Frame
+from chipwatch.top.live import Frame, Source
 
 SEEKS: Final = {"left": -10.0, "right": 10.0, "[": -60.0, "]": 60.0}
 """Keys that wind, in seconds of the recording."""
@@ -28,7 +28,7 @@ Job = tuple[str, ...]
 """Name, user, partition and namespace."""
 
 
-class Player:
+class Player(Source):
     """Yields the frames of a recording at their times, faster or slower, or from another place."""
 
     def __init__(self, recording: ColumnFrames) -> None:
@@ -44,9 +44,6 @@ class Player:
         self.rewound = False
         """True where the next frames are older than the last ones; the reader of the frames sets it back."""
         self._advance()
-
-    def start(self) -> None:
-        """Do nothing: the first frame has been read."""
 
     def new(self) -> Iterator[Frame]:
         """Yield the frames whose time has come."""
@@ -73,9 +70,6 @@ class Player:
         end = "" if self._next else ", ended"
         broken = ", some lines are broken" if self._recording.broken else ""
         return f"recording {self._recording.share:.0%}, x{self._speed:g}{end}{broken}"
-
-    def close(self) -> None:
-        """Do nothing: the file is closed."""
 
     def _is_skipped(self, frame: Frame) -> bool:
         return self._skip_to is not None and frame.at <= self._skip_to
