@@ -21,6 +21,8 @@ XID: Final = "gpu.xid"
 RECOVERY: Final = "gpu.recovery_action"
 DIMS: Final = {STATE: ("gpu",), RECOVERY: ("gpu",), XID: ("gpu", "xid", "action")}
 """The dimensions of our points; a plugin may yield a point without them."""
+WELL: Final = {(STATE, 1), (RECOVERY, 0)}
+"""A GPU works, or no longer asks for a recovery."""
 
 
 def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
@@ -56,7 +58,7 @@ class DeviceLog:
         now = {(reason.about, reason.says): reason for reason in gpu_troubles(points)}
         for (about, says), reason in now.items():
             self._say(about, says, reason)
-        well = {(_name(point), point.metric.name) for point in points if _is_well(point)}
+        well = {(_name(point), point.metric.name) for point in points if (point.metric.name, point.value) in WELL}
         for (about, says), reason in [*self._troubles.items()]:
             if (about, says) not in now and reason.shown_by and (about, reason.shown_by.metric) in well:
                 del self._troubles[about, says]
@@ -87,11 +89,6 @@ class DeviceLog:
         if about not in self._loggers:
             self._loggers[about] = ThrottledLogger(log, about, self._clock)
         return self._loggers[about]
-
-
-def _is_well(point: Datapoint) -> bool:
-    """Return whether a point tells that its GPU works, or no longer asks for a recovery."""
-    return (point.metric.name, point.value) in {(STATE, 1), (RECOVERY, 0)}
 
 
 def _name(point: Datapoint) -> str:

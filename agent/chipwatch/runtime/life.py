@@ -98,18 +98,18 @@ def keep_state(folder: Path, derivations: Collection[Derivation]) -> None:
         derivation.keep = partial(_keep, path, set())
 
 
-def _keep(path: Path, told: set[str], saved: bytes) -> None:
+def _keep(path: Path, failures: set[str], saved: bytes) -> None:
     """
     Replace the state of a processor; one that is older than what was sent would count time twice.
 
-    `told`: reasons of failures since the last success, of which each is logged once.
+    `failures`: reasons since the last success, of which each is logged once.
     """
     try:
         write_state(path, saved)
-        told.clear()
+        failures.clear()
     except OSError as problem:
-        if (why := os_text(problem)) not in told:
-            told.add(why)
+        if (why := os_text(problem)) not in failures:
+            failures.add(why)
             log.warning("%s is not saved: %s", path, why)
         with contextlib.suppress(OSError):
             path.unlink()

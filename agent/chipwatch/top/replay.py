@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint
@@ -40,18 +41,19 @@ class Player(Source):
         self._next: Frame | None = None
         self._speed, self._due = 1.0, 0.0
         self._at = 0
-        self._skip_to: int | None = None
+        self._skip_to: float = -inf
+        """Time (ns) up to which frames are yielded at once."""
         self.rewound = False
         """True where the next frames are older than the last ones; the reader of the frames sets it back."""
         self._advance()
 
     def new(self) -> Iterator[Frame]:
         """Yield the frames whose time has come."""
-        while (frame := self._next) and (self._is_skipped(frame) or time.monotonic() >= self._due):
+        while (frame := self._next) and (frame.at <= self._skip_to or time.monotonic() >= self._due):
             self._at = frame.at
             self._advance()
             yield frame
-        self._skip_to = None
+        self._skip_to = -inf
 
     def press(self, key: str) -> None:
         """Wind, or change the speed."""
@@ -70,9 +72,6 @@ class Player(Source):
         end = "" if self._next else ", ended"
         broken = ", some lines are broken" if self._recording.broken else ""
         return f"recording {self._recording.share:.0%}, x{self._speed:g}{end}{broken}"
-
-    def _is_skipped(self, frame: Frame) -> bool:
-        return self._skip_to is not None and frame.at <= self._skip_to
 
     def _advance(self) -> None:
         read = next(self._frames, None)
