@@ -58,7 +58,8 @@ def test_it_has_a_dashboard(run):
 
 
 def test_it_has_alarms(run):
-    done = run("dashboard", "--cloud", "udp", "--for", "memory", "--alarms")
+    pages = ("--runbooks", "https://example.org/runbooks")
+    done = run("dashboard", "--cloud", "udp", "--for", "memory", "--alarms", *pages)
     assert (done.returncode, done.stderr) == (0, "")
     line = "warning chipwatch-memory-full: max of memory.utilization above 95 for 10 min: Memory near its limit"
     assert line in done.stdout.splitlines()
