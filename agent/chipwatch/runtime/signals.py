@@ -102,7 +102,10 @@ class Signals(Generic[T]):
             if self._is_asked:
                 return  # the reload that waits for the lock reads the newest file
             self._is_asked = True
-            threading.Thread(target=self._reload, args=(self._renew,), name="reload", daemon=True).start()
+            try:
+                threading.Thread(target=self._reload, args=(self._renew,), name="reload", daemon=True).start()
+            except RuntimeError:  # no thread can be started; it would end what the signal interrupted
+                self._is_asked = False
             return
         handle(STOPPING, signal.SIG_DFL)  # a second signal ends the process at once
         self._is_stopping = True
