@@ -191,6 +191,8 @@ class Sampler(PluginRunner):
         marked: Any = self.collector
         failure = "cannot tell whether it waits"
         if self._survive(lambda: isinstance(marked, NeverWaits) and marked.never_waits, failure) is True:
+            if self._thread:
+                self._thread.close()
             self._thread = None
         elif self._thread is None:
             self._thread = BlockingCall(lambda call, *args: call(*args), f"collect-{self.name}")

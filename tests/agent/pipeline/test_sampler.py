@@ -329,6 +329,17 @@ def test_a_collector_is_not_opened_again_before_its_close_has_returned(bench, ga
     assert caplog.messages == ["collector x: the last close has not returned; skipped until it does"]
 
 
+def test_a_collector_whose_thread_has_started_may_still_say_that_it_never_waits(bench, until):
+    b = bench(1)
+    b.sampler.start()
+    started = [thread for thread in threading.enumerate() if thread.name == "collect-x"]
+    assert started
+    b.collector.never_waits = True
+    assert b.read() == [("x.load", 1)]
+    assert {*b.collector.threads} == {threading.main_thread()}
+    until(lambda: not any(thread.is_alive() for thread in started))
+
+
 def test_a_bug_in_closing_is_logged_and_the_thread_ends(bench, caplog):
     b = bench(1)
     b.read()
