@@ -64,10 +64,12 @@ class Derivation(PluginRunner):
         """Return what `call` returns on the processor's thread; log and count it if that takes too long."""
         try:
             result = self._thread.ask(PATIENCE, call)
-        except TimeoutError:
+        except (TimeoutError, RuntimeError) as problem:
             self.ok = False
             self.failed += 1
             self.trouble = "its last call has not returned; passed over until it does"
+            if isinstance(problem, RuntimeError):  # the thread cannot be started
+                self.trouble = f"{problem}; tried again in the next tick"
             self._logger.log(logging.WARNING, "busy", self.trouble)
             return None
         self._logger.resolved("busy", "its calls return again")
