@@ -189,8 +189,8 @@ class Spool:
         """Write what can be written and close the file; safe to call twice."""
         with self.file.lock:
             self._in_flight = 0
-            is_kept = self.file.path is not None
-            if is_kept:
+            level = logging.INFO if self.file.path is None else logging.ERROR  # in memory they were to end with the run
+            if self.file.path is not None:
                 self._save()
             lost = [chunk for chunk in self._queue if not chunk.stored]
             for chunk in lost:
@@ -198,7 +198,6 @@ class Spool:
                 self._end(chunk, {"dropped:not sent at the stop": chunk.left})
             self.file.close()
         if lost:
-            level = logging.ERROR if is_kept else logging.INFO  # in memory they were to end with the run
             log.log(level, "spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))
 
     # -- chunks --------------------------------------------------------------------------------------------------------
