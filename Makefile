@@ -106,7 +106,7 @@ demo: $(VENV)/run.stamp
 dashboards: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.dashboards
 
-# The table of lines of code in CONTRIBUTING.md, and what is over its budget in tools/budgets.json; ARGS=--lower lowers the budgets.
+# The table of lines of code in CONTRIBUTING.md, and what is over its budget in tools/size_budgets.json; ARGS=--lower lowers the budgets.
 size: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.size $(ARGS)
 

@@ -1,4 +1,4 @@
-"""The budgets of tools/budgets.json: they are kept, they only fall, and a fault says what to do."""
+"""The budgets of tools/size_budgets.json: they are kept, they only fall, and a fault says what to do."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_excess_says_where_by_how_many_and_what_to_do():
     over, new = budget.excesses(figures, budgets)
     assert over.startswith("agent/chipwatch/net: 712 lines of code, 12 over its budget: take out what is not needed")
     assert new.startswith("a.py:f: 9 parameters, and no budget: take a struct")
-    assert "tools/budgets.json" in over
+    assert "tools/size_budgets.json" in over
     assert budget.excesses(budgets, budgets) == []
 
 
@@ -104,7 +104,7 @@ def test_a_budget_above_any_that_was_committed_is_named(commit, tmp_path):
     assert budget.raised(budget.read(tmp_path), tmp_path) == []
     commit({"lines": {"a": 4, "b": 4}})
     (line,) = budget.raised(budget.read(tmp_path), tmp_path)
-    assert line == "tools/budgets.json: lines: a: 4, and was 3: lower it; a budget only falls"
+    assert line == "tools/size_budgets.json: lines: a: 4, and was 3: lower it; a budget only falls"
 
 
 @HAS_GIT

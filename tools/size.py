@@ -1,7 +1,7 @@
 """
 Counts lines of code by room, and writes the table into CONTRIBUTING.md (`make size`); says what is over its budget.
 
-With `--lower` it writes today's figures into tools/budgets.json instead, where they are lower.
+With `--lower` it writes today's figures into tools/size_budgets.json instead, where they are lower.
 
 Blank lines, comments and docstrings are not code; a string that stands alone below a constant is a docstring, too.
 """
