@@ -16,6 +16,7 @@ from tests.bench.figure import CannotMeasure, Effort, Figure, rss
 from chipwatch.commands.cli import main
 from chipwatch.config.plugins import COLLECTORS, installed
 from chipwatch.pipeline.clock import Pipeline
+from chipwatch_sinks.stdout import StdoutSink
 
 GROWTH_RUNS = 3
 FIRST = 1000
@@ -60,36 +61,22 @@ def whole_tick(effort: Effort) -> list[Figure]:
     ]  # fmt: skip
 
 
-class Stamped:
-    """Standard output that notes when a write has returned."""
-
-    def __init__(self, raw):
-        self._raw = raw
-        self.wall = self.cpu = 0
-
-    def write(self, data):
-        written = self._raw.write(data)
-        self.wall, self.cpu = time.perf_counter_ns(), time.process_time_ns()
-        return written
-
-    def __getattr__(self, name):
-        return getattr(self._raw, name)
-
-
 def tick_child(seconds: int) -> None:
     """Tick for that many seconds; print on standard error what each tick took."""
-    buffer = sys.stdout.buffer
-    sys.stdout = stamped = Stamped(getattr(buffer, "raw", buffer))  # none is raw under PYTHONUNBUFFERED
-    begun, ended = [], []
-    original = Pipeline.tick
+    begun, ended, written = [], [], [(0, 0)]
+    original, send = Pipeline.tick, StdoutSink._send
 
     def tick(pipeline, *words, **options):
         if begun:
-            ended.append((stamped.wall, stamped.cpu))
+            ended.append(written[-1])
         begun.append((time.perf_counter_ns(), time.process_time_ns()))
         return original(pipeline, *words, **options)
 
-    Pipeline.tick = tick
+    def stamped(sink, text):
+        send(sink, text)
+        written.append((time.perf_counter_ns(), time.process_time_ns()))
+
+    Pipeline.tick, StdoutSink._send = tick, stamped
     run_agent("--duration", str(seconds + 0.5))
     begun, ended = begun[2:], ended[2:]  # the first ones open files and have no rates yet; the last one has no next
     told = {
