@@ -270,7 +270,7 @@ class ForkGuard:
     def _reap(self) -> None:
         """Take the copies that have ended, but no other child, and log them."""
         try:
-            while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and child.si_status == COPY:
+            while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and child.si_status == COPY:  # type: ignore[attr-defined,unused-ignore]
                 os.waitpid(child.si_pid, 0)
                 text = "forked a copy of the agent, which was ended; a child process has to end in the plugin"
                 self._logger.log(logging.ERROR, "forked", text)

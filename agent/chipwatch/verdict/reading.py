@@ -170,9 +170,9 @@ def _write(pipe: int, answer: Mapping[str, Any]) -> None:
 def _end_of(child: int) -> str:
     """Return what ended a child whose pipe is closed; the child is still to be waited for."""
     end = ""
-    with contextlib.suppress(ChildProcessError):  # this process may ignore SIGCHLD
+    with contextlib.suppress(ChildProcessError, AttributeError):  # SIGCHLD is ignored; macOS has no waitid below 3.13
         for _ in range(ENDS):  # it may hang in a driver while it ends
-            if info := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if info := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # type: ignore[attr-defined,unused-ignore]
                 is_signal = info.si_code != os.CLD_EXITED
                 end = f" by {signal.Signals(info.si_status).name}" if is_signal else f" with {info.si_status}"
                 break
