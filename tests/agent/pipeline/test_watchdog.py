@@ -76,7 +76,6 @@ def test_between_two_ticks_and_in_a_short_one_it_gives_signs_of_life(caplog):
     assert (len(signs), caplog.messages) == (2, [])
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no systemd")
 @pytest.mark.parametrize("name", ["here", "@chipwatch-test"])
 def test_systemd_gets_a_datagram_if_it_asks_for_signs_of_life(tmp_path, name):
     if name.startswith("@") and sys.platform != "linux":

@@ -410,7 +410,6 @@ def test_counts_stay_right_if_the_file_is_corrupt_while_points_of_memory_are_in_
     check_balance(spool, path)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no such limit there")
 def test_points_are_delivered_while_the_disk_has_no_room(path):
     program = """
 import resource, sys
@@ -571,7 +570,6 @@ def test_a_chunk_that_can_never_be_read_does_not_block_the_others(spooled, path,
 # -- a second agent -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no flock there")
 def test_a_second_agent_on_the_same_spool_uses_memory_and_harms_nothing(spooled, path, caplog):
     first = spooled()
     first.append(points(range(3)))
@@ -976,7 +974,6 @@ def lost_samples(spool, caplog):
     return spool.file.faults["killed"], found
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
 @pytest.mark.parametrize("name", ["sink.db", "sink.db-wal", "sink.db-shm", "sink.lock"])
 def test_no_symbolic_link_is_followed(spooled, path, caplog, tmp_path, name):
     target = tmp_path / "precious"
@@ -1241,7 +1238,6 @@ def test_a_write_ahead_log_that_is_torn_keeps_the_chunks_before_the_tear(spooled
     torn.close()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted")
 def test_a_file_that_was_deleted_while_in_use_is_drained_and_a_new_one_follows(spooled, path):
     spool = spooled()
     spool.append(points([1]))

@@ -85,7 +85,6 @@ def test_all_folders_that_are_missing_are_made(tmp_path):
         assert (tmp_path / "a" / "b" / "sink.db").exists()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX modes")
 def test_only_the_owner_can_read_the_files_whatever_the_umask(path):
     before = os.umask(0)
     try:
@@ -100,7 +99,6 @@ def test_only_the_owner_can_read_the_files_whatever_the_umask(path):
     assert folder == 0o700
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no flock there")
 def test_a_second_store_on_the_same_file_is_busy_until_the_first_is_closed(path):
     with closing(Store(path)):
         with pytest.raises(Busy, match="in use by another agent"):
@@ -110,7 +108,6 @@ def test_a_second_store_on_the_same_file_is_busy_until_the_first_is_closed(path)
     Store(path).close()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no flock there")
 def test_the_lock_of_an_agent_that_was_killed_is_free(path):
     program = "import sys, time; from pathlib import Path; from chipwatch.spool.sqlite import Store\nstore = Store(Path(sys.argv[1])); print('have it', flush=True); time.sleep(100)"
     with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True) as child:
