@@ -438,7 +438,7 @@ def test_a_file_of_the_agent_never_takes_the_number_of_a_closed_standard_stream(
         (300_000, "check"),
         (300_000, "--once --sink cloudwatch --region us-east-1 --dim rack=7"),
         (60_000, "--once --collector memory"),
-        (60_000, "check"),
+        (50_000, "check"),
     ],
 )
 def test_with_little_memory_it_works_or_says_so_in_one_line(agent, limit, words, tmp_path):
