@@ -242,6 +242,7 @@ def test_what_a_job_was_charged_over_a_stop_and_a_kill_is_the_time_that_passed(a
         before = until(lambda: seconds().get("busy"))
         until(lambda least=before + 2: seconds().get("busy", 0.0) > least)
         running.stop(end)
+        time.sleep(0.4)  # no agent runs for 1.2 s in all
     agent.start(*words, env=machine | file)
     until(lambda least=before + 4: seconds().get("busy", 0.0) > least)
     answer = told()
