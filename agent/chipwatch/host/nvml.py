@@ -39,8 +39,20 @@ library: Any = None
 """The library, once it is loaded."""
 IGNORED: Final = byref(c_uint())
 """An output that is not wanted."""
-functions: dict[str, Any] = {}
-"""Its functions by name, as far as they have been called."""
+
+
+class Functions(dict[str, Any]):
+    """The library's functions by name; one that it has not is a function that returns the code for that."""
+
+    def __missing__(self, name: str) -> Any:
+        if (loaded := getattr(library, name, None)) is not None:
+            self[name] = loaded
+            return loaded
+        code = NVML_ERROR_UNINITIALIZED if library is None else NVML_ERROR_FUNCTION_NOT_FOUND
+        return lambda *_: code
+
+
+functions: Final = Functions()
 
 
 class NVMLError(Exception):
@@ -52,25 +64,16 @@ class NVMLError(Exception):
 
     def __str__(self) -> str:
         if (text := WITHOUT_LIBRARY.get(self.value)) is None:
-            explain = function("nvmlErrorString")
+            explain = functions["nvmlErrorString"]
             explain.restype = c_char_p
             words = explain(self.value)
             text = words.decode(errors="replace") if isinstance(words, bytes) else f"error {self.value}"
         return text
 
 
-def function(name: str) -> Any:
-    """Return a function of the library; where it has none of this name, a function that returns the code for that."""
-    if (loaded := functions.get(name) or getattr(library, name, None)) is not None:
-        functions[name] = loaded
-        return loaded
-    code = NVML_ERROR_UNINITIALIZED if library is None else NVML_ERROR_FUNCTION_NOT_FOUND
-    return lambda *_: code
-
-
 def call(name: str, *args: Any) -> int:
     """Return the code of a function of the driver."""
-    return (functions.get(name) or function(name))(*args)  # type: ignore[no-any-return]  # a C int
+    return functions[name](*args)  # type: ignore[no-any-return]  # a C int
 
 
 def nvmlInit() -> None:
@@ -88,7 +91,7 @@ def _done(name: str) -> Callable[..., bool]:
     """Return a function that returns True, or raises NVMLError."""
 
     def do(*args: Any) -> bool:
-        if code := (functions.get(name) or function(name))(*args):
+        if code := functions[name](*args):
             raise NVMLError(code)
         return True
 
@@ -100,7 +103,7 @@ def _number(name: str, kind: Any = c_uint, *last: Any) -> Callable[..., Any]:
 
     def get(*args: Any) -> Any:
         value = kind()
-        if code := (functions.get(name) or function(name))(*args, byref(value), *last):
+        if code := functions[name](*args, byref(value), *last):
             raise NVMLError(code)
         if (number := value.value) in NOT_AVAILABLE:
             raise NVMLError(NO_DATA)
@@ -129,7 +132,7 @@ def _struct(name: str, layout: str, version: int | None = None, *last: int) -> C
 
     def get(*args: Any) -> tuple[Any, ...]:
         members = array.from_buffer_copy(start)
-        if code := (functions.get(name) or function(name))(*args, members, *last):
+        if code := functions[name](*args, members, *last):
             raise NVMLError(code)
         return struct.unpack(members)[version is not None :]
 

@@ -89,10 +89,10 @@ def test_a_capture_of_nvml_replays_with_equal_points(captured, machine, tmp_path
     (tmp_path / "there").mkdir()
     library = replay.load(captured, tmp_path / "there")
     config = NvidiaCollector.Config(proc=tmp_path / "there/proc", sys=tmp_path / "there/sys", root=tmp_path / "there")
-    monkeypatch.setattr(nvml, "functions", {})
+    monkeypatch.setattr(nvml, "functions", nvml.Functions())
     monkeypatch.setattr(nvml, "library", library)
     replayed = points(NvidiaCollector(config), [5 * SECOND])
-    monkeypatch.setattr(nvml, "functions", {})
+    monkeypatch.setattr(nvml, "functions", nvml.Functions())
     monkeypatch.setattr(nvml, "library", None)
     fake = Loaded(Path(machine["LD_LIBRARY_PATH"]) / LIBRARY, tmp_path, "gb300", 2)
     fake.gpus[0]["uuid"] = UUID

@@ -49,8 +49,9 @@ class Activity:
             active, idle = self._active(part, now)
             slices = self._share(part) if isinstance(part, Instance) else 1.0
             joules = None if energy is None else energy * slices
-            told = part.dims, active, self.basis, idle, throttled, joules, slices
-            yield DeviceActivity(*told, unlisted=part.unlisted())
+            yield DeviceActivity(
+                part.dims, active, self.basis, idle, throttled, joules, slices, unlisted=part.unlisted()
+            )
 
     def _active(self, part: Part, now: int) -> tuple[float | None, float | None]:
         """Return the share of time with work, and the seconds since the last work; None where unknown."""

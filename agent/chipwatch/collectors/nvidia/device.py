@@ -113,24 +113,27 @@ class Part:
         """Return the bytes in use by each process (None: unknown), by the driver's pid; raise Lost."""
         running: dict[int, int | None] = {}
         most = MOST_BYTES if self.total is None else self.total
+        ask, read = self.query.ask, self._processes.read
         for name, function in LISTS.items():
-            listed = self.query.ask(name, self._processes.read, partial(nvml.call, function, self.handle))
-            if listed is not None:
-                self.query.refused.pop(name, None)
-            for pid, used in listed or ():
-                memory = None if used == NOT_AVAILABLE else used
-                if 0 < pid <= MOST_PID and (memory is None or memory <= most):
-                    before = running.get(pid)  # a process may be in two lists
-                    running[pid] = memory if before is None else max(before, memory or 0)
+            for pid, used in ask(name, read, partial(nvml.call, function, self.handle)) or ():
+                if not 0 < pid <= MOST_PID:
+                    continue
+                if used <= most:
+                    running[pid] = max(used, running.get(pid) or 0)  # a process may be in two lists
+                elif used == NOT_AVAILABLE:
+                    running.setdefault(pid)
         return running
 
     def unlisted(self) -> str:
         """Return why the driver did not list all processes; "" if it did, or has no list but that of compute."""
         refused = self.query.refused
-        codes = [
-            refused[name] for name in LISTS if name in refused and (name == COMPUTE or refused[name] not in UNSUPPORTED)
-        ]
-        return f"NVML does not list its processes: {nvml.NVMLError(codes[0])} (NVML {codes[0]})" if codes else ""
+        if refused.keys().isdisjoint(LISTS):
+            return ""
+        for name in LISTS:
+            code = 0 if name in self.query.answered else refused.get(name, 0)
+            if code and (name == COMPUTE or code not in UNSUPPORTED):
+                return f"NVML does not list its processes: {nvml.NVMLError(code)} (NVML {code})"
+        return ""
 
     def _memory(self, at: int) -> list[Datapoint]:
         ask, handle, m = self.query.ask, self.handle, self.metrics
@@ -154,13 +157,13 @@ class Part:
         further = [m.memory_total.point(at, total, self.dims)] if self.detailed else []
         return [m.memory_used.point(at, used, self.dims), share, *further]
 
-    def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
+    def _add_activity(self, points: list[Datapoint], at: int, now: int, gpu: Any) -> None:
         values = self.gpm.read(gpu, now) if self.gpm else {}
         self.engine = values.get(GRAPHICS)
         for number, metric in self.metrics.active.items():
-            if 0 <= (share := values.get(number, -1)) < MOST_SHARE:
-                yield metric.point(at, min(100, share), self.dims)
-        yield from self._further(at, values)
+            if number in values and 0 <= values[number] < MOST_SHARE:
+                points.append(metric.point(at, min(100, values[number]), self.dims))
+        points += self._further(at, values)
 
     def _further(self, at: int, values: Mapping[int, float]) -> Iterable[Datapoint]:
         """Return the points of the metrics of GPM beside `active`."""
@@ -202,7 +205,7 @@ class Instance(Part):
     def read(self, points: list[Datapoint], at: int, now: int, gpu: Any) -> None:
         """Add all readings to `points`; `gpu` is the handle of the whole GPU. Raise Lost."""
         points += self._memory(at)
-        points += self._activity(at, now, gpu)
+        self._add_activity(points, at, now, gpu)
 
 
 class _Counter(NamedTuple):
@@ -368,9 +371,10 @@ class Gpu(Part):
         points += self._temperature(at)
         if slow:
             points += self._slow_readings(at)
-        points += self._fields(at, now, slow=slow)
+        self._add_fields(points, at, now, slow=slow)
         if self.detailed:
-            points += self._detail(at, now)
+            self._add_detail(points, at)
+            self._add_activity(points, at, now, self.handle)
         if slow:
             points += self.health.read(at, now, self.handle, busy=self.busy, is_mig=self.is_mig)
         for instance in self.instances.values():
@@ -410,15 +414,14 @@ class Gpu(Part):
             fan = self.query.ask("fan", nvml.nvmlDeviceGetFanSpeed, self.handle)
             yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= MAX_FAN else fan)
 
-    def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
+    def _add_detail(self, points: list[Datapoint], at: int) -> None:
         ask, m = self.query.ask, self.metrics
         for number, metric in m.clocks.items():
-            yield from self._gauge(metric, at, ask(f"clock.{number}", nvml.nvmlDeviceGetClockInfo, self.handle, number))
-        yield from self._share(m.encoder, at, ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
-        yield from self._share(m.decoder, at, ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
-        yield from self._activity(at, now, self.handle)
+            points += self._gauge(metric, at, ask(f"clock.{number}", nvml.nvmlDeviceGetClockInfo, self.handle, number))
+        points += self._share(m.encoder, at, ask("encoder", nvml.nvmlDeviceGetEncoderUtilization, self.handle))
+        points += self._share(m.decoder, at, ask("decoder", nvml.nvmlDeviceGetDecoderUtilization, self.handle))
 
-    def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+    def _add_fields(self, points: list[Datapoint], at: int, now: int, *, slow: bool) -> None:
         answers = (self._all_fields if slow else self._fast_fields).read(self.handle)
         values = {number: value for (number, _), value in answers.items()}
         self.hot = values.get(THERMAL)
@@ -429,9 +432,9 @@ class Gpu(Part):
                     values.pop(in_kib + in_bytes - chosen, None)
             self._action = self._driver.action(values)
         if self._action is not None:
-            yield from self._recovery(at, self._action)
+            points += self._recovery(at, self._action)
         if self.detailed:
-            yield from self._gauges(at, values)
+            points += self._gauges(at, values)
         energy, counters = None, self._counters
         for number, value in values.items():
             if number not in counters:
@@ -441,8 +444,8 @@ class Gpu(Part):
             if 0 <= value / unit <= most and life.take(value, at, rise):
                 energy = value if number == ENERGY else energy
                 if self.detailed or metric.level == Level.BASIC:
-                    yield metric.point(at, value / unit, dims, start_time=life.start_time)
-        yield from self._power(at, now, energy)
+                    points.append(metric.point(at, value / unit, dims, start_time=life.start_time))
+        self._add_power(points, at, now, energy)
 
     def _gauges(self, at: int, values: Mapping[int, float]) -> Iterator[Datapoint]:
         """Yield the fields that are gauges."""
@@ -476,8 +479,8 @@ class Gpu(Part):
         """Return the largest possible rise of the energy (mJ): of a second more, since it increases in steps."""
         return 1e3 * MOST["W"] * ((now - self._base[1]) / SECOND + 1) if self._base else math.inf
 
-    def _power(self, at: int, now: int, energy: float | None) -> Iterator[Datapoint]:
-        """Yield the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
+    def _add_power(self, points: list[Datapoint], at: int, now: int, energy: float | None) -> None:
+        """Add the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
         watts = None
         if energy is not None:
             life, base = self._counters[ENERGY].life.start_time, self._base
@@ -491,9 +494,10 @@ class Gpu(Part):
             watts = None if sensor is None or not self._is_power(sensor / 1e3) else sensor / 1e3
         self.joules, self.watts = None if energy is None else energy / 1e3, watts
         if watts is not None:
-            yield self.metrics.power.point(at, watts, self.dims)
+            points.append(self.metrics.power.point(at, watts, self.dims))
             if self._limit:
-                yield from self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
+                share = min(100, 100 * watts / self._limit)
+                points.append(self.metrics.power_utilization.point(at, share, self.dims))
 
     def _is_power(self, watts: float) -> bool:
         """Return whether the GPU can draw so much for a moment."""

@@ -108,9 +108,10 @@ def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
     running, samples = part.running(), _new_samples(part, ALL)
     shares = {pid: float(share) for pid, _, share in samples or () if share <= 100}
     is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
-    part.servers = {pid: part.servers[pid] if pid in part.servers else _is_server(proc, pid) for pid in running}
+    known, part.servers = part.servers, {}
     for pid, memory in running.items():
-        if not part.servers[pid]:
+        is_server = part.servers[pid] = known[pid] if pid in known else _is_server(proc, pid)
+        if not is_server:
             yield DeviceProcess(part.dims, pid, memory, shares.get(pid, 0.0) if is_known else None)
 
 

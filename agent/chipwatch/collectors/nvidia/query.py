@@ -70,7 +70,7 @@ class NvmlQuery:
         self.reset = False
         """True if the device reported in this tick that it needs a reset."""
         self.refused: dict[Hashable, int] = {}
-        """Query -> code of its last error; one who needs to know whether it lasts takes out what is answered."""
+        """Query -> code of its last error, which is over if the query is in `answered`."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""

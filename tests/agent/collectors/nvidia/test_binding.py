@@ -99,7 +99,7 @@ class Odd:
 @pytest.fixture
 def odd(monkeypatch):
     def load(**functions):
-        monkeypatch.setattr(nvml, "functions", {})
+        monkeypatch.setattr(nvml, "functions", nvml.Functions())
         monkeypatch.setattr(nvml, "library", Odd(**functions))
 
     return load

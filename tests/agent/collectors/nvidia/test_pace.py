@@ -203,6 +203,7 @@ def test_a_tick_of_eight_gpus_takes_little_more_than_a_loop_of_nvidia_ml_py(driv
         tick()
     (calls,) = recorded(tick, 1)
     assert len(calls) > 70
+    loop()  # the first one also looks up the functions of the library
     ours, theirs = instructions(tick), instructions(loop)
     assert ours <= most * theirs, ours / theirs
 
