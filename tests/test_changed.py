@@ -12,7 +12,7 @@ from tests.changed import ROOT, deploy_files_changed, paths_for
 @pytest.mark.parametrize(
     ("name", "tests"),
     [
-        ("agent/chipwatch/spool/chunk.py", {"tests/agent/spool/test_chunk.py"}),
+        ("agent/chipwatch/spool/queue.py", {"tests/agent/spool/test_queue.py"}),
         ("agent/chipwatch/pipeline/window.py", {"tests/agent/pipeline/test_window.py"}),
         ("tests/agent/pipeline/test_window.py", {"tests/agent/pipeline/test_window.py"}),
         ("tests/agent/pipeline/test_gone.py", set()),

@@ -37,7 +37,7 @@ from chipwatch.host.owners import parse as parse_path
 from chipwatch.host.process_tree import parse_stat
 from chipwatch.host.supervised_process import QueryFailed
 from chipwatch.identity.local import Kubernetes
-from chipwatch.spool.chunk import UnreadableChunk, decode, encode
+from chipwatch.spool.sqlite import decode, encode
 from chipwatch.status import heartbeat
 from chipwatch_sinks.google.history import SentHistory
 
@@ -83,7 +83,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "proc stat", seeds("process/*.stat"), lambda data: [parse_stat(data)], (ValueError,)
     yield "kubernetes namespace", [b"default", b"kube-system\n"], kubernetes(folder)
     body = encode(window(0), COMMON)
-    yield "chunk decode", [body, encode(window(50), None)], chunk_of, (UnreadableChunk,)
+    yield "chunk decode", [body, encode(window(50), None)], chunk_of, (LookupError,)
     yield "memo google", [_history()], lambda data: SentHistory().load(data)
     yield "memo heartbeat", [json.dumps({"at": 5.5, "late": 3.0, "why": "no", "pid": 7}).encode()], heart(folder)
     toml = [sample_config().encode(), _uncommented(sample_config())]

@@ -33,8 +33,7 @@ from chipwatch.pipeline.sampler import Sampler
 from chipwatch.report.table import row
 from chipwatch.runtime.device_log import gpu_troubles
 from chipwatch.runtime.wanted import absent, check_places, owner_of_watched
-from chipwatch.spool.chunk import fits, shown
-from chipwatch.spool.file import Ledger
+from chipwatch.spool.file import Ledger, fits, shown
 from chipwatch.spool.sqlite import refuse_links, verified
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import NoAgent, ask

@@ -1,25 +1,32 @@
-"""The ledger of a spool and its file: what that does not take is kept for later, and a corrupt one is set aside."""
+"""Chunks, ledger and file of a spool: what the file does not take is kept for later, and a corrupt one is set aside."""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import file_of, os_text
 from chipwatch.contract.text import count
 from chipwatch.logs.throttled import ThrottledLogger
-from chipwatch.spool.chunk import NEWEST, STATE, fits, label_of, shown
 
 if TYPE_CHECKING:
     from chipwatch.spool.sqlite import Content, Store
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
+NEWEST: Final = "newest"
+"""Memo of when the newest point of all was measured (ns since the epoch, 8 bytes)."""
+STATE: Final = "sink"
+"""Memo of what the sink must know after a restart; the destination follows if it is known."""
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
 HARMLESS: Final = frozenset({"disk", "busy"})
 """Kinds of faults that have lost no point yet."""
@@ -84,6 +91,29 @@ class Ledger:
         )
 
 
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """One window's points; the first `done` of them have ended; `points` is None if only the disk has them."""
+
+    key: int
+    count: int
+    size: int
+    """Bytes on disk, or about as many in memory."""
+    newest: int
+    """When its newest point was measured (ns since the epoch)."""
+    destination: bytes
+    done: int = 0
+    failed_reads: int = 0
+    stored: bool = False
+    points: list[Datapoint] | None = None
+    common: Dimensions | None = None
+
+    @property
+    def left(self) -> int:
+        """Number of points that have not ended."""
+        return self.count - self.done
+
+
 @dataclass(slots=True)
 class PendingEnds:
     """Ends of points that the file did not take yet, merged into one change."""
@@ -96,9 +126,34 @@ class PendingEnds:
     """Points to add to the ledger."""
     memos: dict[str, bytes] = field(default_factory=dict)
 
-    def write(self, store: Store) -> None:
-        """Write all of them in one transaction."""
+    def write(self, store: Store) -> bool:
+        """Write all of them in one transaction; return True."""
         store.acknowledge(self.gone, self.front, self.entries, **self.memos)
+        return True
+
+
+def place_of(destination: Mapping[str, str]) -> dict[str, str]:
+    """Return a destination with its addresses cut to host and path: user, password and query may be secrets."""
+    return {
+        word: re.split(r"[?#]", re.sub("//[^/?#]*@", "//", value))[0] if "://" in f"{value}" else value
+        for word, value in destination.items()
+    }
+
+
+def label_of(destination: Mapping[str, str]) -> bytes:
+    """Return a destination as the spool's file stores it."""
+    return json.dumps(place_of(destination), sort_keys=True).encode()
+
+
+def shown(label: bytes) -> str:
+    """Return a destination for people, without its empty values."""
+    return ", ".join(f"{word}={value}" for word, value in json.loads(label).items() if value) or "not known"
+
+
+def fits(label: bytes, destination: Mapping[str, str]) -> bool:
+    """Return whether every value in the label equals the value in `destination`."""
+    place = place_of(destination)
+    return all(place.get(word) == value for word, value in json.loads(label).items())
 
 
 class Destination:
@@ -172,25 +227,18 @@ class SpoolFile:
             return content
         return None
 
-    def do(self, action: Callable[[Store], object]) -> bool:
-        """Call `action`; return whether it succeeded; a corrupt file is set aside."""
+    def do(self, action: Callable[[Store], T]) -> T | None:
+        """Return what `action` returns, None if there is no file or it fails; a corrupt one is set aside."""
         if (store := self.store) is None:
-            return False
+            return None
         try:
-            action(store)
+            return action(store)
         except store.failures as problem:
             if store.is_corruption(problem):
                 self._replace(problem)
             else:
                 self._fail(problem)
-            return False
-        return True
-
-    def get(self, read: Callable[[Store], bytes]) -> bytes | None:
-        """Return what `read` returns, or None if the file fails."""
-        answers: list[bytes] = []
-        self.do(lambda store: answers.append(read(store)))
-        return answers[0] if answers else None
+            return None
 
     def note(self, change: Mapping[str, int], *, gone: int | None = None, front: tuple[int, int] | None = None) -> None:
         """Note for `flush`: add to the ledger, delete the chunk `gone`, store how many points of a chunk ended."""
@@ -245,7 +293,7 @@ class SpoolFile:
 
     def _noted(self, name: str) -> bytes:
         with self.lock:
-            return self.get(lambda store: store.noted(name)) or b""
+            return self.do(lambda store: store.noted(name)) or b""
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,7 @@ from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
 from chipwatch.contract.errors import Retryable
 from chipwatch.contract.text import count
 from chipwatch.contract.trusted_clock import TRUSTED_CLOCK
-from chipwatch.spool.chunk import Chunk, UnreadableChunk, decode, encode
-from chipwatch.spool.file import Destination, Ledger, SpoolFile
+from chipwatch.spool.file import Chunk, Destination, Ledger, SpoolFile
 
 log = logging.getLogger(__name__)
 
@@ -161,17 +160,16 @@ class Spool:
 
         The file gets that together with the sink's `state` (None: unchanged), so that no kill comes between them.
         """
-        rest = dict(change)
         with self.file.lock:
-            while self._queue and any(rest.values()):  # a worker may come back after `close`
-                chunk = self._queue[0]
-                share: dict[str, int] = {}
-                for entry, points in rest.items():
-                    share[entry] = min(points, chunk.left - sum(share.values()))
-                    rest[entry] = points - share[entry]
-                if sum(share.values()) == chunk.left:
-                    self._in_flight -= 1
-                self._end(chunk, {entry: points for entry, points in share.items() if points}, flush=False)
+            for entry, points in change.items():
+                left = points
+                while left and self._queue:  # a worker may come back after `close`
+                    chunk = self._queue[0]
+                    ended = min(left, chunk.left)
+                    left -= ended
+                    if ended == chunk.left:
+                        self._in_flight -= 1
+                    self._end(chunk, {entry: ended}, flush=False)
             self.file.note_state(state)
             self.file.flush()
 
@@ -183,7 +181,7 @@ class Spool:
     def set_aside(self, points: Sequence[Datapoint], why: str) -> None:
         """Keep a copy of points on disk for a person to look at; `acknowledge` ends them."""
         with self.file.lock:
-            self.file.do(lambda store: store.set_aside(ascii(why), body=encode(points, None)))
+            self.file.do(lambda store: store.set_aside(ascii(why), points=points))
 
     def close(self) -> None:
         """Write what can be written and close the file; safe to call twice."""
@@ -214,16 +212,16 @@ class Spool:
             if chunk.done:
                 chunk.points, chunk.count, chunk.done = chunk.points[chunk.done :], chunk.left, 0
             try:
-                body = encode(chunk.points, chunk.common)
+                size = self.file.do(methodcaller("add", chunk))
             except (TypeError, ValueError, OverflowError) as problem:
                 self.file.fault("unwritable", f"{chunk.left} points cannot be written, and are dropped: {problem}")
                 self._end(chunk, {"dropped:unwritable": chunk.left})
                 continue
-            if not self.file.do(methodcaller("add", chunk, body)):
+            if size is None:
                 return
             self._unsaved.remove(chunk)
             self._bytes[False] -= chunk.size
-            chunk.size, chunk.stored = len(body), True
+            chunk.size, chunk.stored = size, True
             self._bytes[True] += chunk.size
             if chunk is not self._queue[-1]:
                 chunk.points = None
@@ -247,14 +245,14 @@ class Spool:
     def _load(self, chunk: Chunk) -> bool:
         """Read a chunk from the file; set it aside and drop it if it is corrupt or was not readable for long."""
         try:
-            body = self.file.get(lambda store: store.read(chunk))
-            if body is None:
+            read = self.file.do(lambda store: store.read(chunk))
+            if read is None:
                 chunk.failed_reads += 1
                 if chunk not in self._queue or chunk.failed_reads < MAX_READS:
                     return False
                 raise LookupError(f"the disk failed {MAX_READS} times")  # noqa: TRY301
-            chunk.points, chunk.common = decode(body, chunk.count)
-        except (UnreadableChunk, LookupError) as problem:
+            chunk.points, chunk.common = read
+        except LookupError as problem:
             self._queue.remove(chunk)
             self.file.fault("unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}")
             why = str(problem)

@@ -1,7 +1,8 @@
 """
 The spool's SQLite database, in WAL mode: what is committed survives a kill of the process, without an fsync.
 
-The file beside it locks the spool.
+The bytes of a chunk are a version, then MessagePack with each metric and each set of dimensions once. The file beside
+the database locks the spool.
 """
 
 from __future__ import annotations
@@ -11,18 +12,31 @@ import errno
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary
 from chipwatch.contract.system import SAFE, lock
-from chipwatch.spool.chunk import NEWEST, Chunk
+from chipwatch.spool.file import NEWEST, Chunk
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones are deleted."""
 FILES: Final = ("", "-wal", "-shm")
 """Endings of the files of a database."""
+
+VERSION: Final = b"\x01"
+
+_Metric = tuple[str, Kind, str, str, Level, tuple[str, ...]]
+_Row = tuple[int, int, float, int, int | None, int | None, Summary | None, float | None]
+_Pairs = tuple[tuple[str, str], ...]
+_Body = tuple[_Pairs | None, list[_Metric], list[_Pairs], list[_Row]]
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Body)
 
 
 class Busy(OSError):
@@ -180,9 +194,13 @@ class Store:
             raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
         return dict(rows)
 
-    def add(self, chunk: Chunk, body: bytes) -> None:
-        """Write a chunk of which no point has ended, and count its points as collected."""
-        key, points, newest = chunk.key, chunk.count, chunk.newest
+    def add(self, chunk: Chunk) -> int:
+        """
+        Write a chunk of which no point has ended, and count its points as collected; return its bytes.
+
+        Raise also TypeError, ValueError or OverflowError for points that cannot be encoded.
+        """
+        key, points, newest, body = chunk.key, chunk.count, chunk.newest, encode(chunk.points or (), chunk.common)
         with self._transaction({"collected": points}) as db:
             db.execute(
                 "INSERT INTO chunk (key, points, done, rest, newest, body, crc, destination)"
@@ -191,20 +209,21 @@ class Store:
                  with_checksum(chunk.destination)),
             )  # fmt: skip
             self._note(db, NEWEST, newest.to_bytes(8, "big", signed=True))
+        return len(body)
 
     def noted(self, name: str) -> bytes:
         """Return what is kept under `name`, or b"" if there is nothing or its checksum is wrong."""
         row = self._db.execute("SELECT body, crc FROM memo WHERE name = ?", (name,)).fetchone()
         return row[0] if row is not None and type(row[0]) is bytes and zlib.crc32(row[0]) == row[1] else b""
 
-    def read(self, chunk: Chunk) -> bytes:
-        """Return the body of a chunk; raise LookupError if there is none, or if its checksum is wrong."""
+    def read(self, chunk: Chunk) -> tuple[list[Datapoint], Dimensions | None]:
+        """Return the points of a chunk and the dimensions of their machine; raise LookupError if it is not sound."""
         row = self._db.execute("SELECT body, crc FROM chunk WHERE key = ?", (chunk.key,)).fetchone()
         if row is None or type(row[0]) is not bytes:
             raise LookupError(f"no chunk {chunk.key}")
         if checksum(chunk.key, chunk.count, chunk.newest, row[0]) != row[1]:
             raise LookupError("its checksum is wrong")
-        return row[0]
+        return decode(row[0], chunk.count)
 
     def acknowledge(
         self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int], **memos: bytes
@@ -228,8 +247,9 @@ class Store:
             values = with_checksum(new), with_checksum(old)
             db.execute("UPDATE chunk SET destination = ? WHERE destination = ?", values)
 
-    def set_aside(self, why: str, *, key: int | None = None, body: bytes | None = None) -> None:
-        """Add the chunk with the key `key`, or `body`, to the table `aside`."""
+    def set_aside(self, why: str, *, key: int | None = None, points: Sequence[Datapoint] = ()) -> None:
+        """Add the chunk with the key `key`, or `points`, to the table `aside`."""
+        body = encode(points, None) if points else None
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO aside (key, why, body) SELECT ?, ?, coalesce(?, (SELECT body FROM chunk WHERE key = ?))",
@@ -255,3 +275,44 @@ def set_file_aside(path: Path, problem: Exception) -> str:
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
     return f"{path}: {problem}; it is renamed to {aside}, and a new file is made"
+
+
+def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
+    """
+    Return `points` as bytes, with the dimensions of their machine, or None if these were not known.
+
+    Raise TypeError, ValueError or OverflowError for points that cannot be encoded.
+    """
+    metrics: dict[int, int] = {}  # by identity: a metric is a constant, and computing its hash is slow
+    dims: dict[int, int] = {}
+    metric_rows: list[_Metric] = []
+    dims_rows: list[_Pairs] = []
+    rows: list[_Row] = []
+    for metric, value, pairs, at, start_time, start, summary, increase in points:
+        m = metrics.get(id(metric))
+        if m is None:
+            m = metrics[id(metric)] = len(metric_rows)
+            metric_rows.append((metric.name, metric.kind, metric.unit, metric.help, metric.level, metric.dims))
+        d = dims.get(id(pairs))
+        if d is None:
+            d = dims[id(pairs)] = len(dims_rows)
+            dims_rows.append(pairs.items_sorted)
+        rows.append((m, d, value, at, start_time, start, summary, increase))
+    machine = None if common is None else common.items_sorted
+    return VERSION + _encoder.encode((machine, metric_rows, dims_rows, rows))
+
+
+def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
+    """Return the `count` points of `body` and the dimensions of their machine; raise LookupError."""
+    if body[:1] != VERSION:
+        raise LookupError(f"version {body[:1].hex() or 'none'}, this agent reads {VERSION.hex()}")
+    try:
+        common, metric_rows, dims_rows, rows = _decoder.decode(memoryview(body)[1:])
+        if len(rows) != count:
+            raise IndexError(f"{len(rows)} points, expected {count}")  # noqa: TRY301
+        metrics = [Metric(*row) for row in metric_rows]
+        dims = [Dimensions(dict(pairs)) for pairs in dims_rows]
+        points = [Datapoint(metrics[m], value, dims[d], *rest) for m, d, value, *rest in rows]
+    except (msgspec.MsgspecError, ValueError, IndexError) as problem:
+        raise LookupError(str(problem)) from problem
+    return points, None if common is None else Dimensions(dict(common))

@@ -19,9 +19,9 @@ from chipwatch.contract.sink import Limits, Rejected
 from chipwatch.contract.testing import MemorySink
 from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
 from chipwatch.pipeline.delivery import Pauses, Schedule, SinkDelivery, Worker
-from chipwatch.spool.chunk import decode
 from chipwatch.spool.file import SpoolFile
 from chipwatch.spool.queue import Spool
+from chipwatch.spool.sqlite import decode
 
 LONG = 60.0
 LOAD = gauge("cpu.load", "1", "The load.")

@@ -22,7 +22,7 @@ from chipwatch.spool.queue import Spool
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 MINUTE = 60 * 10**9
-MOST_FILES, MOST_LOOKUPS = 16, 5
+MOST_FILES, MOST_LOOKUPS = 15, 5
 HEAT = gauge("gpu.temperature", "Cel", "Of the core.", dims=("gpu",))
 EVENTS = counter("kernel.events", "{event}", "Events.", dims=("gpu",))
 GPUS = [Dimensions(gpu=str(n)) for n in range(3)]

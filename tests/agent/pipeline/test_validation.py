@@ -15,7 +15,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Met
 from chipwatch.contract.errors import PartlyCollected
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
-from chipwatch.spool.chunk import decode, encode
+from chipwatch.spool.sqlite import decode, encode
 
 NOW = 1_800_000_000_000_000_000
 LOAD = gauge("x.load", "1", "The load.")

@@ -722,7 +722,7 @@ def test_a_file_with_a_corrupt_column_name_is_set_aside(spooled, path, *, name, 
     path.write_bytes(content.replace(name, rotten))
     spool = spooled()
     if b"aside" in name:  # is not asked for until a chunk is to be set aside
-        spool.file.do(lambda store: store.set_aside("why", body=b"body"))
+        spool.file.do(lambda store: store.set_aside("why", points=points([1])))
     elif b"memo" in name:
         spool.file.recall()
     spool.append(points([9001]))

@@ -9,8 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from chipwatch.spool.chunk import Chunk
-from chipwatch.spool.sqlite import ASIDE, Busy, Store, set_file_aside
+from chipwatch.contract.datapoint import NO_DIMENSIONS, gauge
+from chipwatch.spool.file import Chunk
+from chipwatch.spool.sqlite import ASIDE, Busy, Store, decode, set_file_aside
 
 
 @pytest.fixture
@@ -18,8 +19,15 @@ def path(tmp_path):
     return tmp_path / "spool" / "sink.db"
 
 
-def add(store, key, points=3, body=b"body", newest=7):
-    store.add(Chunk(key, points, len(body), newest, b'{"a": "b"}'), body)
+LOAD = gauge("load", "1", "The load.")
+
+
+def batch(key, points=3):
+    return [LOAD.point(at, float(key)) for at in range(points)]
+
+
+def add(store, key, points=3, newest=7):
+    return store.add(Chunk(key, points, 0, newest, b'{"a": "b"}', points=batch(key, points), common=NO_DIMENSIONS))
 
 
 def read(store, key, points, newest):
@@ -32,33 +40,33 @@ def numbers(store):
 
 
 def test_chunks_come_back_in_order_after_a_restart(path):
+    sizes = {}
     with closing(Store(path)) as store:
         for key in (2, 0, 1):
-            add(store, key, points=key + 1, body=bytes(key), newest=10 * key)
+            sizes[key] = add(store, key, points=key + 1, newest=10 * key)
     with closing(Store(path)) as store:
-        assert numbers(store) == [(0, 1, 0, 0, 0), (1, 2, 0, 10, 1), (2, 3, 0, 20, 2)]
-        assert read(store, 2, 3, 20) == b"\x00\x00"
+        assert numbers(store) == [(key, key + 1, 0, 10 * key, sizes[key]) for key in range(3)]
+        assert read(store, 2, 3, 20) == (batch(2), NO_DIMENSIONS)
         assert store.ledger() == {"collected": 6}
 
 
 def test_an_acknowledgement_changes_chunks_and_ledger_in_one_transaction(path):
     with closing(Store(path)) as store:
-        for key in range(3):
-            add(store, key)
+        size = [add(store, key) for key in range(3)][2]
         store.acknowledge([0, 1], (2, 2), {"sent": 5, "rejected:bad": 3})
-        assert numbers(store) == [(2, 3, 2, 7, 4)]
+        assert numbers(store) == [(2, 3, 2, 7, size)]
         store.acknowledge([], None, {"sent": 1})
         assert store.ledger() == {"collected": 9, "sent": 6, "rejected:bad": 3}
 
 
 def test_a_change_that_fails_changes_nothing(path):
     with closing(Store(path)) as store:
-        add(store, 0)
+        size = add(store, 0)
         with pytest.raises(sqlite3.IntegrityError):
             add(store, 0, points=50)
         with pytest.raises(sqlite3.Error):
             store.acknowledge([0], None, {"sent": [1]})
-        assert numbers(store) == [(0, 3, 0, 7, 4)]
+        assert numbers(store) == [(0, 3, 0, 7, size)]
         assert store.ledger() == {"collected": 3}
         add(store, 1)
 
@@ -71,12 +79,13 @@ def test_a_chunk_that_is_not_there_is_a_lookup_error(path):
 def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
     with closing(Store(path)) as store:
         for key in range(ASIDE + 5):
-            add(store, key, body=b"%d" % key)
+            add(store, key)
             store.set_aside(f"why {key}", key=key)
             store.acknowledge([key], None, {})
     with closing(sqlite3.connect(path)) as db:
         kept = db.execute("SELECT key, why, body FROM aside ORDER BY key").fetchall()
-    assert kept == [(key, f"why {key}", b"%d" % key) for key in range(5, ASIDE + 5)]
+    assert [row[:2] for row in kept] == [(key, f"why {key}") for key in range(5, ASIDE + 5)]
+    assert [decode(row[2], 3)[0] for row in kept] == [batch(key) for key in range(5, ASIDE + 5)]
 
 
 def test_all_folders_that_are_missing_are_made(tmp_path):
@@ -171,7 +180,8 @@ def test_a_row_that_makes_no_sense_is_set_aside_and_the_others_stay(path, change
         assert [row.key for row in store.chunks()] == [0, 2]
     with closing(Store(path)) as store:
         assert [row.key for row in store.chunks()] == [0, 2]
-        assert store._db.execute("SELECT key, body FROM aside").fetchall() == [(1, b"body")]
+        ((key, body),) = store._db.execute("SELECT key, body FROM aside").fetchall()
+        assert (key, decode(body, 3)[0]) == (1, batch(1))
 
 
 @pytest.mark.parametrize(
@@ -223,8 +233,8 @@ def test_a_file_set_aside_takes_its_log_along_and_replaces_an_older_one(tmp_path
 def test_the_file_does_not_grow_with_chunks_that_were_sent(path):
     with closing(Store(path)) as store:
         for key in range(300):
-            add(store, key, body=bytes(20_000))
-            store.acknowledge([key], None, {"sent": 3})
+            add(store, key, points=1000)
+            store.acknowledge([key], None, {"sent": 1000})
         assert sum(p.stat().st_size for p in path.parent.iterdir()) < 8 << 20
 
 
