@@ -21,6 +21,6 @@ def test_its_host_is_the_one_that_the_plan_counts(agent):
     page = (ROOT / "docs/fleet.md").read_text()
     command = re.search(r"(\d+) series, a point a minute each, as `chipwatch ([^`]*)`", page)
     done = agent.run(*command[2].split())
-    assert f"One host: {command[1]} series," in done.stdout
-    (total,) = re.findall(r"^total +([\d.]+)$", done.stdout, re.MULTILINE)
+    assert re.search(rf"(?m)^as configured +{command[1]} ", done.stdout)
+    (total,) = re.findall(r"^as configured .* ([\d.]+)$", done.stdout, re.MULTILINE)
     assert f"({total} a host)" in page

@@ -13,10 +13,10 @@ from chipwatch.config.load import load
 from chipwatch.contract.datapoint import Level, Metric
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
+from chipwatch.contract.table import TableColumn
+from chipwatch.contract.table import table as aligned
 from chipwatch.contract.text import similar
 from chipwatch.pipeline.self_metrics import AgentCollector
-from chipwatch.report.table import TableColumn
-from chipwatch.report.table import table as aligned
 
 log = logging.getLogger(__name__)
 

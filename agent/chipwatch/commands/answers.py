@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
+from chipwatch.contract.table import TableColumn, table
 from chipwatch.contract.text import count, duration, is_lacking, line_width, similar
 from chipwatch.report import amounts
 from chipwatch.report.devices import DeviceState, device_states, label
-from chipwatch.report.table import TableColumn, table
 
 WIDTH: Final = 110
 DAY: Final = 24

@@ -23,6 +23,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, gauge
 from chipwatch.contract.errors import BadBatch, ConfigError, Refused, Retryable, os_text
 from chipwatch.contract.extensions import IsScraped, destination_of
 from chipwatch.contract.sink import Sink
+from chipwatch.contract.table import row
 from chipwatch.contract.text import count, is_lacking
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.pipeline import preflight
@@ -30,7 +31,6 @@ from chipwatch.pipeline.build import build_sources, declared, duplicates, faults
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.derivation import Derivation
 from chipwatch.pipeline.sampler import Sampler
-from chipwatch.report.table import row
 from chipwatch.runtime.device_log import gpu_troubles
 from chipwatch.runtime.wanted import absent, check_places, owner_of_watched
 from chipwatch.spool.file import Ledger, fits, shown

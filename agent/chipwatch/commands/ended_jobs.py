@@ -15,10 +15,10 @@ from chipwatch.commands import answers, health
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
+from chipwatch.contract.table import csv_line
 from chipwatch.fleet.poll import Access
 from chipwatch.fleet.store import PromClient, jobs
 from chipwatch.report import amounts
-from chipwatch.report.table import csv_line
 from chipwatch.runtime.job_records import JobRecord, read, records_of
 from chipwatch.status.socket import NoAgent
 

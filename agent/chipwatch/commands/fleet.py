@@ -15,12 +15,12 @@ import msgspec
 from chipwatch.commands import health
 from chipwatch.commands.waiting import say_if_slow
 from chipwatch.contract.errors import CommandError, ConfigError
+from chipwatch.contract.table import TableColumn, csv_line, table
 from chipwatch.fleet.hosts import addresses
 from chipwatch.fleet.node import FleetNode, of_agent
 from chipwatch.fleet.poll import Access, Poller, complete
 from chipwatch.fleet.screen import COLUMNS, chosen, summary
 from chipwatch.fleet.store import PromStore
-from chipwatch.report.table import TableColumn, csv_line, table
 from chipwatch.status.socket import NoAgent, ask
 
 TIMEOUT: Final = 15.0

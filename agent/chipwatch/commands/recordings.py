@@ -20,11 +20,11 @@ from chipwatch.config.options import Config
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import CommandError, ConfigError, os_text
 from chipwatch.contract.redaction import one_line, printable
+from chipwatch.contract.table import csv_line
 from chipwatch.contract.text import duration
 from chipwatch.recording.columns import Recorded, RecordedSeries, load_run
 from chipwatch.recording.event import WHY, Event
 from chipwatch.recording.ring import INCIDENTS, incidents, lines_of
-from chipwatch.report.table import csv_line
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.status.socket import ask
 

@@ -198,7 +198,8 @@ class Scope:
         return f"{self.runbooks.rstrip('/')}/{rule.key}.md"
 
 
-class Tariff(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Tariff:
     """The way in which a service charges."""
 
     service: str = ""

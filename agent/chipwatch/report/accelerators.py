@@ -11,10 +11,10 @@ from typing import Final
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.extensions import DeviceFacts
 from chipwatch.contract.redaction import one_line
+from chipwatch.contract.table import TableColumn, table
 from chipwatch.contract.text import duration
 from chipwatch.report import amounts
 from chipwatch.report.devices import FAMILIES, FIGURES, TABLES, Key, key_of, label, order
-from chipwatch.report.table import TableColumn, table
 
 UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
 ENERGY, THROTTLED, PROCESS, IDLE, BUSY = "energy", "throttled", "process", "idle", "busy"

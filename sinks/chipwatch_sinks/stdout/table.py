@@ -9,12 +9,15 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from rich.cells import cell_len, set_cell_size
+
 from chipwatch.contract.datapoint import DEVICES, Datapoint, Dimensions, Kind
 from chipwatch.contract.sink import Rejected
+from chipwatch.contract.table import GAP, TableColumn, cut_middle, fitting, table
 from chipwatch_sinks.stdout.jsonl import SERIES, utc
 
 Pairs = tuple[tuple[str, str], ...]
@@ -29,7 +32,6 @@ RARE: Final = "{incident}"
 """Unit of a counter whose total is shown, not its rate."""
 MIN_ELAPSED: Final = 1_000_000
 """Shortest window (ns) for a rate."""
-GAP: Final = "  "
 FIRST: Final = ("cpu", "memory", "swap", "disk", "network")
 """Families of the host in the order of the screen."""
 LEADING: Final = ("utilization", "memory.used", "memory.utilization", "temperature", "power")
@@ -129,9 +131,9 @@ class Table:
         dims, clock = _common(points), time.strftime("%H:%M:%S", time.localtime(at / 1e9))
         every = f"every {round((at - before) / 1e9, 1):g} s" if before else ""
         header = "  ".join(filter(None, (self._machine, *_facts(points), clock, every)))
-        end = [_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if before else []
+        end = [cut_middle("Ctrl-C ends; `chipwatch top` for a full screen", width)] if before else []
         lines = [
-            _middle(header, width),
+            cut_middle(header, width),
             *news,
             *([_pairs(tuple(sorted(dims)), width)] if dims else []),
             *_body(shown, dims, width),
@@ -148,7 +150,7 @@ class Table:
 
 def _sentence(incident: Dimensions, width: int) -> str:
     """Return the sentence about an incident, whose file names the cause."""
-    return _middle(f"incident {_shown(incident.get('file', ''))} is recorded: `chipwatch incidents`", width)
+    return cut_middle(f"incident {_shown(incident.get('file', ''))} is recorded: `chipwatch incidents`", width)
 
 
 def _facts(points: Sequence[Datapoint]) -> list[str]:
@@ -205,12 +207,10 @@ def _body(points: list[Datapoint], common: set[tuple[str, str]], width: int) -> 
 
 def _families(rows: Mapping[tuple[int, str], Sequence[tuple[str, str]]], width: int) -> list[str]:
     """Return rows such as `disk /  28.5 %  used 29 GiB`; labels and names may be cut, values never."""
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  # needed only for tables
-
     label = min(max([9, *(cell_len(name) for _, name in rows)]), max(12, width // 3))
     lines: list[str] = []
     for (_, family), cells in rows.items():
-        line, used = set_cell_size(_middle(family, label), label), label
+        line, used = set_cell_size(cut_middle(family, label), label), label
         for name, value in cells:
             room = width - label - len(GAP) - len(value.rstrip())
             name_ = set_cell_size(name, room) if cell_len(name) > room else name
@@ -246,40 +246,28 @@ def _tables(points: list[Datapoint], common: set[tuple[str, str]], width: int) -
         further = (pair[1] for pair in point.dims.items_sorted if pair not in common and pair not in key)
         name = " ".join((point.metric.name.partition(".")[2], *further))
         rows.setdefault(".".join(name for name, _ in key), {}).setdefault(key, {})[_shown(name), figure.unit] = figure
-    return [line for kind, table in rows.items() for line in _devices(kind, table, width)]
+    return [line for kind, devices in rows.items() for line in _devices(kind, devices, width)]
 
 
 def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], width: int) -> list[str]:
     """Return a table with a row for each device; columns that do not fit follow in another table below it."""
     rows = dict(sorted(rows.items(), key=lambda row: [(len(value), value) for _, value in row[0]]))
-    labels = [_middle(_shown(".".join(value for _, value in key)), 24) for key in rows]
-    first = _column([kind, "", *labels], left=True)
+    labels = [cut_middle(_shown(".".join(value for _, value in key)), 24) for key in rows]
+    first = TableColumn([kind, "", *labels])
     columns = []
     names = dict.fromkeys(chain.from_iterable(rows.values()))
     for name, unit in sorted(names, key=lambda key: LEADING.index(key[0]) if key[0] in LEADING else len(LEADING)):
         figures = [row.get((name, unit)) for row in rows.values()]
         cells = [figure.cell if figure else "-" for figure in figures]
         widest = max(map(len, (unit, *cells)))
-        columns.append(_column([_middle(name, max(widest, width - len(first[0]) - 2)), unit, *cells]))
+        title = cut_middle(name, max(widest, width - first.width - len(GAP)))
+        columns.append(TableColumn([title, unit, *cells], right=True))
     lines: list[str] = []
     while columns:
-        many = _fitting([len(column[0]) for column in columns], width - len(first[0]))
-        block = zip(first, *columns[:many], strict=True)
-        lines += ["", *(GAP.join(line).rstrip() for line in block)]
+        many = fitting(columns, width - first.width)
+        lines += ["", *table([first, *columns[:many]])]
         columns = columns[many:]
     return lines
-
-
-def _fitting(widths: Sequence[int], width: int) -> int:
-    """Return how many columns fit side by side into `width`, at least one."""
-    ends = accumulate(len(GAP) + each for each in widths)
-    return max(1, sum(end <= width for end in ends))
-
-
-def _column(cells: Sequence[str], *, left: bool = False) -> list[str]:
-    """Return the cells at one width."""
-    width = max(map(len, cells))
-    return [f"{cell:{'<' if left else '>'}{width}}" for cell in cells]
 
 
 def _figures(points: list[Datapoint]) -> list[Figure]:
@@ -324,16 +312,9 @@ def _pairs(pairs: tuple[tuple[str, str], ...], width: int) -> str:
     """Return pairs as `key=value`; values, longest first, then the whole text are shortened to fit into `width`."""
     text, most = " ".join(f"{_shown(key)}={_shown(value)}" for key, value in pairs), width
     while len(text) > width and most > 6:
-        text = " ".join(f"{_shown(key)}={_middle(_shown(value), most)}" for key, value in pairs)
+        text = " ".join(f"{_shown(key)}={cut_middle(_shown(value), most)}" for key, value in pairs)
         most -= 1
-    return _middle(text, width)
-
-
-def _middle(text: str, width: int) -> str:
-    """Return `text` in at most `width` characters, with an ellipsis in the middle if it is cut."""
-    if len(text) <= width:
-        return text
-    return f"{text[: width // 2]}…{text[len(text) - (width - 1) // 2 :]}"
+    return cut_middle(text, width)
 
 
 def _shown(text: str) -> str:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Final, NamedTuple, get_args
+from typing import Final, get_args
 
 from chipwatch.advisor.advisors import advisor_of, asked
 from chipwatch.advisor.dashboard.alarms import RULES
 from chipwatch.advisor.discovery import SOME_TIME, Discovery, assumed, discover, of_machines
-from chipwatch.advisor.plan.result import Choice, Plan, SinkPlan
+from chipwatch.advisor.plan.result import Cadence, Choice, Plan, SinkPlan
 from chipwatch.config import plugins
 from chipwatch.config.instances import build_collectors, build_plugin, build_processors, build_sinks
 from chipwatch.config.load import sink_options
@@ -32,24 +32,6 @@ MAX_SAMPLES: Final = 600
 """Limit of samples of a series in the window whose bytes are counted."""
 MAX_SIZED: Final = 1000
 """Limit of series whose bytes are counted; the mean stands for all."""
-
-
-class Cadence(NamedTuple):
-    """Interval of readings, window and flush of a sink, in seconds."""
-
-    interval: float
-    window: float
-    flush: float
-
-    @property
-    def step(self) -> float:
-        """Seconds between two points of a series."""
-        return max(self.window, self.interval)
-
-    @property
-    def period(self) -> float:
-        """Seconds between two flushes."""
-        return max(self.flush, self.step)
 
 
 def make(
@@ -117,7 +99,7 @@ class _Planner:
 
     def plan(self, rejected: tuple[str, ...]) -> SinkPlan:
         """Return the plan of a sink that rejects these metrics."""
-        wanted, limits, advisor = self._wanted(self._level), self._sink.limits, self._advisor
+        wanted, advisor = self._wanted(self._level), self._advisor
         now = self._choice("as configured", now=True)
         kind = "unknown" if advisor is None else "priced" if now.bill else "free"
         metrics = Counter(point.metric.name for point in wanted)
@@ -132,10 +114,8 @@ class _Planner:
             sink=self._name,
             kind=kind,
             level=self._level,
-            **self._cadence._asdict(),
-            period=self._cadence.period,
-            spacing=limits.spacing,
-            max_points=limits.max_points,
+            cadence=self._cadence,
+            tariff=self._tariff,
             max_series=self._max_series or None,
             metrics=dict(sorted(metrics.items())),
             held=dict(sorted(unmoved.items())),
@@ -143,7 +123,6 @@ class _Planner:
             rejected=rejected,
             words=self._words,
             requests_per_period=self._requests(wanted, self._cadence),
-            **self._tariff._asdict(),
             notes=tuple(notes),
             now=now,
             choices=tuple(self._choices()) if kind != "free" else (),
@@ -164,7 +143,7 @@ class _Planner:
         twice = [2 * c.window] if self._tariff.charges_for != "series" else []
         for window in sorted({*WINDOWS, c.window, *twice} - {0.0}):
             if window >= max(c.interval, spacing):
-                yield self._choice(f"--window {window:g}", cadence=c._replace(window=window), now=window == c.window)
+                yield self._choice(f"--window {window:g}", cadence=replace(c, window=window), now=window == c.window)
         if spacing <= 1:
             quick = replace(self._config, high_resolution_metrics=True, interval=1.0)
             flush = self._options.flush

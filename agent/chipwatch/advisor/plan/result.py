@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chipwatch.contract.advice import Cost, Quota
+from chipwatch.contract.advice import Cost, Quota, Tariff
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,25 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Cadence:
+    """Interval of readings, window and flush of a sink, in seconds."""
+
+    interval: float
+    window: float
+    flush: float
+
+    @property
+    def step(self) -> float:
+        """Seconds between two points of a series."""
+        return max(self.window, self.interval)
+
+    @property
+    def period(self) -> float:
+        """Seconds between two flushes: `flush`, or the window if that is longer."""
+        return max(self.flush, self.step)
+
+
+@dataclass(frozen=True, slots=True)
 class SinkPlan:
     """The part of a plan for one sink."""
 
@@ -36,14 +55,8 @@ class SinkPlan:
     kind: str
     """`priced`, `free`, or `unknown`: this sink has no advisor."""
     level: str
-    interval: float
-    window: float
-    flush: float
-    period: float
-    """Seconds between two flushes: `flush`, or the window if that is longer."""
-    spacing: float
-    """Least seconds between two points of a series; 0: any."""
-    max_points: int
+    cadence: Cadence
+    tariff: Tariff
     max_series: int | None
     metrics: dict[str, int]
     """Name -> series on this machine that are sent now."""
@@ -56,15 +69,7 @@ class SinkPlan:
     words: dict[str, str]
     """Dimension of the machine -> `host` if each host has its own value, `shared` if hosts share one."""
     requests_per_period: int
-    """Of one host."""
-    service: str
-    """The service that has these prices."""
-    charges_for: str
-    """`series`, `points` or `bytes`."""
-    apart: str
-    """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
-    ended: str
-    """Fate of series that have ended."""
+    """Of one host, each time that the sink sends."""
     notes: tuple[str, ...]
     now: Choice
     choices: tuple[Choice, ...]

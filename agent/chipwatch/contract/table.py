@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len
@@ -26,6 +27,11 @@ class TableColumn(NamedTuple):
     empty: Collection[str] = ()
     """Leave the column out if all cells below its title are among these."""
 
+    @property
+    def width(self) -> int:
+        """Cells of a terminal that its widest cell takes."""
+        return max(map(cell_len, self.cells))
+
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
     """Return `text` filled with spaces to `width` cells, at the left or the right of them."""
@@ -42,10 +48,23 @@ def row(cells: Iterable[str], widths: Iterable[int], gap: str = GAP) -> str:
 def table(columns: Iterable[TableColumn], gap: str = GAP) -> Iterator[str]:
     """Yield the lines of a table."""
     shown = [column for column in columns if not (column.empty and {*column.cells[1:]} <= {*column.empty})]
-    widths = [max(map(cell_len, column.cells)) for column in shown]
+    widths = [column.width for column in shown]
     for cells in zip(*(column.cells for column in shown), strict=True):
         placed = zip(cells, shown, widths, strict=True)
         yield gap.join(padded(cell, width, right=column.right) for cell, column, width in placed).rstrip()
+
+
+def fitting(columns: Iterable[TableColumn], width: int) -> int:
+    """Return how many of `columns`, each with a gap before it, fit side by side into `width`: at least one."""
+    ends = accumulate(len(GAP) + column.width for column in columns)
+    return max(1, sum(end <= width for end in ends))
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Return `text` in at most `width` characters, with an ellipsis in the middle if it is cut."""
+    if len(text) <= width:
+        return text
+    return f"{text[: width // 2]}…{text[len(text) - (width - 1) // 2 :]}"
 
 
 def csv_line(cells: Iterable[object]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from chipwatch.contract.table import TableColumn, row, table
 from chipwatch.report.devices import DeviceState, device_states
-from chipwatch.report.table import TableColumn, row, table
 
 
 def test_columns_are_aligned_by_the_cells_of_a_terminal():
