@@ -65,12 +65,12 @@ def _about(plan: Plan) -> Iterator[str]:
 def _warnings(plan: Plan) -> Iterator[str]:
     """Yield which series would not be sent, and where all that is not in the table stands."""
     for sink in plan.sinks:
-        wanted, held = sum(sink.metrics.values()), sum(sink.held.values())
-        if sink.max_series and wanted + held > sink.max_series:
+        wanted, unmoved = sum(sink.metrics.values()), sum(sink.held.values())
+        if sink.max_series and wanted + unmoved > sink.max_series:
             moved = " once every counter has moved" if wanted <= sink.max_series else ""
             yield (
                 f"max_series of [sinks.{sink.sink}] allows {sink.max_series:,} series, and a host has"
-                f" {wanted + held:,}{moved}: the others are counted, not sent. Exclude metrics, or raise max_series."
+                f" {wanted + unmoved:,}{moved}: the others are counted, not sent. Exclude metrics, or raise max_series."
             )
     yield "--format json has the series of each metric, the bill with the dates of its prices, quotas and notes."
 
