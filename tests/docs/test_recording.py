@@ -13,15 +13,15 @@ from chipwatch.recording.file import RecordFile
 PAGE = Path(__file__).parents[2] / "docs/recording.md"
 
 
-def test_the_reader_of_the_page_reads_blocks_and_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("chipwatch.recording.file.TICKS", 40)
+def test_the_reader_of_the_page_reads_a_file_and_its_tail(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.file.MINUTE", 40 * 10**9)
     written = [*ticks(50)]
     file = RecordFile(tmp_path / "run.chipwatch", header)
     for at, points in written:
         file.add(points, at)
     tail = tmp_path / "run.chipwatch.tail"
     script = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
-    assert len(script.splitlines()) <= 20
+    assert len(script.splitlines()) <= 10
     read = {}
     for path in (file.path, tail):
         data = path.read_bytes() if path != tail else finished(path)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from glob import escape
 from io import BufferedIOBase, BufferedReader
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -47,11 +47,6 @@ PER_LINE, PER_OBJECT, PER_NUMBER = 200, 300, 16
 """Bytes that a line, an object and a number count as beside their own: reading them takes as long."""
 WASTE: Final = 16 << 20
 """Bytes, counted so, of lines that cannot be read, after which the rest is not tried."""
-LARGEST_SCALE: Final = 22
-"""Largest power of ten that a float holds exactly."""
-FIRST_PICK: Final = ord("0")
-"""Character of `picks` for the first of `values`."""
-ABSENT: Final = " "
 CHECKSUM: Final = b',"crc":'
 """Before the CRC-32 at the end of a line."""
 MALFORMED: Final = (ValueError, OverflowError, LookupError)
@@ -65,34 +60,17 @@ class NotARecording(CommandError):
 
 
 class Series(msgspec.Struct, omit_defaults=True):
-    """A series of a block, with its samples in one of three forms, or of rows, without; docs/recording.md has both."""
+    """A series, whose samples are in the rows that follow."""
 
     name: str = ""
     kind: Kind = Kind.GAUGE
     unit: str = "1"
     dims: dict[str, str] = {}
     start: int | None = None
-    values: list[int | float | None] = []
-    picks: str = ""
-    deltas: list[int | None] = []
-    scale: int = 0
-
-    def samples(self) -> list[float]:
-        """Return the samples, NaN for one that is absent; raise ValueError, OverflowError or LookupError."""
-        if self.picks:
-            words = {chr(n): float(value or 0) for n, value in enumerate(self.values, FIRST_PICK)} | {ABSENT: math.nan}
-            return [words[pick] for pick in self.picks]
-        if self.deltas:
-            factor = 10 ** min(max(self.scale, 0), LARGEST_SCALE)
-            totals = accumulate(delta or 0 for delta in self.deltas)
-            return [
-                math.nan if delta is None else total / factor for delta, total in zip(self.deltas, totals, strict=True)
-            ]
-        return [math.nan if value is None else float(value) for value in self.values]
 
 
 class Line(Series, omit_defaults=True):
-    """A header, an event, a block, a list of series, a row, or a point of JSON lines; other keys are ignored."""
+    """A header, an event, a list of series, a row, or a point of JSON lines; other keys are ignored."""
 
     chipwatch: int = 0
     version: str = ""
@@ -100,7 +78,6 @@ class Line(Series, omit_defaults=True):
     started: int = 0
     interval: float | None = None
     event: Event | None = None
-    times: list[int] = []
     series: list[Series] = []
     at: int = 0
     row: list[int | float | None] = []
@@ -225,7 +202,7 @@ def _run_of(path: Path) -> object:
 
 def _first_time(path: Path) -> tuple[float, str]:
     """Return the time of the first sample; of a file that has only a tail so far, infinity."""
-    times = (line.at or sum(line.times[:1]) for line in _lines(path, Recorded(path)))
+    times = (line.at for line in _lines(path, Recorded(path)))
     return next(filter(None, times), math.inf), path.name
 
 
@@ -276,12 +253,11 @@ class _Reader:
             elif line.name and line.time:
                 start = None if line.start_time is None else _ns(line.start_time)
                 self._add_point(self._series(line), start, _ns(line.time), line.value)
-            elif line.times:
-                self._add_block(line.series, line.times)
-            else:
-                self._add_slots(line.series)
+            for series in line.series:
+                self._spend(SLOT)
+                self._slots.append((self._series(series), series.start))
         except MALFORMED:
-            recorded.broken += len(line.series) or 1
+            recorded.broken += 1
 
     def _add_event(self, event: Event) -> None:
         """Add an event that is new; count one for which there is no room as broken."""
@@ -293,24 +269,8 @@ class _Reader:
                 self._events_left += weight
                 self.recorded.broken += 1
 
-    def _add_slots(self, new: Iterable[Series]) -> None:
-        for series in new:
-            self._spend(SLOT)
-            self._slots.append((self._series(series), series.start))
-
-    def _add_block(self, pieces: Iterable[Series], deltas: list[int]) -> None:
-        """Add the pieces of a block; raise ValueError or OverflowError if its times are not of the format."""
-        times = array("q", accumulate(deltas))
-        if min(deltas[1:], default=1) <= 0 or not 0 < times[0] <= times[-1] <= LATEST:
-            raise ValueError("a time does not follow the one before it")
-        for piece in pieces:
-            try:
-                self._add_piece(piece, times)
-            except MALFORMED:
-                self.recorded.broken += 1
-
     def _add_row(self, at: int, row: list[int | float | None]) -> None:
-        """Add the samples of one tick; what a block has already is left out. Raise ValueError or OverflowError."""
+        """Add the samples of one tick; what the file has already is left out. Raise ValueError or OverflowError."""
         self._spend(len(row))
         if len(row) > len(self._slots) or not 0 < at <= LATEST:
             raise ValueError("the parts do not fit together")
@@ -325,28 +285,6 @@ class _Reader:
             self._spend(SLOT)
         column.times.append(at)
         column.values.append(value)
-
-    def _add_piece(self, piece: Series, times: array[int]) -> None:
-        """Add the samples of one series of a block; raise ValueError or OverflowError for what is not of the format."""
-        if len(piece.picks or piece.deltas or piece.values) != len(times):
-            raise ValueError("the parts do not fit together")
-        self._spend(PIECE + len(times))
-        samples = array("d", piece.samples())
-        absent = [value != value for value in samples]  # noqa: PLR0124  # only NaN differs from itself
-        if any(absent):
-            times = array("q", (at for at, is_absent in zip(times, absent, strict=True) if not is_absent))
-            samples = array("d", (value for value, is_absent in zip(samples, absent, strict=True) if not is_absent))
-        if not samples:
-            return
-        if math.inf in samples or -math.inf in samples:
-            raise ValueError("a number is not finite")
-        column = self._series(piece)
-        if column.times and times[0] <= column.times[-1]:
-            raise ValueError("a time comes twice")
-        if column.begin(piece.start):
-            self._spend(SLOT)
-        column.times.extend(times)
-        column.values.extend(samples)
 
     def _series(self, series: Series) -> RecordedSeries:
         dims = Dimensions(series.dims)
@@ -380,8 +318,8 @@ class _Reader:
         return recorded
 
 
-SLOT, PIECE, SERIES = 8, 20, 50
-"""Points that an entry of a list, a series of a block and a series itself count as, without their texts."""
+SLOT, SERIES = 8, 50
+"""Points that an entry of a list and a series itself count as, without their texts."""
 
 
 def _weight(dims: Mapping[str, str], *words: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import os
 import time
 from array import array
@@ -64,7 +63,7 @@ class Journal:
         """True if other series might have no place, and a fifth of those that have one have ended."""
         return len(self._starts) + self._present > MOST_SERIES and 5 * self._present <= 4 * len(self._starts)
 
-    def is_old(self, at: int, most: int = MINUTE) -> bool:
+    def is_old(self, at: int, most: int) -> bool:
         """Return whether a row of the time `at` needs another journal; `most`: nanoseconds of one."""
         return self.rows >= FEWEST and at >= self.first + most
 
@@ -135,15 +134,6 @@ class Journal:
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
-
-
-def pack(path: Path) -> int:
-    """Compress an ended journal, in a tenth of what it takes tick by tick; return its bytes, raise OSError."""
-    new = path.with_name(f"{path.name}.new")
-    with open_private(new) as file:
-        size = file.write(gzip.compress(path.read_bytes(), 1))
-    new.replace(path)
-    return size
 
 
 def open_private(path: Path) -> BinaryIO:

@@ -20,7 +20,7 @@ from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.system import SAFE, lock
 from chipwatch.recording.columns import ERRORS, LONGEST, MOST_SERIES, checked, is_whole, unzipped
 from chipwatch.recording.event import WHY, Event, Moment
-from chipwatch.recording.journal import MINUTE, STEP, Header, Journal, encode, open_private, pack
+from chipwatch.recording.journal import MINUTE, STEP, Header, Journal, encode, open_private
 
 SYNC: Final = 10.0
 """Seconds between two writes to the disk itself: what a power cut costs; a kill costs none of them."""
@@ -85,7 +85,7 @@ class Ring:
             or journal.is_old(at, min(MINUTE, self._keep // PARTS))
         ):
             journal.close()
-            self._full.append(_Ended(journal.path, journal.last, pack(journal.path), journal.points, journal.series()))
+            self._full.append(_Ended(journal.path, journal.last, _pack(journal.path), journal.points, journal.series()))
             journal = None
         while self._full and self._full[-1].last > at + STEP:
             self._full.pop().path.unlink(missing_ok=True)
@@ -163,6 +163,15 @@ class Ring:
             if number >= MOST_INCIDENTS or (number and kept > MOST_INCIDENT_BYTES):
                 older.unlink()
         return path
+
+
+def _pack(path: Path) -> int:
+    """Compress an ended journal, in a tenth of what it takes tick by tick; return its bytes, raise OSError."""
+    new = path.with_name(f"{path.name}.new")
+    with open_private(new) as file:
+        size = file.write(gzip.compress(path.read_bytes(), 1))
+    new.replace(path)
+    return size
 
 
 class _Known(msgspec.Struct):

@@ -95,7 +95,7 @@ def test_all_files_of_a_rotated_run_are_exported_together_in_the_order_of_time(s
     for number, (at, points) in enumerate(ticks(9)):
         made.add(points, at)
         if number % 3 == 2:
-            made._write_block()
+            made.close()
     made.close()
     (tmp_path / "run-1.chipwatch").rename(tmp_path / "run-9.chipwatch")  # the number says nothing about the time
     (tmp_path / "run-2.chipwatch").rename(tmp_path / "run-1.chipwatch")

@@ -12,14 +12,14 @@ from chipwatch_sinks.stdout.jsonl import lines
 AT, S = 1_795_168_805_000_000_000, 10**9
 POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
 HEADER = {"chipwatch": 1, "version": "0.9", "host": {"hostname": "node-7"}, "started": AT, "interval": 1.0}
-BLOCK = {
-    "times": [AT, S, S],
+SERIES = {
     "series": [
-        {"name": "gpu.power", "kind": "gauge", "unit": "W", "dims": {"gpu": "0"}, "values": [1.5, None, -0.0]},
-        {"name": "disk.read", "kind": "counter", "unit": "By", "start": AT, "deltas": [7, None, 2]},
-        {"name": "gpu.temp", "unit": "Cel", "scale": 1, "deltas": [411, 1, 1]},
-    ],
+        {"name": "gpu.power", "kind": "gauge", "unit": "W", "dims": {"gpu": "0"}},
+        {"name": "disk.read", "kind": "counter", "unit": "By", "start": AT},
+        {"name": "gpu.temp", "unit": "Cel"},
+    ]
 }
+ROWS = [{"at": AT + n * S, "row": row} for n, row in enumerate([[1.5, 7, 41.1], [None, None, 41.2], [-0.0, 9, 41.3]])]
 
 
 def written(tmp_path, *rows, zipped=True):
@@ -34,9 +34,9 @@ def columns(recorded):
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_a_block_is_read_as_a_column_for_each_series(tmp_path, zipped):
+def test_rows_are_read_as_a_column_for_each_series(tmp_path, zipped):
     event = {"event": {"at": AT, "cause": "xid", "text": "gpu 6 had Xid 79"}}
-    recorded = load(written(tmp_path, HEADER, BLOCK, event, zipped=zipped))
+    recorded = load(written(tmp_path, HEADER, SERIES, *ROWS, event, zipped=zipped))
     assert columns(recorded) == {
         "disk.read": ([AT, AT + 2 * S], [7.0, 9.0]),
         "gpu.power": ([AT, AT + 2 * S], [1.5, -0.0]),
@@ -59,7 +59,7 @@ def test_json_lines_are_read_as_columns_too(tmp_path):
 
 
 def test_a_recording_with_too_much_is_refused_by_name(tmp_path):
-    path = written(tmp_path, HEADER, BLOCK)
+    path = written(tmp_path, HEADER, SERIES, *ROWS)
     with pytest.raises(NotARecording, match=r"run\.chipwatch: more than 2 series"):
         load(path, most_series=2)
     with pytest.raises(NotARecording, match=r"run\.chipwatch: more than 5 points"):
@@ -68,10 +68,8 @@ def test_a_recording_with_too_much_is_refused_by_name(tmp_path):
         load(written(tmp_path, {**HEADER, "chipwatch": 2}))
 
 
-def test_a_piece_that_does_not_fit_is_left_out_and_counted(tmp_path):
-    bad = [{"name": "a", "values": [1]}, {"name": "b", "scale": 99, "deltas": [1]}, BLOCK["series"][2]]
-    bad += [{"name": "c", "values": [10**400, 1, 1]}, {"name": "d", "values": [1], "picks": "0/1"}]
-    bad += [{"name": "e", "floats": "AAAA"}, {"name": "f", "deltas": [1]}]
-    recorded = load(written(tmp_path, HEADER, {**BLOCK, "series": bad}, {**BLOCK, "times": [5, -9, 1]}, BLOCK))
-    assert recorded.broken == 6 + 3 + 1
+def test_a_row_that_does_not_fit_is_left_out_and_counted(tmp_path):
+    more = {"at": AT, "row": [1, 2, 3, 4]}
+    recorded = load(written(tmp_path, more, HEADER, SERIES, more, {"at": -9, "row": [1]}, *ROWS))
+    assert recorded.broken == 3
     assert columns(recorded)["gpu.temp"] == ([AT, AT + S, AT + 2 * S], [41.1, 41.2, 41.3])

@@ -16,7 +16,7 @@ from chipwatch.recording.file import RecordFile
 
 AT = 1_795_168_805_000_000_000
 HEADER = {"chipwatch": 1}
-GOOD = {"times": [AT], "series": [{"name": "a", "values": [1.0], "picks": "0"}]}
+GOOD = [HEADER, {"series": [{"name": "a"}]}, {"at": AT, "row": [1.0]}]
 
 
 def written(path, *rows):
@@ -28,20 +28,18 @@ def written(path, *rows):
 @pytest.mark.parametrize(
     "row",
     [
-        {"times": [AT], "series": [{"name": 1, "values": [1]}]},
-        {"times": "x", "series": []},
-        {"times": [AT], "series": [{"name": "a", "values": [1], "dims": {"a": {}}}]},
-        {"times": [AT], "series": [{"name": "a", "values": [1e999]}]},
-        {"times": [AT], "series": [{"name": "a", "deltas": [1], "scale": -5}]},
-        {"times": [2**70], "series": [{"name": "a", "values": [1]}]},
-        {"times": [AT, 0], "series": [{"name": "a", "values": [1, 2]}]},
-        {"times": [AT], "series": [{"name": "a", "values": [], "picks": "\ud800"}]},
+        {"series": [{"name": 1}]},
+        {"series": "x"},
+        {"series": [{"name": "a", "dims": {"a": {}}}]},
+        {"series": [{"name": "a", "start": 2**70}], "at": AT, "row": [1]},
+        {"at": AT, "row": [1e999]},
+        {"at": 2**70, "row": [1]},
         {"at": AT, "row": [1, 2, 3]},
         {"at": -1, "row": []},
         {"event": {"at": "now", "cause": 3}},
         {"chipwatch": "one"},
         b"[" * 100_000,
-        b'{"times": [1',
+        b'{"at": 1, "row": [1',
         b'{"event": {"at": 1, "cause": "\xff"}}',
         b"\xff\xfe",
         b"null",
@@ -49,24 +47,21 @@ def written(path, *rows):
     ids=str,
 )
 def test_a_line_that_is_wrong_leaves_the_others(tmp_path, row):
-    recorded = load(written(tmp_path / "a", HEADER, row, GOOD))
+    recorded = load(written(tmp_path / "a", HEADER, row, *GOOD))
     assert [column.metric.name for column in recorded.columns][:1] == ["a"]
     assert len(recorded.columns[0].times) == 1
 
 
 def test_a_million_series_are_refused(tmp_path):
-    rows = [
-        {"times": [AT], "series": [{"name": f"{n}{k}", "values": [1], "picks": "0"} for k in range(1000)]}
-        for n in range(60)
-    ]
+    rows = [{"series": [{"name": f"{n}{k}"} for k in range(1000)]} for n in range(60)]
     with pytest.raises(NotARecording, match="more than 50,000 series"):
         load(written(tmp_path / "a", HEADER, *rows))
 
 
 def test_a_script_in_a_dimension_is_text(tmp_path):
     script = "</script><script>alert(1)</script>\x1b[2J"
-    block = {"times": [AT], "series": [{"name": "a", "values": [1], "picks": "0", "dims": {"job": script}}]}
-    assert load(written(tmp_path / "a", HEADER, block)).columns[0].dims["job"] == script
+    series = {"series": [{"name": "a", "dims": {"job": script}}]}
+    assert load(written(tmp_path / "a", HEADER, series, {"at": AT, "row": [1]})).columns[0].dims["job"] == script
 
 
 BOUNDED = r"""
@@ -97,7 +92,7 @@ def bounded(folder, seconds=SECONDS):
     return done.stdout.splitlines()
 
 
-ONE = b'{"times":[1],"series":[%b]}'
+ONE = b'{"series":[%b]}'
 MANY_PAIRS = b"".join(b'"%d":"",' % n for n in range(150_000)) + b'"z":""'
 
 
@@ -106,15 +101,15 @@ MANY_PAIRS = b"".join(b'"%d":"",' % n for n in range(150_000)) + b'"z":""'
     [
         (b"\0" * (1 << 20), 200, "16 broken"),
         (b"0" * (32 << 20), 4, "4 broken"),
-        (b'{"times":[],"series":[' + b'{"name":""},' * 500_000 + b'{"name":""}]}', 3, "1 series"),
+        (b'{"series":[' + b'{"name":""},' * 500_000 + b'{"name":""}]}', 3, "1 series"),
         (b'{"series":[' + b"{}," * 5_500_000 + b"{}]}", 1, "more than 256 MB"),
         (b'{"series":[' + b"{}," * 40_000 + b"{}]}", 2000, "more than"),
-        (ONE % (b'{"values":[1],"picks":"0"},' * 9999 + b"{}"), 2000, "more than"),
+        (ONE % (b'{"start":1},' * 9999 + b"{}"), 2000, "more than"),
         ((b'{"event":{"at":1,"cause":"' + b"x" * 1000 + b'"}}\n') * 1000, 20, "1 events"),
         (b'{"event":{"at":%d,"cause":"' + b"x" * 4_000_000 + b'"}}', 100, "99 broken, 1 events"),
         (b'{"event":{"at":%d,"cause":"x","dims":{' + MANY_PAIRS + b"}}}", 20, "events"),
-        (ONE.replace(b"%b", b'{"name":"%d","dims":{' + MANY_PAIRS + b'},"values":[1]}'), 20, "more than"),
-        (ONE.replace(b"%b", b'{"name":"%d' + b"x" * 4_000_000 + b'","values":[1]}'), 20, "more than"),
+        (ONE.replace(b"%b", b'{"name":"%d","dims":{' + MANY_PAIRS + b"}}"), 20, "more than"),
+        (ONE.replace(b"%b", b'{"name":"%d' + b"x" * 4_000_000 + b'"}'), 20, "more than"),
         (b'{"at":1,"row":[' + b"1," * 4_000_000 + b"1]}", 9, "1 broken"),
         (b"{}\n" * 100_000, 20, "more than 256 MB"),
         (b'{"x":"' + b"x" * 4_000_000 + b'"}', 200, "more than 256 MB"),
@@ -126,7 +121,7 @@ MANY_PAIRS = b"".join(b'"%d":"",' % n for n in range(150_000)) + b'"z":""'
 )  # fmt: skip
 def test_a_bomb_takes_bounded_time_and_memory(tmp_path, row, times, says):
     member = gzip.compress(row + b"\n", 1)
-    with written(tmp_path / "bomb", HEADER, GOOD).open("ab") as file:
+    with written(tmp_path / "bomb", *GOOD).open("ab") as file:
         for n in range(times):
             file.write(gzip.compress(row % n + b"\n", 1) if b"%d" in row else member)
     (line,) = bounded(tmp_path)

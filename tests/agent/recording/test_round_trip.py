@@ -1,17 +1,12 @@
 from __future__ import annotations
 
 import random
-import struct
 from array import array
-from math import isnan
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
-from chipwatch.recording.blocks import form
-from chipwatch.recording.columns import Series, load
+from chipwatch.recording.columns import load
 from chipwatch.recording.file import RecordFile
 from chipwatch.recording.journal import Journal
 
@@ -63,21 +58,6 @@ def check(recorded, written, exact=("gpu.energy", "gpu.power")):
             assert list(column.values) == pytest.approx(list(values), rel=5e-6)
 
 
-numbers = st.one_of(
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.integers(-(2**60), 2**60).map(float),
-    st.sampled_from([0.0, -0.0, 0.1, 100.0, 5e-324, 610.795]),
-)
-
-
-@given(st.lists(st.one_of(st.none(), numbers), min_size=1, max_size=40))
-def test_every_form_of_samples_gives_back_the_same_bits(samples):
-    back = Series("a", **form(samples)).samples()
-    assert [None if isnan(value) else struct.pack("d", value) for value in back] == [
-        None if value is None else struct.pack("d", value) for value in samples
-    ]
-
-
 def test_rows_are_read_back_bit_by_bit(tmp_path):
     written = [*ticks(50)]
     journal = Journal(tmp_path / "a.chipwatch", header)
@@ -90,8 +70,8 @@ def test_rows_are_read_back_bit_by_bit(tmp_path):
     assert (recorded.host["hostname"], recorded.interval, recorded.broken) == ("node-7", 1.0, 0)
 
 
-def test_blocks_and_the_tail_are_read_as_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("chipwatch.recording.file.TICKS", 20)
+def test_a_file_and_its_tail_are_read_as_one_with_exact_counters(tmp_path, monkeypatch):
+    monkeypatch.setattr("chipwatch.recording.file.MINUTE", 20 * S)
     written = [*ticks(50)]
     file = RecordFile(tmp_path / "run.chipwatch", header)
     for at, points in written:
@@ -101,6 +81,18 @@ def test_blocks_and_the_tail_are_read_as_one(tmp_path, monkeypatch):
     file.close()
     assert not (tmp_path / "run.chipwatch.tail").exists()
     check(load(file.path), written, exact=("gpu.energy",))
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [(600.123456, 600.123), (123456.789012, 123456.789), (-0.0, -0.0), (1e300, 1e300), (0.1234567, 0.123457)],
+)
+def test_a_gauge_of_a_run_has_six_digits_or_thousandths(tmp_path, value, kept):
+    file = RecordFile(tmp_path / "run.chipwatch", header)
+    file.add([POWER.point(AT, value)], AT)
+    file.close()
+    (column,) = load(file.path).columns
+    assert column.values.tobytes() == array("d", [kept]).tobytes()
 
 
 def test_a_late_reading_keeps_its_time(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import random
@@ -10,15 +9,11 @@ import re
 import zlib
 from array import array
 from base64 import b64decode
-from bisect import bisect_left
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 from chipwatch.contract.datapoint import Dimensions, Kind, Metric
-from chipwatch.recording.blocks import block
 from chipwatch.recording.columns import Recorded, RecordedSeries
-from chipwatch.recording.file import TICKS
+from chipwatch.recording.file import RecordFile
 
 START = 1_795_430_533 * 10**9
 SECOND = 10**9
@@ -157,19 +152,11 @@ def hour(seconds=3600, gpus=8, host="node-7", seed=1):
 def write(recording, path):
     """Write a recording as the agent does."""
     header = {"chipwatch": 1, "host": recording.host, "interval": recording.interval, "started": recording.started}
-    times = recording.times()
-    ends = [*times[TICKS::TICKS], math.inf]
-    blocks = [
-        block(filter(None, (part(c, begin, end) for c in recording.columns))) for begin, end in pairwise([0, *ends])
-    ]
-    path.write_bytes(gzip.compress(json.dumps(header).encode() + b"\n" + b"".join(blocks)))
-
-
-def part(column, begin, end):
-    """Return the samples of a series from `begin` to before `end`, None without any."""
-    first, last = (bisect_left(column.times, moment) for moment in (begin, end))
-    starts = [(place - first, start) for place, start in column.starts if first < place < last]
-    if column.starts:
-        starts.insert(0, (0, column.start(first)))
-    cut = replace(column, times=column.times[first:last], values=column.values[first:last], starts=starts)
-    return cut if cut.times else None
+    file = RecordFile(path, lambda: header)
+    for at, present in recording.ticks(recording.times()):
+        points = [
+            column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
+            for column, place in present
+        ]
+        file.add(points, at)
+    file.close()
