@@ -6,20 +6,20 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from chipwatch.collectors.hardware import pcie, processor
+from chipwatch.collectors.hardware.processor import packages
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import Unavailable
-from chipwatch.host.counters import Counters
-from chipwatch.host.gpu_metrics import MOST
-from chipwatch.host.last_values import LastValues, inode
+from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Clock, Pace
-from chipwatch.host.procfs import close_all, number, read_small, text
+from chipwatch.host.procfs import close_all, text
+from chipwatch.host.rows import FileRow, Folder, Folders, each
 
 KEYS: Final = ("chip", "sensor", "label")
 CPU: Final = gauge("cpu.temperature", "Cel", "Temperature of the hottest sensor of the CPUs.")
@@ -27,80 +27,39 @@ TEMPERATURE: Final = gauge("host.temperature", "Cel", "Temperature of a sensor o
 FAN: Final = gauge("host.fan.speed", "{rpm}", "Speed of a fan of the host.", Level.DETAILED, KEYS)
 CPU_CHIPS: Final = frozenset({"coretemp", "cpu_thermal", "k10temp", "via_cputemp", "zenpower"})
 """The drivers of the sensors in CPUs, by the file `name`."""
-COLDEST: Final = -100.0
-"""Degrees below which a temperature is not a reading."""
 INPUT: Final = re.compile(r"((temp|fan)\d+)_input")
 MEMORY_ERRORS: Final = counter("memory.errors", "{error}", "Errors of the memory, all controllers.", dims=("kind",))
 OF_DIMM: Final = counter(
     "memory.dimm.errors", "{error}", "Errors of one memory module.", Level.DETAILED, ("controller", "dimm", "kind")
 )
-KINDS: Final = {"corrected": "ce", "uncorrected": "ue"}
+CORRECTED, UNCORRECTED = Dimensions(kind="corrected"), Dimensions(kind="uncorrected")
+CONTROLLER: Final = (
+    FileRow(MEMORY_ERRORS, "ce_count", dims=CORRECTED, total=MEMORY_ERRORS),
+    FileRow(MEMORY_ERRORS, "ue_count", dims=UNCORRECTED, total=MEMORY_ERRORS),
+)
+MODULE: Final = (
+    FileRow(OF_DIMM, "dimm_ce_count", dims=CORRECTED),
+    FileRow(OF_DIMM, "dimm_ue_count", dims=UNCORRECTED),
+)
+"""EDAC: Documentation/admin-guide/RAS of Linux."""
 
 
-class _Sensor(NamedTuple):
-    """One file with a value of `metric` times 1 / `factor`."""
-
-    path: Path
-    metric: Metric
-    factor: int
-    dims: Dimensions
-    is_cpu: bool
-
-
-class Sensors:
-    """Temperatures and fans, from hwmon (Documentation/hwmon/sysfs-interface.rst); at Level.BASIC only the CPUs'."""
-
-    def __init__(self, sys: Path, level: Level) -> None:
-        """Find the sensors under `sys`."""
-        self._folder, self._level = sys / "class/hwmon", level
-        self._chips: dict[Path, int] = {}
-        """The inode of each chip's folder: a driver that is loaded again takes any number."""
-        self._sensors: list[_Sensor] = []
-        self._find()
-
-    def _find(self) -> None:
-        """Find the sensors, again if there are other chips."""
-        chips = {chip: inode(chip) for chip in sorted(self._folder.glob("hwmon*"))}
-        if chips == self._chips:
-            return
-        self._chips = chips
-        names = {chip: _chip_name(chip) for chip in chips}
-        often = {name for name, count in Counter(names.values()).items() if count > 1}
-        names |= {chip: f"{name}_{text(chip / 'name')}" for chip, name in names.items() if name in often}
-        sensors = [sensor for chip in chips for sensor in _sensors(chip, names[chip])]
-        self._sensors = [sensor for sensor in sensors if self._level >= Level.DETAILED or sensor.is_cpu]
-
-    def __len__(self) -> int:
-        return len(self._sensors)
-
-    def points(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values; a sensor that cannot be read is left out."""
-        self._find()
-        hottest = []
-        for path, metric, factor, dims, is_cpu in self._sensors:
-            try:
-                value = int(read_small(path)) / factor
-            except (OSError, ValueError, ArithmeticError):  # the chip has no value at present
-                continue
-            if metric is TEMPERATURE and not COLDEST <= value <= MOST["Cel"]:
-                continue
-            if is_cpu and metric is TEMPERATURE:
-                hottest.append(value)
-            if self._level >= Level.DETAILED:
-                yield metric.point(at, value, dims)
-        if hottest:
-            yield CPU.point(at, max(hottest))
-
-
-def _sensors(chip: Path, name: str) -> Iterator[_Sensor]:
-    is_cpu = text(chip / "name") in CPU_CHIPS
-    folder = chip if any(chip.glob("*_input")) else chip / "device"  # where drivers had the files before Linux 3.15
-    for path in sorted(folder.glob("*_input")):
-        if match := INPUT.fullmatch(path.name):
-            label = text(folder / f"{match[1]}_label") or match[1]
-            dims = Dimensions(chip=name, sensor=match[1], label=label)
-            metric, factor = (TEMPERATURE, 1000) if match[2] == "temp" else (FAN, 1)
-            yield _Sensor(path, metric, factor, dims, is_cpu)
+def sensors(chips: Sequence[Path]) -> Iterator[Folder]:
+    """Yield the temperatures and fans of hwmon: Documentation/hwmon/sysfs-interface.rst."""
+    names = {chip: _chip_name(chip) for chip in chips}
+    often = {name for name, count in Counter(names.values()).items() if count > 1}
+    for chip, name in names.items():
+        driver = text(chip / "name")
+        total = CPU if driver in CPU_CHIPS else None
+        folder = chip if any(chip.glob("*_input")) else chip / "device"  # where drivers had them before Linux 3.15
+        for match in (INPUT.fullmatch(path.name) for path in sorted(folder.glob("*_input"))):
+            if match:
+                row = (
+                    FileRow(TEMPERATURE, match[0], 1000, total=total) if match[2] == "temp" else FileRow(FAN, match[0])
+                )
+                label = text(folder / f"{match[1]}_label") or match[1]
+                chip_name = f"{name}_{driver}" if name in often else name
+                yield Folder(folder, Dimensions(chip=chip_name, sensor=match[1], label=label), [row])
 
 
 def _chip_name(chip: Path) -> str:
@@ -111,40 +70,13 @@ def _chip_name(chip: Path) -> str:
     return "_".join(word for word in words if word)
 
 
-class Memory:
-    """Errors of the memory controllers and their modules, from EDAC: Documentation/admin-guide/RAS of Linux."""
-
-    def __init__(self, sys: Path, level: Level, kept: LastValues) -> None:
-        """Find the controllers under `sys`; an earlier run `kept` their counters."""
-        self._controllers = sorted((sys / "devices/system/edac/mc").glob("mc[0-9]*"))
-        self._counters, self._kept = Counters(), kept
-        self._dimms = [] if level < Level.DETAILED else list(self._find())
-
-    def _find(self) -> Iterator[tuple[Path, Dimensions, Counters]]:
-        """Yield the files with the errors of a module, their dimensions and counters."""
-        for controller in self._controllers:
-            folders = sorted(path for glob in ("dimm[0-9]*", "rank[0-9]*") for path in controller.glob(glob))
-            labels = Counter(text(folder / "dimm_label") for folder in folders)
-            for folder in folders:
-                label = text(folder / "dimm_label")
-                counters = Counters(kept=self._kept, device=folder)
-                name = label if label and labels[label] == 1 else folder.name
-                for kind, short in KINDS.items():
-                    dims = Dimensions(controller=controller.name, dimm=name, kind=kind)
-                    yield folder / f"dimm_{short}_count", dims, counters
-
-    def __len__(self) -> int:
-        return len(self._controllers)
-
-    def points(self, at: int) -> Iterator[Datapoint]:
-        """Yield the sums, then the counts of the modules."""
-        for kind, short in KINDS.items():
-            counts = {path.name: number(path / f"{short}_count") for path in self._controllers}
-            if readable := {name: count for name, count in counts.items() if count is not None}:
-                yield self._counters.total(MEMORY_ERRORS, at, readable, Dimensions(kind=kind))
-        for path, dims, counters in self._dimms:
-            if (count := number(path)) is not None:
-                yield counters.point(OF_DIMM, at, count, dims)
+def modules(folders: Sequence[Path]) -> Iterator[Folder]:
+    """Yield the memory modules of the controllers; a label that several of a controller have names none."""
+    labels = {folder: text(folder / "dimm_label") for folder in folders}
+    often = Counter((folder.parent, label) for folder, label in labels.items())
+    for folder, label in labels.items():
+        name = label if label and often[folder.parent, label] == 1 else folder.name
+        yield Folder(folder, Dimensions(controller=folder.parent.name, dimm=name), MODULE)
 
 
 class HardwareCollector(Collector):
@@ -167,7 +99,7 @@ class HardwareCollector(Collector):
         """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._pace = Pace(config.every, clock)
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, Folders | processor.Energy] = {}
         self._kept: LastValues | None = None
 
     def open(self) -> None:
@@ -176,10 +108,12 @@ class HardwareCollector(Collector):
             raise Unavailable("the hardware's health is read on Linux only")
         self.close()
         folder, kept = self._config.sys, LastValues(self.state, "hardware", self._config.proc)
-        parts: dict[str, _Part] = {
-            "sensor": Sensors(folder, self.level),
-            "CPU package": processor.Throttling(folder, kept),
-            "memory controller": Memory(folder, self.level, kept),
+        memory = folder / "devices/system/edac/mc"
+        parts: dict[str, Folders | processor.Energy] = {
+            "sensor": Folders(folder / "class/hwmon", "hwmon*", sensors, self.level),
+            "CPU package": Folders(folder / "devices/system/cpu", "cpu[0-9]*", packages, self.level, kept),
+            "memory controller": Folders(memory, "mc[0-9]*", each("controller", CONTROLLER), self.level),
+            "": Folders(memory, "mc[0-9]*/[dr]*[0-9]", modules, self.level, kept),
             "PCIe device": pcie.Pcie(folder, self.level, kept),
         }
         if self.level >= Level.DETAILED:
@@ -198,12 +132,9 @@ class HardwareCollector(Collector):
             self._kept.save(at)
 
     def describe(self) -> str:
-        """Return how much there is of each kind."""
-        return ", ".join(f"{len(part)} {name}{'s' * (len(part) != 1)}" for name, part in self._parts.items())
+        """Return how much there is of each kind; modules are parts of a controller."""
+        return ", ".join(f"{len(part)} {name}{'s' * (len(part) != 1)}" for name, part in self._parts.items() if name)
 
     def close(self) -> None:
         """Keep the counters; no file stays open."""
         close_all(self._kept)
-
-
-_Part = Sensors | processor.Throttling | processor.Energy | Memory | pcie.Pcie

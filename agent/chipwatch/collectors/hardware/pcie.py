@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
-from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.procfs import number, text
+from chipwatch.host.rows import FileRow, Folder, Folders
 
 DEVICE: Final = ("device",)
 # fmt: off
@@ -29,86 +29,47 @@ CLASSES: Final = ("0x0108", "0x02", "0x03", "0x12")
 """NVMe, network, display, processing accelerator (PCI Code and ID Assignment Specification)."""
 VENDORS: Final = frozenset({"0x1ae0", "0x1d0f"})
 """Google and Amazon, whose accelerators have other classes."""
-KINDS: Final = ("correctable", "nonfatal", "fatal")
-TOTAL: Final = re.compile(r"^TOTAL_ERR_\w+ (\d{1,20})$", re.MULTILINE)
+TOTAL: Final = re.compile(rb"^TOTAL_ERR_\w+ (\d{1,20})$", re.MULTILINE)
 """The last line of aer_dev_*: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats."""
+ROWS: Final = (
+    *(
+        FileRow(OF_DEVICE, f"aer_dev_{kind}", pattern=TOTAL, dims=Dimensions(kind=kind), total=ERRORS)
+        for kind in ("correctable", "nonfatal", "fatal")
+    ),
+    FileRow(SPEED, "current_link_speed", pattern=re.compile(rb"^(\d+(?:\.\d+)?) GT/s")),
+)
 WIDTHS: Final = frozenset({1, 2, 4, 8, 12, 16, 32})
 """Other values are not widths: 0 means no link, 63 that the device is gone."""
-RATE: Final = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 
 
-class _Device:
-    """One device that we watch."""
-
-    def __init__(self, folder: Path, kept: LastValues) -> None:
-        self.counters = Counters(kept=kept, device=folder)
-        self._folder, self.dims = folder, Dimensions(device=folder.name)
-        # The other end of the link: the port that the device is below.
-        widths = (number(path / "max_link_width") for path in (folder, folder.resolve().parent))
-        self._expected = min((width for width in widths if width in WIDTHS), default=None)
-
-    def errors(self) -> dict[str, int]:
-        """Return the errors by kind; none where the kernel does not count them."""
-        totals = {kind: TOTAL.search(text(self._folder / f"aer_dev_{kind}")) for kind in KINDS}
-        return {kind: int(total[1]) for kind, total in totals.items() if total}
-
-    def link(self) -> tuple[int, int] | None:
-        """Return the lanes in use and the lanes that both ends can use, None without a link."""
-        width = number(self._folder / "current_link_width")
-        return (width, self._expected) if width in WIDTHS and self._expected else None
-
-    def speed(self) -> float | None:
-        """Return the speed in GT/s, None without a link."""
-        rate = RATE.match(text(self._folder / "current_link_speed"))
-        return float(rate[1]) if rate else None
-
-
-class Pcie:
+class Pcie(Folders):
     """All devices of the classes and vendors above."""
 
     def __init__(self, sys: Path, level: Level, kept: LastValues) -> None:
         """Find the devices under `sys`; an earlier run `kept` their counters."""
-        self._folder, self._level = sys / "bus/pci/devices", level
-        self._counters, self._kept = Counters(), kept
-        self._devices: dict[str, _Device | None] = {}
-        self._find()
-
-    def __len__(self) -> int:
-        return sum(device is not None for device in self._devices.values())
+        self._widths: dict[Path, int] = {}
+        """Lanes that both ends of a link can use, by the device's folder."""
+        super().__init__(sys / "bus/pci/devices", "*", self._watched, level, kept)
 
     def points(self, at: int) -> Iterator[Datapoint]:
-        """Yield the sums, and at Level.DETAILED the readings of each device."""
-        self._find()
-        devices = {name: device for name, device in self._devices.items() if device}
-        errors = {name: device.errors() for name, device in devices.items()}
-        for kind in KINDS:
-            if members := {name: counts[kind] for name, counts in errors.items() if kind in counts}:
-                yield self._counters.total(ERRORS, at, members, Dimensions(kind=kind))
-        links = {name: link for name, device in devices.items() if (link := device.link())}
-        if links:
-            yield DEGRADED.point(at, sum(width < expected for width, expected in links.values()))
-        if self._level >= Level.DETAILED:
-            for name, device in devices.items():
-                for kind, count in errors[name].items():
-                    yield device.counters.point(OF_DEVICE, at, count, device.dims | {"kind": kind})
-                if name in links:
-                    yield WIDTH.point(at, links[name][0], device.dims)
-                    yield EXPECTED.point(at, links[name][1], device.dims)
-                if speed := device.speed():
-                    yield SPEED.point(at, speed, device.dims)
+        """Yield the values of the rows, and the widths of the links."""
+        yield from super().points(at)
+        narrow = []
+        for device in self:
+            width, expected = number(device.path / "current_link_width"), self._widths[device.path]
+            if width in WIDTHS and expected:
+                narrow.append(width < expected)
+                if self.level >= Level.DETAILED:
+                    yield WIDTH.point(at, width, device.dims)
+                    yield EXPECTED.point(at, expected, device.dims)
+        if narrow:
+            yield DEGRADED.point(at, sum(narrow))
 
-    def _find(self) -> None:
-        """Note the devices on the bus; None stands for one that we do not watch."""
-        try:
-            folders = {folder.name: folder for folder in sorted(self._folder.iterdir())}
-        except OSError:
-            folders = {}
-        devices = self._devices
-        self._devices = {
-            name: devices[name] if name in devices else self._watched(folder) for name, folder in folders.items()
-        }
-
-    def _watched(self, folder: Path) -> _Device | None:
-        is_ours = text(folder / "class").startswith(CLASSES) or text(folder / "vendor") in VENDORS
-        has_files = any((folder / name).exists() for name in ("aer_dev_fatal", "current_link_width"))
-        return _Device(folder, self._kept) if is_ours and has_files else None
+    def _watched(self, folders: Sequence[Path]) -> Iterator[Folder]:
+        for folder in folders:
+            is_ours = text(folder / "class").startswith(CLASSES) or text(folder / "vendor") in VENDORS
+            if is_ours and any((folder / name).exists() for name in ("aer_dev_fatal", "current_link_width")):
+                # The other end of the link is the port that the device is below.
+                ends = (number(path / "max_link_width") for path in (folder, folder.resolve().parent))
+                self._widths[folder] = min((width for width in ends if width in WIDTHS), default=0)
+                yield Folder(folder, Dimensions(device=folder.name), ROWS)

@@ -16,11 +16,10 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall, at_once
-from chipwatch.host.counters import Counters
-from chipwatch.host.gpu_metrics import possible
 from chipwatch.host.mounts import MountLine, parsed
 from chipwatch.host.pace import Clock, Pace
-from chipwatch.host.procfs import number, text
+from chipwatch.host.procfs import text
+from chipwatch.host.rows import FileRow, Folders, each
 
 READ_ONLY: Final = gauge(
     "disk.read_only", "1", "Whether a file system mounted for writing is now read-only: 1, else 0.", dims=("path",)
@@ -29,6 +28,14 @@ DEVICE: Final = ("device",)
 ERRORS: Final = counter("disk.filesystem.errors", "{error}", "Errors that ext4 found on a file system.", dims=DEVICE)
 NVME: Final = gauge("disk.nvme.state", "1", "Whether an NVMe controller is live: 1, else 0.", dims=DEVICE)
 TEMPERATURE: Final = gauge("disk.nvme.temperature", "Cel", "Temperature of an NVMe drive.", Level.DETAILED, DEVICE)
+EXT4: Final = (FileRow(ERRORS, "errors_count"),)
+MILLIDEGREES: Final = re.compile(rb"^([1-9]\d*)$")
+"""An absent sensor reads 0."""
+DRIVE: Final = (
+    FileRow(NVME, "state", pattern=re.compile(rb"(live)|\S")),
+    FileRow(TEMPERATURE, "hwmon*/temp1_input", 1000, MILLIDEGREES),
+    FileRow(TEMPERATURE, "device/hwmon/hwmon*/temp1_input", 1000, MILLIDEGREES),
+)
 DISCONNECTED: Final = gauge("lustre.disconnected", "{target}", "Targets of Lustre that are not connected.")
 CONNECTED: Final = gauge(
     "lustre.connected", "1", "Whether a target of Lustre is connected: 1, else 0.", Level.DETAILED, ("target",)
@@ -63,7 +70,7 @@ class StorageCollector(Collector):
     @property
     def never_waits(self) -> bool:
         """True while there is no driver or server to wait for: no NVMe drive, NFS or Lustre."""
-        return at_once(lambda: not (self._has_nfs(self._lines()) or self._controllers() or self._imports()), "mounts")
+        return at_once(lambda: not (self._has_nfs(self._lines()) or len(self._drives) or self._imports()), "mounts")
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         self._config, self._clock = config, clock
@@ -72,7 +79,8 @@ class StorageCollector(Collector):
         self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
         self._sources: dict[tuple[str, bytes], nfs.NfsSource] = {}
-        self._counters = Counters()
+        self._drives = Folders(config.sys / "class/nvme", "nvme*", each("device", DRIVE))
+        self._systems = Folders(config.sys / "fs/ext4", "*", each("device", EXT4))
         self._silent: dict[Dimensions, str] = {}
 
     def open(self) -> None:
@@ -80,7 +88,7 @@ class StorageCollector(Collector):
             raise Unavailable("the health of storage is known on Linux only")
         self._pace = Pace(self._config.every, self._clock)
         lines = self._lines()
-        if not (self._disks(lines) or self._has_nfs(lines) or self._controllers() or self._imports()):
+        if not (self._disks(lines) or self._has_nfs(lines) or len(self._drives) or self._imports()):
             raise Unavailable(
                 f"no disk, NVMe drive, NFS or Lustre in {self._processes[0]}/mountinfo and {self._config.sys}"
             )
@@ -91,15 +99,12 @@ class StorageCollector(Collector):
         lines = self._lines()
         for line in self._disks(lines):
             yield READ_ONLY.point(at, int(is_read_only(line)), Dimensions(path=line.mount.point))
-        yield from self._error_points(at)
-        controllers = self._controllers()
-        self._silent = {
-            Dimensions(device=folder.name): "its state cannot be read"
-            for folder in controllers
-            if not text(folder / "state")
-        }
-        for folder in controllers:
-            yield from self._nvme_points(at, folder)
+        yield from self._systems.points(at)
+        drives = list(self._drives.points(at))
+        answered = {point.dims for point in drives if point.metric is NVME}
+        silent = {drive.dims for drive in self._drives} - answered
+        self._silent = dict.fromkeys(silent, "its state cannot be read")
+        yield from drives
         yield from self._lustre_points(at)
         if self._has_nfs(lines):
             try:
@@ -118,7 +123,7 @@ class StorageCollector(Collector):
         lines = self._lines()
         kinds = {
             "file system": len(self._disks(lines)),
-            "NVMe drive": len(self._controllers()),
+            "NVMe drive": len(self._drives),
             "NFS mount": sum(line.mount.type in nfs.TYPES for line in lines),
             "target of Lustre": len(self._imports()),
         }
@@ -151,9 +156,6 @@ class StorageCollector(Collector):
     def _has_nfs(self, lines: Iterable[MountLine]) -> bool:
         return any(line.mount.type in nfs.TYPES for line in lines)
 
-    def _controllers(self) -> list[Path]:
-        return sorted((self._config.sys / "class/nvme").glob("nvme*"))
-
     def _imports(self) -> list[Path]:
         roots = {"proc": self._config.proc, "sys": self._config.sys}
         folders = (roots[first] / rest for first, _, rest in (path.partition("/") for path in IMPORTS))
@@ -164,20 +166,6 @@ class StorageCollector(Collector):
             return nfs.parsed(self._read("mountstats"))
         except (ValueError, LookupError, ArithmeticError) as problem:
             raise OSError(f"mountstats has an unknown format: {problem!r}") from problem
-
-    def _error_points(self, at: int) -> Iterator[Datapoint]:
-        for path in sorted((self._config.sys / "fs/ext4").glob("*/errors_count")):
-            if (errors := number(path)) is not None:
-                yield self._counters.point(ERRORS, at, errors, Dimensions(device=path.parent.name))
-
-    def _nvme_points(self, at: int, folder: Path) -> Iterator[Datapoint]:
-        dims = Dimensions(device=folder.name)
-        if state := text(folder / "state"):
-            yield NVME.point(at, int(state == "live"), dims)
-        for path in (*folder.glob("hwmon*/temp1_input"), *folder.glob("device/hwmon/hwmon*/temp1_input")):
-            if (millidegrees := number(path)) is not None and possible(TEMPERATURE, millidegrees / 1000):
-                yield TEMPERATURE.point(at, millidegrees / 1000, dims)
-                break
 
     def _lustre_points(self, at: int) -> Iterator[Datapoint]:
         states = {}

@@ -1,0 +1,164 @@
+"""
+Values that the kernel keeps as text in files: a row names a file and a metric, and one reader reads all rows.
+
+So a new value of a device is one more row in the table of its collector.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.host.counters import Counters
+from chipwatch.host.gpu_metrics import MOST
+from chipwatch.host.last_values import LastValues, inode
+from chipwatch.host.procfs import read_small
+
+NUMBER: Final = re.compile(rb"\A\s*(-?\d{1,19})\s*\Z")
+"""The text of a file that holds one whole number."""
+NUMERAL: Final = re.compile(rb"-?\d+(\.\d+)?")
+LEAST: Final = {"Cel": -100.0}
+"""By unit, the least possible value where that is not 0."""
+
+
+class FileRow(NamedTuple):
+    """One value in a file of a device; the metric has the unit, and the level from which on it is read."""
+
+    metric: Metric
+    path: str
+    """Of the file, below the folder of the device; the first match of a glob."""
+    scale: float = 1
+    """The number of the file's units in one of the metric's, such as 1000 for millidegrees."""
+    pattern: re.Pattern[bytes] = NUMBER
+    """Finds the number in the text, as group 1; a word in that place is 1, and no text in it 0."""
+    dims: Dimensions = NO_DIMENSIONS
+    """Dimensions beside the device's."""
+    total: Metric | None = None
+    """A metric of all devices: the sum of a counter, the largest value of a gauge. May be the metric of the row."""
+
+    @property
+    def level(self) -> Level:
+        """The level from which on it is read."""
+        return min(self.metric.level, self.total.level) if self.total else self.metric.level
+
+    def value(self, text: bytes) -> float:
+        """Return the value in the text of the file, in the metric's unit; raise ValueError."""
+        found = self.pattern.search(text)
+        if found is None:
+            raise ValueError(text)
+        word = found[1] or b""
+        if not NUMERAL.fullmatch(word):
+            return int(bool(word))
+        number = float(word) if b"." in word else int(word)
+        return number if self.scale == 1 else number / self.scale
+
+
+class RowFiles:
+    """Reads the files of one device, opened for each reading."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: of the device."""
+        self.folder = folder
+
+    def read(self, rows: Iterable[FileRow]) -> Iterator[tuple[FileRow, float]]:
+        """Yield the values that can be read; of rows with one series the first counts whose file can be read."""
+        texts: dict[str, bytes | None] = {}
+        seen = set()
+        for row in rows:
+            series = row.metric, row.dims
+            if series in seen:
+                continue
+            if row.path not in texts:
+                texts[row.path] = self.text(row.path)
+            if (text := texts[row.path]) is not None:
+                seen.add(series)
+                try:
+                    yield row, row.value(text)
+                except ValueError:
+                    self.reject(row, text)
+
+    def text(self, path: str) -> bytes | None:
+        """Return the content of a file; None if it cannot be read."""
+        paths = sorted(self.folder.glob(path)) if "*" in path else [self.folder / path]
+        try:
+            return read_small(paths[0]) if paths else None
+        except OSError:
+            return None
+
+    def reject(self, row: FileRow, text: bytes) -> None:
+        """Take note of a text that has not the value of its row, which is then absent."""
+
+
+class Folder(NamedTuple):
+    """The folder of a device that has values."""
+
+    path: Path
+    dims: Dimensions
+    rows: Sequence[FileRow]
+
+
+Find = Callable[[Sequence[Path]], Iterable[Folder]]
+
+
+class Folders:
+    """The folders of all devices of one kind, which come and go."""
+
+    def __init__(
+        self, root: Path, glob: str, find: Find, level: Level = Level.ALL, kept: LastValues | None = None
+    ) -> None:
+        """`find` chooses among the folders `glob` below `root`; an earlier run `kept` their counters."""
+        self._root, self._glob, self._find, self._kept = root, glob, find, kept
+        self.level = level
+        self._listed: list[Path] | None = None
+        self._devices: dict[tuple[Dimensions, Path, int], tuple[Folder, Counters]] = {}
+        """By dimensions, folder and its inode: a driver that is loaded again takes any name."""
+        self._totals = Counters()
+
+    def __len__(self) -> int:
+        self._search()
+        return len(self._devices)
+
+    def __iter__(self) -> Iterator[Folder]:
+        """Iterate over the devices of the last reading."""
+        return (device for device, _ in self._devices.values())
+
+    def _search(self) -> None:
+        """Find the devices again if other ones are there."""
+        listed = sorted(self._root.glob(self._glob))
+        if listed == self._listed and all(inode(folder) == number for _, folder, number in self._devices):
+            return
+        before, self._devices, self._listed = self._devices, {}, listed
+        for device in self._find(listed):
+            if rows := [row for row in device.rows if row.level <= self.level]:
+                key = device.dims, device.path, inode(device.path)
+                counters = before[key][1] if key in before else Counters(kept=self._kept, device=device.path)
+                self._devices[key] = device._replace(rows=rows), counters
+
+    def points(self, at: int) -> Iterator[Datapoint]:
+        """Yield the values of each device, then the totals; what cannot be read or cannot be true is left out."""
+        self._search()
+        members: dict[tuple[Metric, Dimensions], dict[object, float]] = {}
+        for key, (device, counters) in self._devices.items():
+            for row, value in RowFiles(device.path).read(device.rows):
+                metric, unit, dims = row.metric, row.metric.unit, device.dims | row.dims
+                if not LEAST.get(unit, 0) <= value <= MOST.get(unit, 2**63 - 1):
+                    continue
+                if row.total:
+                    of_all = Dimensions({word: dims[word] for word in row.total.dims})
+                    members.setdefault((row.total, of_all), {})[key, row.path] = value
+                if metric is not row.total and metric.level <= self.level:
+                    is_counter = metric.kind is Kind.COUNTER
+                    yield counters.point(metric, at, value, dims) if is_counter else metric.point(at, value, dims)
+        for (metric, dims), values in members.items():
+            if metric.kind is Kind.COUNTER:
+                yield self._totals.total(metric, at, values, dims)
+            else:
+                yield metric.point(at, max(values.values()), dims)
+
+
+def each(key: str, rows: Sequence[FileRow]) -> Find:
+    """Return a function that takes each folder; its name is the dimension `key`."""
+    return lambda folders: [Folder(folder, Dimensions({key: folder.name}), rows) for folder in folders]
