@@ -102,6 +102,97 @@ class _Counter:
         self.is_seen = False
 
 
+class Increases:
+    """The counters of one route: the last reading of each, and its increase in the open window."""
+
+    def __init__(self, *, born: int, increases: bool, holds_zero: Callable[[Metric], bool]) -> None:
+        """Take what a Window takes."""
+        self._born, self._increases, self._holds_zero = born, increases, holds_zero
+        self._known: dict[Series, _Counter] = {}
+        self._ends = 0
+        self.seen: list[_Counter] = []
+        """The counters that have a reading in the open window."""
+
+    def __len__(self) -> int:
+        """Return how many counters are remembered."""
+        return len(self._known)
+
+    def turn_back(self, at: int) -> None:
+        """Note that the clock was set back: what begins from `at` on begins while we watch."""
+        self._born = min(self._born, at - 1)
+
+    def end(self, last: int, earliest: int = 0) -> list[Datapoint]:
+        """Return one datapoint for each counter of the window, at `earliest` or later; forget old counters."""
+        done = []
+        for state in self.seen:
+            metric, value, dims, at, start_time, *_ = state.point
+            if (state.increase is not None or not self._increases) and (value or not state.holds_zero):
+                end, start = max(at, earliest), min(state.start, at)
+                done.append(_new(Datapoint, (metric, value, dims, end, start_time, start, None, state.increase)))
+            state.start, state.increase, state.is_seen = at, None, False
+        self._ends += 1
+        crowd, live, self.seen = len(self._known), len(self.seen), []
+        if self._ends % 64 == 0 or crowd - live > MOST_GONE:
+            horizon = last - FORGET
+            if crowd - live > MOST_GONE:
+                horizon = sorted(state.point.at for state in self._known.values())[-live - MOST_GONE // 2]
+            self._known = {k: s for k, s in self._known.items() if s.point.at > horizon}
+            if len(self._known) < crowd:  # a counter that returns did not start while we watched
+                self._born = max(self._born, horizon)
+        return done
+
+    def add(self, point: Datapoint, wants: Callable[[Metric], bool]) -> bool:
+        """Add the increase of a counter since its last reading; return whether it has two readings of this time."""
+        key = (point.metric.name, point.dims)
+        state = self._known.get(key)
+        last = state.point if state else None
+        if state is None:
+            if not wants(point.metric):
+                return False
+            state = self._known[key] = _Counter(point, holds_zero=self._holds_zero(point.metric))
+        gain: float | None
+        if last is not None and last.at == point.at:
+            return True
+        if last is not None and point.start_time == state.given and point.value >= last.value:
+            gain = point.value - last.value
+            if gain and not last.value and state.holds_zero:
+                state.began = start_after(last.at, last.start_time or 0, point.at)
+        else:
+            gain = self._rise_from_zero(state, last, point)
+            state.given = point.start_time
+        if state.began is not None:
+            point = point._replace(start_time=state.began)
+        if gain is not None:
+            state.increase = gain if state.increase is None else state.increase + gain
+        elif state.increase is None:
+            state.start = point.at
+        state.point = point
+        if not state.is_seen:
+            state.is_seen = True
+            self.seen.append(state)
+        return False
+
+    def _rise_from_zero(self, state: _Counter, last: Datapoint | None, point: Datapoint) -> float | None:
+        """
+        Return the increase of a counter that is new, fell or has another start time; None if it is not known.
+
+        A counter that started after the last reading counts from zero. So does one that fell without a newer start:
+        it started after the last reading, and gets such a start time. No start time is older than the one before.
+        """
+        start_time, before = point.start_time or 0, (last.start_time or 0) if last is not None else 0
+        state.began = None
+        if last is not None and point.value < last.value and start_time <= before:
+            state.began = start_after(last.at, before, point.at)
+            return point.value
+        if last is not None and start_time < before <= point.at:
+            state.began = before
+        elif point.start_time is not None and (self._born if last is None else last.at) <= start_time < point.at:
+            if last is None:
+                state.start = start_time
+            return point.value
+        return None
+
+
 class Window:
     """
     Aggregates the samples of one route, window after window.
@@ -132,9 +223,7 @@ class Window:
         Counters that `holds_zero` accepts yield no datapoint while they are 0; one that leaves 0 starts at its last
         reading there, so that a receiver sees the first event whole.
         """
-        self._increases, self._holds_zero = increases, holds_zero
         self._length = int(seconds * 1e9)
-        self._born = born
         self._slot: int | None = None
         self._last = born
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
@@ -142,11 +231,7 @@ class Window:
         self._first = math.inf if first is None else int(first * 1e9)
         self._early = math.inf
         self._gauges: dict[Series, _Gauge] = {}
-        self._counters: dict[Series, _Counter] = {}
-        self._seen: list[_Counter] = []
-        self._closed = 0
-        self.samples = 0
-        """Samples of the open window."""
+        self._counters = Increases(born=born, increases=increases, holds_zero=holds_zero)
         self.repeated: Datapoint | None = None
         """A point that was left out, since its series has another value of that time."""
 
@@ -158,26 +243,19 @@ class Window:
 
         `wants` is called once for each series that goes on.
         """
-        # Where the clock was set back, what begins from here on begins while we watch.
-        self._born = min(self._born, at - 1) if at < self._last else self._born
-        if not self._length:
-            return self._pass(points, at, wants)
-        slot = at // self._length
-        done = []
-        if slot != self._slot or at >= self._early:
-            done = [] if self.is_short else self.close()
-            self._early = at + self._first if self._slot is None else math.inf
-        self._slot, self._last = slot, at
-        gauges, counters, taken = self._gauges, self._counters, 0
+        done, is_each = self._turn(at), not self._length
+        gauges, counters = self._gauges, self._counters
         for point in points:
             metric = point.metric
-            key = (metric.name, point.dims)
             if metric.kind is COUNTER:
-                counter = counters.get(key)
-                if counter is not None or wants(metric):
-                    self._rise(key, counter, point)
-                    taken += 1
+                if counters.add(point, wants):
+                    self.repeated = point
                 continue
+            if is_each:
+                if wants(metric):
+                    done.append(point)
+                continue
+            key = (metric.name, point.dims)
             if (gauge := gauges.get(key)) is None:
                 if not wants(metric):
                     continue
@@ -189,24 +267,21 @@ class Window:
             else:
                 gauge.more.append(point.value)
             gauge.at = point.at
-            taken += 1
-        self.samples += taken
-        return done
+        return done + counters.end(at) if is_each else done
 
-    def _pass(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool]) -> list[Datapoint]:
-        """Return gauges unchanged and counters with their increase."""
+    def _turn(self, at: int) -> list[Datapoint]:
+        """Begin the tick at `at` (ns); return the datapoints of the window that ends with it."""
+        done: list[Datapoint] = []
+        if at < self._last:
+            self._counters.turn_back(at)
+        if self._length:
+            slot = at // self._length
+            if slot != self._slot or at >= self._early:
+                done = [] if self.is_short else self.close()
+                self._early = at + self._first if self._slot is None else math.inf
+            self._slot = slot
         self._last = at
-        gauges, counters = [], self._counters
-        for point in points:
-            metric = point.metric
-            if metric.kind is COUNTER:
-                key = (metric.name, point.dims)
-                counter = counters.get(key)
-                if counter is not None or wants(metric):
-                    self._rise(key, counter, point)
-            elif wants(metric):
-                gauges.append(point)
-        return gauges + self._end_counters()
+        return done
 
     def first_seconds(self, interval: float) -> float:
         """Return in about how many seconds the first window ends, with a tick every `interval` seconds."""
@@ -251,78 +326,11 @@ class Window:
                 total, mean = _new(Summary, (1, value, value, value, (value,), ONCE, value)), float(value)
             done.append(_new(Datapoint, (metric, mean, dims, last, None, min(last, gauge.start), total, None)))
             gauge.first, gauge.start = None, gauge.at
-        for key in gone if self.samples else ():
-            del self._gauges[key]
-        self.samples = 0
-        done += self._end_counters(earliest)
+        if len(gone) < len(self._gauges) or self._counters.seen:  # else nothing was read at all
+            for key in gone:
+                del self._gauges[key]
+        done += self._counters.end(self._last, earliest)
         if done:
             due = self._last if self._ended is None else self._ended + self._spacing
             self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves the end there
         return done
-
-    def _end_counters(self, earliest: int = 0) -> list[Datapoint]:
-        """Return one datapoint for each counter of the window, at `earliest` or later; forget old counters."""
-        done = []
-        for state in self._seen:
-            metric, value, dims, at, start_time, *_ = state.point
-            if (state.increase is not None or not self._increases) and (value or not state.holds_zero):
-                end, start = max(at, earliest), min(state.start, at)
-                done.append(_new(Datapoint, (metric, value, dims, end, start_time, start, None, state.increase)))
-            state.start, state.increase, state.is_seen = at, None, False
-        self._closed += 1
-        crowd, live, self._seen = len(self._counters), len(self._seen), []
-        if self._closed % 64 == 0 or crowd - live > MOST_GONE:
-            horizon = self._last - FORGET
-            if crowd - live > MOST_GONE:
-                horizon = sorted(state.point.at for state in self._counters.values())[-live - MOST_GONE // 2]
-            self._counters = {k: s for k, s in self._counters.items() if s.point.at > horizon}
-            if len(self._counters) < crowd:  # a counter that returns did not start while we watched
-                self._born = max(self._born, horizon)
-        return done
-
-    def _rise(self, key: Series, state: _Counter | None, point: Datapoint) -> None:
-        """Add the increase of the counter since its last reading; none for a second reading of the same time."""
-        last = state.point if state else None
-        if state is None:
-            state = self._counters[key] = _Counter(point, holds_zero=self._holds_zero(point.metric))
-        gain: float | None
-        if last is not None and last.at == point.at:
-            self.repeated = point
-            return
-        if last is not None and point.start_time == state.given and point.value >= last.value:
-            gain = point.value - last.value
-            if gain and not last.value and state.holds_zero:
-                state.began = start_after(last.at, last.start_time or 0, point.at)
-        else:
-            gain = self._rise_from_zero(state, last, point)
-            state.given = point.start_time
-        if state.began is not None:
-            point = point._replace(start_time=state.began)
-        if gain is not None:
-            state.increase = gain if state.increase is None else state.increase + gain
-        elif state.increase is None:
-            state.start = point.at
-        state.point = point
-        if not state.is_seen:
-            state.is_seen = True
-            self._seen.append(state)
-
-    def _rise_from_zero(self, state: _Counter, last: Datapoint | None, point: Datapoint) -> float | None:
-        """
-        Return the increase of a counter that is new, fell or has another start time; None if it is not known.
-
-        A counter that started after the last reading counts from zero. So does one that fell without a newer start:
-        it started after the last reading, and gets such a start time. No start time is older than the one before.
-        """
-        start_time, before = point.start_time or 0, (last.start_time or 0) if last is not None else 0
-        state.began = None
-        if last is not None and point.value < last.value and start_time <= before:
-            state.began = start_after(last.at, before, point.at)
-            return point.value
-        if last is not None and start_time < before <= point.at:
-            state.began = before
-        elif point.start_time is not None and (self._born if last is None else last.at) <= start_time < point.at:
-            if last is None:
-                state.start = start_time
-            return point.value
-        return None

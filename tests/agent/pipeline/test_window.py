@@ -441,7 +441,7 @@ def test_a_counter_that_was_forgotten_is_only_a_base_when_it_returns():
     for _ in range(200):
         at += 60 * S
         window.add([], at)
-    assert not window._counters
+    assert not len(window._counters)
     assert rises(window, (at + S, 1_000_000, began), (at + 2 * S, 1_000_003, began)) == [None, 3]
     assert rises(window, (at + 9 * S, 1_000_500, at + 5 * S)) == [1_000_500]
 
