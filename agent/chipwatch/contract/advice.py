@@ -17,6 +17,8 @@ Drawn = Literal["mean", "peaks", "rate", "increase"]
 """Gauge: its mean, or also its peaks. Counter: its rate, or its increase for each dot."""
 Fold = Literal["", "sum", "mean", "min", "max", "count"]
 """Value of a group of series; empty: each series is a line."""
+Shown = Literal["each", "mean", "p95", "groups"]
+"""A line for each series of a metric; one for the mean or the 95th percentile of all; or one for each group."""
 MACHINE: Final = "machine"
 """Key of groups that stands for the machine's dimensions."""
 MAX_GROUPS: Final = 20
@@ -121,6 +123,20 @@ class Chart(NamedTuple):
     fold: Fold = ""
     by: tuple[str, ...] = ()
     """Keys that the series of a group share, as they are sent, or `MACHINE`; without keys all are one group."""
+
+    @property
+    def lines(self) -> list[tuple[Shown, SentMetric]]:
+        """What it shows, in the order of its legend."""
+        if self.fold:
+            return [("groups", self.series[0])]
+        lines: list[tuple[Shown, SentMetric]] = []
+        for sent in self.series:
+            lines.append(("each", sent))
+            if sent == self.gauge:
+                lines.append(("mean", sent))
+            if sent.drawn == "peaks":
+                lines.append(("p95", sent))
+        return lines
 
     @property
     def gauge(self) -> SentMetric | None:

@@ -7,13 +7,14 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from chipwatch.contract.advice import MAX_GROUPS, Chart, Cost
+from chipwatch.contract.advice import MAX_GROUPS, Chart, Cost, Shown
 from chipwatch.contract.errors import Refused
 
 Tier = tuple[int | None, float]
 """Size (None: unlimited), and dollars for each unit in it."""
+OF_ALL: Final[Mapping[Shown, str]] = {"mean": "avg({})", "p95": "quantile(0.95, {})"}
 
 
 def tiers(item: str, amount: float, prices: Iterable[Tier], *, unit: str = "", as_of: str = "") -> Iterator[Cost]:
@@ -64,8 +65,10 @@ def fold_of(chart: Chart) -> str:
     return "avg" if chart.fold == "mean" else chart.fold
 
 
-def groups_of(chart: Chart, series: str, keys: Sequence[str]) -> str:
-    """Return PromQL for the largest groups of a graph, or the smallest of minima; without keys for all series."""
+def promql(chart: Chart, shown: Shown, series: str, keys: Sequence[str]) -> str:
+    """Return PromQL for a line of a graph: of its groups the largest, or the smallest of minima."""
+    if shown != "groups":
+        return OF_ALL.get(shown, "{}").format(series)
     fold = fold_of(chart)
     which = "bottomk" if chart.fold == "min" else "topk"
     return f"{which}({MAX_GROUPS}, {fold} by ({', '.join(keys)}) ({series}))" if keys else f"{fold}({series})"

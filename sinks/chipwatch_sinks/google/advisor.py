@@ -27,6 +27,10 @@ Aligners of alarms and graphs, reducers of groups, and the label of a monitored 
 
 That label is instance_id for other resources.
 """
+OF_FLEET: Final[Mapping[advice.Shown, tuple[str, str]]] = {
+    "mean": ("mean", "REDUCE_MEAN"), "p95": ("95th percentile", "REDUCE_PERCENTILE_95"),
+}  # fmt: skip
+"""Words and reducers of lines over all series."""
 AUTO_CLOSE: Final = 3600
 """Seconds without data after which an incident is closed."""
 AUTO_CLOSE_ABSENT: Final = 7 * 86400
@@ -96,43 +100,38 @@ class GoogleAdvisor(advice.Advisor):
         return document([self._policy(alarm, scope) for alarm in alarms])
 
     def _graph(self, chart: advice.Chart, scope: advice.Scope) -> dict[str, Any]:
-        lines = [line for sent in chart.series for line in self._lines(sent, scope, mean=sent == chart.gauge)]
-        lines = [self._group(chart, scope)] if chart.fold else lines
+        lines = [self._line(chart, shown, sent, scope) for shown, sent in chart.lines]
         axis = {"label": chart.label, "scale": "LINEAR"}
         graph = {"dataSets": lines, "yAxis": axis, "chartOptions": {"mode": "COLOR"}}
         limits = [{"label": title, "value": value} for title, value in chart.limits]
         return {**graph, "thresholds": limits} if limits else graph
 
-    def _lines(self, sent: advice.SentMetric, scope: advice.Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
-        """Yield a line for every series of the metric, and for the fleet: its mean, and for peaks a percentile."""
+    def _line(
+        self, chart: advice.Chart, shown: advice.Shown, sent: advice.SentMetric, scope: advice.Scope
+    ) -> dict[str, Any]:
+        """Return the query for a line of a graph: of its groups the largest, or the smallest of minima."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
-        each = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
-        kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'
-        line = {"plotType": "LINE", "targetAxis": "Y1"}
-        yield {**_query(kind, each), **line, "minAlignmentPeriod": seconds}
-        fleet = {"mean": "REDUCE_MEAN"} if mean else {}
-        fleet |= {"95th percentile": "REDUCE_PERCENTILE_95"} if sent.drawn == "peaks" else {}
-        for what, reducer in fleet.items():
-            legend = {"legendTemplate": f"fleet, {what}: {sent.name}"}
-            query = _query(kind, {**each, "crossSeriesReducer": reducer})
-            yield {**query, **line, **legend, "minAlignmentPeriod": seconds}
+        aggregation: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
+        query = {"filter": f'metric.type = "{metric_type(self._config.prefix, sent.name)}"', "aggregation": aggregation}
+        line: dict[str, Any] = {
+            "timeSeriesQuery": {"timeSeriesFilter": query}, "plotType": "LINE", "targetAxis": "Y1",
+        }  # fmt: skip
+        if shown in OF_FLEET:
+            what, aggregation["crossSeriesReducer"] = OF_FLEET[shown]
+            line["legendTemplate"] = f"fleet, {what}: {sent.name}"
+        elif shown == "groups":
+            aggregation["crossSeriesReducer"] = WORDS["reducers"][chart.fold]
+            if chart.by:
+                aggregation["groupByFields"] = [self._label(key) for key in chart.by]
+                way = "BOTTOM" if chart.fold == "min" else "TOP"
+                pick = {"rankingMethod": "METHOD_MEAN", "numTimeSeries": advice.MAX_GROUPS, "direction": way}
+                query["pickTimeSeriesFilter"] = pick
+        return {**line, "minAlignmentPeriod": seconds}
 
-    def _group(self, chart: advice.Chart, scope: advice.Scope) -> dict[str, Any]:
-        """Return a line for each of the largest groups, or the smallest of minima."""
-        sent, host = chart.series[0], WORDS["machines"].get(self._config.resource, "instance_id")
-        seconds = f"{_period(scope) if scope.period is None else scope.period}s"
-        keys = [
-            f"resource.label.{host}" if key == advice.MACHINE else f"metric.label.{label_key(key)}" for key in chart.by
-        ]
-        each: dict[str, Any] = {"alignmentPeriod": seconds, "perSeriesAligner": WORDS["drawn"][sent.drawn]}
-        each |= {"crossSeriesReducer": WORDS["reducers"][chart.fold]}
-        each |= {"groupByFields": keys} if keys else {}
-        query = _query(f'metric.type = "{metric_type(self._config.prefix, sent.name)}"', each)
-        if keys:
-            way = "BOTTOM" if chart.fold == "min" else "TOP"
-            pick = {"rankingMethod": "METHOD_MEAN", "numTimeSeries": advice.MAX_GROUPS, "direction": way}
-            query["timeSeriesQuery"]["timeSeriesFilter"]["pickTimeSeriesFilter"] = pick
-        return {**query, "plotType": "LINE", "targetAxis": "Y1", "minAlignmentPeriod": seconds}
+    def _label(self, key: str) -> str:
+        if key == advice.MACHINE:
+            return f"resource.label.{WORDS['machines'].get(self._config.resource, 'instance_id')}"
+        return f"metric.label.{label_key(key)}"
 
     def _policy(self, alarm: advice.Alarm, scope: advice.Scope) -> dict[str, Any]:
         configured = "gce_instance" if self._config.resource == "auto" else self._config.resource
@@ -180,10 +179,6 @@ class GoogleAdvisor(advice.Advisor):
         limit = {"comparison": "COMPARISON_LT", "thresholdValue": float(hosts)}
         missing = {"evaluationMissingData": "EVALUATION_MISSING_DATA_ACTIVE"}
         return {"conditionThreshold": {**what, **limit, **duration, **missing}}
-
-
-def _query(kind: str, aggregation: Mapping[str, Any]) -> dict[str, Any]:
-    return {"timeSeriesQuery": {"timeSeriesFilter": {"filter": kind, "aggregation": aggregation}}}
 
 
 def _period(scope: advice.Scope) -> int:

@@ -21,12 +21,13 @@ from chipwatch.contract.advice import (
     Quota,
     Scope,
     SentMetric,
+    Shown,
     Tariff,
     Terms,
 )  # fmt: skip
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import dated, document, groups_of, read_prices, tiers
+from chipwatch_sinks.common.advice import dated, document, promql, read_prices, tiers
 from chipwatch_sinks.common.cloudwatch_boards import widgets
 from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
 from chipwatch_sinks.otlp.encoding import point_attributes
@@ -125,11 +126,7 @@ class OtlpAdvisor(Advisor):
 def _graph(chart: Chart, scope: Scope) -> dict[str, Any]:
     """Return the properties of a graph; a dot of an increase stands for the range of its query."""
     first, graph = chart.series[0], json.loads(CHART)
-    texts = [line for sent in chart.series for line in _lines(sent, mean=sent == chart.gauge)]
-    if chart.fold:
-        texts = [
-            groups_of(chart, _over(first, counted=chart.fold == "count"), [_label(first, key) for key in chart.by])
-        ]
+    texts = [_query(chart, shown, sent) for shown, sent in chart.lines]
     step = scope.period or (300 if first.drawn == "increase" else 60)
     (query,) = graph["data"]["queries"]
     queries = [{**query, "id": f"q{number}", "query": text, "step": step} for number, text in enumerate(texts, 1)]
@@ -138,17 +135,12 @@ def _graph(chart: Chart, scope: Scope) -> dict[str, Any]:
     return {**graph, "title": title, "view": view, "data": {"queries": queries}}
 
 
-def _lines(sent: SentMetric, *, mean: bool) -> Iterable[str]:
-    yield f"topk({MAX_GROUPS}, {_over(sent)})"
-    if mean:
-        yield f"avg({_over(sent)})"
-    if sent.drawn == "peaks":
-        yield f"quantile(0.95, {_over(sent)})"
-
-
-def _over(sent: SentMetric, *, counted: bool = False) -> str:
-    """Return the series of a metric, or their rates or increases."""
-    return ("{}" if counted else DRAWN.get(sent.drawn, "{}")).format(f"{{{json.dumps(sent.name)}}}")
+def _query(chart: Chart, shown: Shown, sent: SentMetric) -> str:
+    """Return the query for a line of a graph; of lines for each series, those with the highest values."""
+    over = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}")
+    series = over.format(f"{{{json.dumps(sent.name)}}}")
+    text = promql(chart, shown, series, [_label(sent, key) for key in chart.by])
+    return f"topk({MAX_GROUPS}, {text})" if shown == "each" else text
 
 
 def _label(sent: SentMetric, key: str) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Scope, SentMetric, Statistic
+from chipwatch.contract.advice import MACHINE, Alarm, Chart, Drawn, Scope, SentMetric, Shown, Statistic
 from chipwatch.contract.datapoint import Kind
 from chipwatch.contract.errors import Refused
-from chipwatch_sinks.common.advice import fold_of, groups_of, placed
+from chipwatch_sinks.common.advice import fold_of, placed, promql
 from chipwatch_sinks.prometheus.names import Family, family_of, label_name
 
 WIDTH, HEIGHT = 8, 8
@@ -32,6 +32,7 @@ OVER: Final[Mapping[Statistic, str]] = {
 }  # fmt: skip
 """Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
 DRAWN: Final[Mapping[Drawn, str]] = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}
+OF_ALL: Final[Mapping[Shown, str]] = {"mean": "mean of all", "p95": "95th percentile of all"}
 FORGOTTEN: Final = "6h"
 """Time for which a machine that has stopped being a target counts as missing."""
 
@@ -52,9 +53,7 @@ def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
 
 
 def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
-    several = len(chart.series) > 1
-    lines = [line for sent in chart.series for line in _lines(sent, several=several, mean=sent == chart.gauge)]
-    lines = [_group(chart)] if chart.fold else lines
+    lines = [_line(chart, shown, sent) for shown, sent in chart.lines]
     first = chart.series[0]
     family, drawn = _family(first), first.drawn
     model = json.loads(MODEL)
@@ -81,25 +80,16 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     }
 
 
-def _lines(sent: SentMetric, *, several: bool, mean: bool) -> Iterator[dict[str, Any]]:
-    """Yield a query for every series, and one for all together: the mean if `mean`, a percentile for peaks."""
-    series = f'{_family(sent).name}{{instance=~"$instance"}}'
-    over = DRAWN.get(sent.drawn, "{}")
-    what = f"{sent.name} " * several
-    yield {"expr": over.format(series), "legendFormat": what + _who(sent, "{{{{{}}}}}")}
-    if mean:
-        yield {"expr": f"avg({series})", "legendFormat": f"{what}mean of all"}
-    if sent.drawn == "peaks":
-        yield {"expr": f"quantile(0.95, {series})", "legendFormat": f"{what}95th percentile of all"}
-
-
-def _group(chart: Chart) -> dict[str, Any]:
-    """Return the query for the largest groups of a graph, or the smallest of minima."""
-    sent, keys = chart.series[0], _keys(chart)
-    over = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}")
+def _line(chart: Chart, shown: Shown, sent: SentMetric) -> dict[str, Any]:
+    """Return the query for a line of a graph, and its legend."""
+    over, keys = "{}" if chart.fold == "count" else DRAWN.get(sent.drawn, "{}"), _keys(chart)
     series = over.format(f'{_family(sent).name}{{instance=~"$instance"}}')
-    legend = " ".join(f"{{{{{key}}}}}" for key in keys) or chart.title
-    return {"expr": groups_of(chart, series, keys), "legendFormat": legend}
+    if shown == "groups":
+        legend = " ".join(f"{{{{{key}}}}}" for key in keys) or chart.title
+    else:
+        who = OF_ALL.get(shown) or _who(sent, "{{{{{}}}}}")
+        legend = f"{sent.name} {who}" if len(chart.series) > 1 else who
+    return {"expr": promql(chart, shown, series, keys), "legendFormat": legend}
 
 
 def _keys(chart: Chart) -> list[str]:

@@ -1,4 +1,4 @@
-"""The graphs of a dashboard: sections, titles, lines and axes, by the tables of charts.toml."""
+"""The graphs of a dashboard: sections, titles, lines and axes, by the tables of panels.toml."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 from chipwatch.contract.advice import MACHINE, Chart, Drawn, SentMetric
 from chipwatch.contract.datapoint import Kind, Metric
 
-TABLES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TABLES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("panels.toml").read_text("utf-8"))
 LISTS: Final[Mapping[str, list[str]]] = TABLES["lists"]
 SECTIONS: Final = {word: section for section, words in TABLES["sections"].items() for word in words}
 TITLES: Final = {name: title for title, names in TABLES["graphs"].items() for name in names}
-BOARDS: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("boards.toml").read_text(encoding="utf-8"))
+BOARDS: Final[Mapping[str, Any]] = TABLES["boards"]
 SHORT: Final = {word.lower(): word for word in LISTS["short"]}
 
 
@@ -32,7 +32,7 @@ def charts(sent: Iterable[SentMetric], most: int) -> list[Chart]:
 
 
 def board(name: str, sent: Sequence[SentMetric], most: int, *, machines: bool) -> list[Chart]:
-    """Return the graphs of a dashboard of boards.toml; without `machines` groups cannot be machines."""
+    """Return the graphs of the dashboard `name` of --board; without `machines` groups cannot be machines."""
     extra = {MACHINE} if machines else set()
     rows = BOARDS[name].get("graphs", {}).items()
     graphs = [_folded(name.capitalize(), title, rule.split(), sent, extra) for title, rule in rows]

@@ -18,7 +18,7 @@ class BoardOptions(Scope):
     alarms: bool = False
     """Print the alarms instead of the dashboard."""
     board: str = ""
-    """Dashboard of boards.toml; empty: all that is sent."""
+    """Dashboard of panels.toml; empty: all that is sent."""
     records: bool = False
     """Print rules that record the groups of the dashboard."""
     families: tuple[str, ...] = ()
