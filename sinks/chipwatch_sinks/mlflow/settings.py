@@ -35,14 +35,10 @@ def store_fault(uri: str) -> str | None:
     shown = uri if scheme in ("", "file", "sqlite") else f"{scheme}:..."
     store = uri if scheme else f"file:{uri}"
     what = "the address of a database" if scheme not in ("", "file", "sqlite") else "a store on this machine"
-    return f"{shown!r} is {what}, and no tracking server; {how_to_serve(store if shown == uri else shown)}"
-
-
-def how_to_serve(store: str) -> str:
-    """Return how to start a server for a store, and how to name it."""
     return (
-        f"start one with `mlflow server --backend-store-uri {store} --port 5000`, and set {URI}=http://127.0.0.1:5000"
-        " for the agent and for the command that trains"
+        f"{shown!r} is {what}, and no tracking server; start one with `mlflow server --backend-store-uri"
+        f" {store if shown == uri else shown} --port 5000`, and set {URI}=http://127.0.0.1:5000 for the agent and for the"
+        " command that trains"
     )
 
 

@@ -1,10 +1,9 @@
-"""Finds the MLflow run of the watched processes: in their environments, and in stores in their working directories."""
+"""What the watched processes say about MLflow: their environments and programs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -21,11 +20,9 @@ STARTED: Final = 19
 
 
 class ProcessFacts(NamedTuple):
-    """Environment, folder and programs of a process of the tree."""
+    """Environment and programs of a process of the tree."""
 
     env: Mapping[str, str]
-    folder: Path | None
-    """Its working directory; None where it may not be read."""
     programs: frozenset[str] = frozenset()
     """Names of files in its command line; for `-m package.module` also `module.py`."""
 
@@ -59,7 +56,7 @@ def processes(proc: Path, pid: int) -> Iterator[ProcessFacts]:
         left += children.get(left[0], ())
         folder = proc / left.pop(0)
         with contextlib.suppress(OSError):
-            yield ProcessFacts(_environment(folder / "environ"), _link(folder / "cwd"), _programs(folder / "cmdline"))
+            yield ProcessFacts(_environment(folder / "environ"), _programs(folder / "cmdline"))
 
 
 def _stat(folder: Path) -> list[str]:
@@ -73,44 +70,16 @@ def _stat(folder: Path) -> list[str]:
 
 
 def _environment(file: Path) -> dict[str, str]:
-    with file.open("rb") as opened:
-        text = opened.read(MAX_ENVIRONMENT).decode(errors="replace")
-    return {name: value for name, found, value in (pair.partition("=") for pair in text.split("\0")) if found}
+    return {name: value for name, found, value in (pair.partition("=") for pair in _texts(file)) if found}
 
 
 def _programs(file: Path) -> frozenset[str]:
-    with file.open("rb") as opened:
-        words = opened.read(MAX_ENVIRONMENT).decode(errors="replace").split("\0")
+    words = _texts(file)
     modules = (f"{module.rpartition('.')[2]}.py" for flag, module in pairwise(words) if flag == "-m")
     return frozenset(name for name in (*(Path(word).name for word in words), *modules) if name)
 
 
-def _link(path: Path) -> Path | None:
-    try:
-        return path.readlink()
-    except OSError:
-        return None
-
-
-def store_in(folder: Path) -> str | None:
-    """Return the store that MLflow makes in the working directory without a configured server, or None."""
-    with contextlib.suppress(OSError):  # a folder that root may not read, on NFS
-        if (file := folder / "mlflow.db").is_file():
-            return f"sqlite:///{file}"
-        return f"file:{file}" if (file := folder / "mlruns").is_dir() else None
-    return None
-
-
-def run_in(store: str, since: int) -> str | None:
-    """Return the newest run of a store in SQLite that is running and began after `since` (ms since the epoch)."""
-    if not store.startswith("sqlite:///"):
-        return None
-    query = "SELECT run_uuid FROM runs WHERE status = 'RUNNING' AND lifecycle_stage = 'active' AND start_time >= ?"
-    try:
-        with contextlib.closing(
-            sqlite3.connect(f"{Path(store.removeprefix('sqlite:///')).as_uri()}?mode=ro", uri=True, timeout=1)
-        ) as db:
-            row = db.execute(f"{query} ORDER BY start_time DESC LIMIT 1", (since,)).fetchone()
-    except (sqlite3.Error, ValueError):
-        return None
-    return str(row[0]) if row else None
+def _texts(file: Path) -> list[str]:
+    """Return the texts of a file that ends each with a zero byte; raise OSError."""
+    with file.open("rb") as opened:
+        return opened.read(MAX_ENVIRONMENT).decode(errors="replace").split("\0")

@@ -1,14 +1,12 @@
-"""The run that watched processes name in their environment, keep in a store, or have started."""
+"""The run that watched processes name in their environment, or have started."""
 
 from __future__ import annotations
 
 import os
 import pwd
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ import pytest
 from chipwatch.contract.errors import ConfigError, Refused, Retryable
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.spool.queue import Spool
-from chipwatch_sinks.mlflow.tree import processes, run_in, started, started_at, store_in
+from chipwatch_sinks.mlflow.tree import processes, started, started_at
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import sys; print(flush=True); sys.stdin.read()'], env={'%s': '%s'})"
@@ -45,14 +43,6 @@ def tree(tmp_path):
         parent.communicate()
 
 
-def store(folder, *runs):
-    """Write a store as MLflow's has it, as far as it is read."""
-    folder.mkdir(exist_ok=True)
-    with closing(sqlite3.connect(folder / "mlflow.db")) as db, db:
-        db.execute("CREATE TABLE runs (run_uuid TEXT, status TEXT, lifecycle_stage TEXT, start_time BIGINT)")
-        db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?)", runs)
-
-
 def test_the_environment_of_a_child_names_the_run(make_sink, tree, double, points):
     double.add("r9")
     sink = make_sink(run=None, pid=tree("MLFLOW_RUN_ID", "r9"))
@@ -76,33 +66,6 @@ def test_the_server_of_the_tree_is_used_where_we_have_none_and_gets_nothing_of_o
 def test_a_store_in_the_environment_of_the_tree_is_refused_in_words(make_sink, tree):
     with pytest.raises(Refused, match=r"MLFLOW_TRACKING_URI of the watched process: 'sqlite:///x\.db' is a store"):
         make_sink(tracking_uri=None, pid=tree("MLFLOW_TRACKING_URI", "sqlite:///x.db"))
-
-
-def test_a_store_beside_the_tree_is_named_where_there_is_no_server(make_sink, tree, tmp_path):
-    store(tmp_path / "runs")
-    pid = tree(folder=tmp_path / "runs")
-    with pytest.raises(Refused, match=f"logs to sqlite:///{tmp_path}/runs/mlflow.db: start one with `mlflow server"):
-        make_sink(tracking_uri=None, pid=pid)
-
-
-def test_the_run_that_runs_in_a_store_beside_the_tree_is_taken(make_sink, tree, double, points, tmp_path):
-    now, folder = time.time_ns() // 10**6 + 3_600_000, tmp_path / "work"
-    store(
-        folder, ("old", "RUNNING", "active", 5), ("done", "FINISHED", "active", now), ("r9", "RUNNING", "active", now)
-    )
-    double.add("r9")
-    make_sink(run=None, pid=tree(folder=folder)).write(points(1))
-    assert len(double.runs["r9"].rows) == 1
-
-
-@pytest.mark.parametrize("content", [b"", b"not a database", b"SQLite format 3\0" + b"\xff" * 500])
-def test_an_invalid_store_names_no_run(tmp_path, content):
-    (tmp_path / "mlflow.db").write_bytes(content)
-    assert run_in(store_in(tmp_path), 0) is None
-
-
-def test_a_folder_that_cannot_be_read_has_no_store():
-    assert store_in(Path("/", "x" * 300)) is None
 
 
 def test_the_run_that_the_command_has_started_is_taken(make_sink, tree, double, points):
@@ -137,23 +100,13 @@ def test_a_missing_server_is_an_error_before_the_start_unless_a_process_may_name
     assert make_sink(opened=False, tracking_uri=None, run=None, pid=1).check_start(()) is None
 
 
-def test_without_a_name_it_says_how_to_name_the_run_and_asks_the_server_only_if_told(make_sink, tree, double):
+def test_of_the_runs_that_the_user_began_since_only_one_may_be_of_the_command(make_sink, tree, double):
     pid = tree()
-    with pytest.raises(
-        Retryable, match=r"names no run; set MLFLOW_RUN_ID or sinks\.mlflow\.run, or .*newest_run = true"
-    ):
-        make_sink(run=None, pid=pid, newest_run=False)
-    assert double.requests == []
-
-
-def test_the_only_run_that_the_user_started_since_is_taken_if_told(make_sink, tree, double, clock, points):
-    pid = tree()
-    double.add("r2")
-    with pytest.raises(Retryable, match="has started more than one run"):
-        make_sink(run=None, pid=pid, newest_run=True)
-    double.runs["r1"].info["status"] = "FINISHED"
-    make_sink(run=None, pid=pid, newest_run=True).write(points(1))
-    assert len(double.runs["r2"].rows) == 1
+    program = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+    for run in ("r2", "r3"):
+        double.add(run).tags["mlflow.source.name"] = program
+    with pytest.raises(Retryable, match=f"process {pid} has started more than one run"):
+        make_sink(run=None, pid=pid)
     query = next(body for path, _, body in double.requests if path.endswith("/runs/search"))
     since = int(query["filter"].partition(">= ")[2].split()[0])
     assert abs(since - time.time_ns() / 10**6) < 600_000
@@ -169,11 +122,10 @@ def test_a_process_that_is_gone_or_none_names_nothing(make_sink, tmp_path):
         make_sink(run=None, pid=1, proc=tmp_path)
 
 
-@pytest.mark.parametrize("newest_run", [True, None])
-def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, double, points, newest_run):
+def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, double, points):
     process = subprocess.Popen(["sleep", "60"])
     double.runs["r1"].tags["mlflow.source.name"] = "/usr/bin/sleep"
-    sink = make_sink(opened=False, run=None, pid=process.pid, newest_run=newest_run)
+    sink = make_sink(opened=False, run=None, pid=process.pid)
     before = sink.destination()
     process.kill()
     process.wait()
