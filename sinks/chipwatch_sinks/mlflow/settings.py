@@ -32,13 +32,13 @@ def store_fault(uri: str) -> str | None:
     scheme = uri.partition(":")[0].lower() if ":" in uri else ""
     if scheme in ("http", "https") or DATABRICKS.fullmatch(uri):
         return None
-    shown = uri if scheme in ("", "file", "sqlite") else f"{scheme}:..."
-    store = uri if scheme else f"file:{uri}"
-    what = "the address of a database" if scheme not in ("", "file", "sqlite") else "a store on this machine"
+    is_local = scheme in ("", "file", "sqlite")
+    shown = uri if is_local else f"{scheme}:..."
+    what = "a store on this machine" if is_local else "the address of a database"
     return (
         f"{shown!r} is {what}, and no tracking server; start one with `mlflow server --backend-store-uri"
-        f" {store if shown == uri else shown} --port 5000`, and set {URI}=http://127.0.0.1:5000 for the agent and for the"
-        " command that trains"
+        f" {shown if scheme else f'file:{uri}'} --port 5000`, and set {URI}=http://127.0.0.1:5000 for the agent and for"
+        " the command that trains"
     )
 
 
