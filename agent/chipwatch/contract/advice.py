@@ -126,7 +126,7 @@ class Chart(NamedTuple):
 
     @property
     def lines(self) -> list[tuple[Shown, SentMetric]]:
-        """What it shows, in the order of its legend."""
+        """Its lines, in the order of the legend."""
         if self.fold:
             return [("groups", self.series[0])]
         lines: list[tuple[Shown, SentMetric]] = []

@@ -1,4 +1,4 @@
-"""Finds the tracking server and the run: as they are set, else those of the watched processes."""
+"""Finds the tracking server and the run: as they are set, else by the watched processes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class RunSteps:
     """A step for each time; they go on where the run's system metrics ended."""
 
     def __init__(self, prefix: str) -> None:
-        """Take the prefix of our keys, without which those of another node or writer begin."""
+        """Take the prefix of our keys; another node has another one."""
         self._prefix = prefix
         self._kept: dict[str, Any] = {}  # what `saved` returned before the last restart
         self._next: int | None = None  # the next step; None: not known yet

@@ -1,4 +1,4 @@
-"""What the watched processes say about MLflow: their environments and programs."""
+"""Environments and programs of the watched processes, which may name a run of MLflow."""
 
 from __future__ import annotations
 
