@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
-import struct
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,12 +22,14 @@ from chipwatch.host.open_devices import open_files
 from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.process_tree import ProcTree, Where
 from chipwatch.host.procfs import KeptFile, close_all, count, open_kept, text
+from chipwatch.host.rows import FileRow, RowFiles
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 
 CARD: Final = re.compile(r"card\d+")
 MOST_MEMORY: Final = 1 << 50
 """Bytes, or a larger unit of them, that no process has."""
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+STATUS: Final = "device/power/runtime_status"
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
 """Errors of a reading that mean that the card is lost."""
 SECOND: Final = 1_000_000_000
@@ -44,29 +46,30 @@ def cards(sys: Path, vendor: str) -> Iterator[tuple[str, Path]]:
             yield str(index), folder / f"card{index}"
 
 
-class CardFiles:
+class CardFiles(RowFiles):
     """The files of one card, kept open."""
 
     expected: frozenset[int] | None = None
     """Errors that mean "no such reading now" and are not reported; None: all of them."""
 
-    def __init__(self, index: str, device: Path) -> None:
-        """`index`: the kernel's number of the card; `device`: its folder device/."""
-        self.index, self.device, self.dims = index, device, Dimensions(gpu=index)
-        slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
+    def __init__(self, index: str, folder: Path) -> None:
+        """`index`: the kernel's number of the card; `folder`: /sys/class/drm/cardN."""
+        super().__init__(folder)
+        self.index, self.device, self.dims = index, folder / "device", Dimensions(gpu=index)
+        slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(self.device / "uevent"), re.MULTILINE)
         self.points = GpuPoints(self.dims)
         self.slot = slot[1].lower() if slot else ""
         """PCI address."""
         self.problems: dict[str, str] = {}
         """Problems of the last reading by file."""
-        self.hwmon = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon/none")
+        self.hwmon = next(iter(sorted(self.device.glob("hwmon/hwmon*"))), self.device / "hwmon/none")
         labels = self.hwmon.glob("temp*_label")
-        self.temperatures = {text(path): path.name.replace("_label", "_input") for path in labels}
-        """Names of files in the hwmon by label."""
+        self.places = {text(path): path.name.replace("_label", "_input") for path in labels}
+        """Names of files in the hwmon by label, for paths of rows: `{hwmon}/{edge}`."""
         self.suspended = False
         """True if the card slept at the last reading."""
-        self._opened: list[KeptFile] = []
-        self._status = self.kept(device / "power/runtime_status")
+        self._opened: dict[str, KeptFile] = {}
+        self._sleeps = self.keep(STATUS)
 
     def identify(self) -> None:
         """Add the dimension `uuid`: as ROCm names the card, by the number in its chip, else its PCI address."""
@@ -79,20 +82,30 @@ class CardFiles:
         """True if the kernel reported, in the last reading, that the card is gone."""
         return "lost" in self.problems
 
-    def kept(self, path: Path) -> KeptFile | None:
-        """Open a file until `close`; return None if it cannot be opened."""
-        if file := open_kept(path):
-            self._opened.append(file)
-        return file
+    def keep(self, path: str) -> bool:
+        """Open a file until `close`; return whether that is possible."""
+        if path not in self._opened and (file := open_kept(self.folder / path)):
+            self._opened[path] = file
+        return path in self._opened
+
+    def keep_rows(self, rows: Iterable[FileRow]) -> list[FileRow]:
+        """Open the files of rows; of rows with one series return the first whose files are there."""
+        places = defaultdict(lambda: "none", self.places, hwmon=str(self.hwmon.relative_to(self.folder)))
+        opened: dict[tuple[Metric, Dimensions], FileRow] = {}
+        for row in rows:
+            placed = row._replace(path=row.path.format_map(places))
+            if (row.metric, row.dims) not in opened and all(map(self.keep, placed.path.split("+"))):
+                opened[row.metric, row.dims] = placed
+        return list(opened.values())
 
     def begin(self) -> bool:
         """Begin a reading; return whether the card is awake: reading a sensor, or running a tool, would wake it."""
         self.problems = {}
-        status = self.data(self._status) if self._status else b"active"
+        status = self.text(STATUS) if self._sleeps else b"active"
         self.suspended = not self.problems and not (status or b"").startswith(b"active")
         return not self.suspended
 
-    def read(self, now: int, *, slow: bool) -> Readings | None:
+    def read_card(self, now: int, *, slow: bool) -> Readings | None:
         """Return the readings at `now` (monotonic ns), expensive ones if `slow`; None while the card sleeps."""
         raise NotImplementedError
 
@@ -105,8 +118,8 @@ class CardFiles:
         """Return the readings, with a tool's for what sysfs lacks."""
         raise NotImplementedError
 
-    def data(self, file: KeptFile) -> bytes | None:
-        """Return the content of a file, or None if it cannot be read."""
+    def text(self, path: str) -> bytes | None:
+        file = self._opened[path]
         try:
             return file.read()
         except OSError as error:
@@ -116,21 +129,18 @@ class CardFiles:
                 self.problems[file.path.name] = f"gpu {self.index}: {file.path.name}: {error.strerror}"
             return None
 
-    def number(self, file: KeptFile | None, parse: Callable[[bytes], float | None] = int) -> float | None:
-        """Return the number in a file, or None if there is none."""
-        if file is None or (data := self.data(file)) is None:
-            return None
-        try:
-            value = parse(data)
-            return None if value is None else float(value)
-        except (ValueError, OverflowError, struct.error):
-            if data.strip().lower() not in {b"", b"n/a"}:
-                self.problems[file.path.name] = f"gpu {self.index}: {file.path.name}: {data[:40]!r} is not understood"
-            return None
+    def number(self, path: str) -> int | None:
+        """Return the count in a file that is kept open, or None."""
+        return count(self.text(path) or b"")
+
+    def reject(self, row: FileRow, content: bytes) -> None:
+        if not row.pattern and content.strip().lower() not in {b"", b"n/a"}:
+            name = row.path.rpartition("/")[2]
+            self.problems[name] = f"gpu {self.index}: {name}: {content[:40]!r} is not understood"
 
     def close(self) -> None:
         """Close the files."""
-        close_all(*self._opened)
+        close_all(*self._opened.values())
 
 
 C = TypeVar("C", bound=CardFiles)
@@ -265,7 +275,7 @@ class CardCollector(Collector, Generic[C]):
         now = self._clock()
         self._cards.search(now)
         slow, cards = self._slow.is_due(now / SECOND), list(self._cards.values())
-        awake = [(card, readings) for card in cards if (readings := card.read(now, slow=slow)) is not None]
+        awake = [(card, readings) for card in cards if (readings := card.read_card(now, slow=slow)) is not None]
         problems = [problem for card, _ in awake for problem in card.problems.values()]
         from_tools = self._ask_tools(now / SECOND, problems)
         for card, readings in awake:

@@ -17,9 +17,6 @@ from chipwatch.host.gpu_metrics import MOST
 from chipwatch.host.last_values import LastValues, inode
 from chipwatch.host.procfs import read_small
 
-NUMBER: Final = re.compile(rb"\A\s*(-?\d{1,19})\s*\Z")
-"""The text of a file that holds one whole number."""
-NUMERAL: Final = re.compile(rb"-?\d+(\.\d+)?")
 LEAST: Final = {"Cel": -100.0}
 """By unit, the least possible value where that is not 0."""
 
@@ -29,11 +26,11 @@ class FileRow(NamedTuple):
 
     metric: Metric
     path: str
-    """Of the file, below the folder of the device; the first match of a glob."""
+    """Of the file, below the folder of the device; the first match of a glob. `a+b`: the sum of two files."""
     scale: float = 1
     """The number of the file's units in one of the metric's, such as 1000 for millidegrees."""
-    pattern: re.Pattern[bytes] = NUMBER
-    """Finds the number in the text, as group 1; a word in that place is 1, and no text in it 0."""
+    pattern: re.Pattern[bytes] | None = None
+    """Finds the number in the text, as group 1, where a word is 1 and no text 0; None: the text is the number."""
     dims: Dimensions = NO_DIMENSIONS
     """Dimensions beside the device's."""
     total: Metric | None = None
@@ -44,16 +41,19 @@ class FileRow(NamedTuple):
         """The level from which on it is read."""
         return min(self.metric.level, self.total.level) if self.total else self.metric.level
 
-    def value(self, text: bytes) -> float:
-        """Return the value in the text of the file, in the metric's unit; raise ValueError."""
-        found = self.pattern.search(text)
-        if found is None:
-            raise ValueError(text)
-        word = found[1] or b""
-        if not NUMERAL.fullmatch(word):
-            return int(bool(word))
-        number = float(word) if b"." in word else int(word)
-        return number if self.scale == 1 else number / self.scale
+    def value(self, text: bytes) -> float | None:
+        """Return the value in the text of the file, in the metric's unit; None if there is none."""
+        word = text
+        if self.pattern:
+            found = self.pattern.search(text)
+            if found is None:
+                return None
+            word = found[1] or b""
+        try:
+            number = float(word) if b"." in word else int(word)
+            return number if self.scale == 1 else number / self.scale
+        except (ValueError, OverflowError):
+            return int(bool(word)) if self.pattern else None
 
 
 class RowFiles:
@@ -64,21 +64,25 @@ class RowFiles:
         self.folder = folder
 
     def read(self, rows: Iterable[FileRow]) -> Iterator[tuple[FileRow, float]]:
-        """Yield the values that can be read; of rows with one series the first counts whose file can be read."""
+        """Yield the values that can be read; of neighbours with one series the first counts whose files can be read."""
         texts: dict[str, bytes | None] = {}
-        seen = set()
+        metric, dims = None, NO_DIMENSIONS
         for row in rows:
-            series = row.metric, row.dims
-            if series in seen:
+            if row.metric is metric and row.dims is dims:
                 continue
-            if row.path not in texts:
-                texts[row.path] = self.text(row.path)
-            if (text := texts[row.path]) is not None:
-                seen.add(series)
-                try:
-                    yield row, row.value(text)
-                except ValueError:
+            total: float = 0
+            for path in row.path.split("+"):
+                if path not in texts:
+                    texts[path] = self.text(path)
+                if (text := texts[path]) is None:
+                    break
+                metric, dims = row.metric, row.dims
+                if (value := row.value(text)) is None:
                     self.reject(row, text)
+                    break
+                total += value
+            else:
+                yield row, total
 
     def text(self, path: str) -> bytes | None:
         """Return the content of a file; None if it cannot be read."""
@@ -89,7 +93,7 @@ class RowFiles:
             return None
 
     def reject(self, row: FileRow, text: bytes) -> None:
-        """Take note of a text that has not the value of its row, which is then absent."""
+        """Take note of a text without the value of its row, which is then absent."""
 
 
 class Folder(NamedTuple):

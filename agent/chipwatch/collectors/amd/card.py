@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from chipwatch.collectors.amd.metrics import METRICS as CHIP_METRICS
 from chipwatch.collectors.amd.metrics import RAS_ERRORS
-from chipwatch.contract.datapoint import Datapoint, Level, Metric, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.host import gpu_metrics
+from chipwatch.host.counters import Counters
 from chipwatch.host.drm import CardFiles, cards
 from chipwatch.host.gpu_metrics import COUNTERS, Readings
-from chipwatch.host.procfs import KeptFile, text
+from chipwatch.host.procfs import text
+from chipwatch.host.rows import FileRow
 
 if TYPE_CHECKING:
     from chipwatch.collectors.amd.table import Values
@@ -30,52 +32,64 @@ EXPECTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errn
 """Errors of amdgpu where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
 ENERGY_STEP: Final = 15.259e-6
 """Joules: https://rocm.docs.amd.com/projects/rocm_smi_lib rsmi_dev_energy_count_get."""
-CURRENT: Final = re.compile(rb"^\w+:\s*(\d+)\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
-"""`1: 700Mhz *`."""
-ERRORS: Final = re.compile(rb"^(ue|ce):\s*(\d{1,19})\s*$", re.MULTILINE)
-"""The RAS counts of the memory: `ue: 0` and `ce: 0`."""
+CURRENT: Final = re.compile(rb"^\w+:\s*(\d{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
+"""`1: 700Mhz *`: of a table of clocks, the line that is marked."""
 NORTH_BRIDGE: Final = "vddnb"
 """The label of in1: only APUs have it, but not MI300A, which has separate VRAM: hwmon_attributes_visible of Linux."""
 APU_FORMATS: Final = (b"\2", b"\3")
 """Format revisions of gpu_metrics on APUs: kgd_pp_interface.h."""
-FILES: Final = (
-    ("gpu_busy_percent", gpu_metrics.UTILIZATION, 1),
-    ("mem_info_vram_used", gpu_metrics.MEMORY_USED, 1),
-    ("mem_info_vram_total", gpu_metrics.MEMORY_TOTAL, 1),
-    ("mem_busy_percent", gpu_metrics.MEMORY_ACTIVITY, 1),
-    ("{hwmon}/power1_average", gpu_metrics.POWER, 1e-6),
-    ("{hwmon}/power1_input", gpu_metrics.POWER, 1e-6),  # MI300 has this one only
-    ("{hwmon}/power1_cap", gpu_metrics.POWER_LIMIT, 1e-6),
-    ("{hwmon}/pwm1", gpu_metrics.FAN, 100 / 255),
-    ("{hwmon}/{edge}", gpu_metrics.TEMPERATURE, 1e-3),
-    ("{hwmon}/{junction}", gpu_metrics.TEMPERATURE, 1e-3),  # MI300 has no edge
-    ("{hwmon}/{junction}", HOTSPOT, 1e-3),
-    ("{hwmon}/{mem}", gpu_metrics.MEMORY_TEMPERATURE, 1e-3),
-    ("{hwmon}/freq1_input", gpu_metrics.CLOCK_GRAPHICS, 1e-6),
-    ("pp_dpm_sclk", gpu_metrics.CLOCK_GRAPHICS, 1),  # a table, of which one line is marked
-    ("{hwmon}/freq2_input", gpu_metrics.CLOCK_MEMORY, 1e-6),  # an APU has none
-    ("pp_dpm_mclk", gpu_metrics.CLOCK_MEMORY, 1),
+ROWS: Final = (
+    FileRow(gpu_metrics.UTILIZATION, "device/gpu_busy_percent"),
+    FileRow(gpu_metrics.MEMORY_USED, "device/mem_info_vram_used"),
+    FileRow(gpu_metrics.MEMORY_TOTAL, "device/mem_info_vram_total"),
+    FileRow(gpu_metrics.MEMORY_ACTIVITY, "device/mem_busy_percent"),
+    FileRow(gpu_metrics.POWER, "{hwmon}/power1_average", 1e6),
+    FileRow(gpu_metrics.POWER, "{hwmon}/power1_input", 1e6),  # MI300 has this one only
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_cap", 1e6),
+    FileRow(gpu_metrics.FAN, "{hwmon}/pwm1", 255 / 100),
+    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{edge}", 1000),
+    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{junction}", 1000),  # MI300 has no edge
+    FileRow(HOTSPOT, "{hwmon}/{junction}", 1000),
+    FileRow(gpu_metrics.MEMORY_TEMPERATURE, "{hwmon}/{mem}", 1000),
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "{hwmon}/freq1_input", 1e6),
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "device/pp_dpm_sclk", pattern=CURRENT),
+    FileRow(gpu_metrics.CLOCK_MEMORY, "{hwmon}/freq2_input", 1e6),  # an APU has none
+    FileRow(gpu_metrics.CLOCK_MEMORY, "device/pp_dpm_mclk", pattern=CURRENT),
 )
 """
-File in device/, metric, factor of the file's number; of several files of a metric, the first one that exists is read.
+Below /sys/class/drm/cardN; of several rows of a metric, the first one counts whose file exists.
 
 https://docs.kernel.org/gpu/amdgpu/thermal.html and https://docs.kernel.org/gpu/amdgpu/driver-misc.html
 """
-GTT: Final = (("mem_info_gtt_used", gpu_metrics.MEMORY_USED), ("mem_info_gtt_total", gpu_metrics.MEMORY_TOTAL))
+APU_ROWS: Final = (
+    FileRow(gpu_metrics.MEMORY_USED, "device/mem_info_vram_used+device/mem_info_gtt_used"),
+    FileRow(gpu_metrics.MEMORY_TOTAL, "device/mem_info_vram_total+device/mem_info_gtt_total"),
+)
+KINDS: Final = {
+    word: re.compile(rb"^%b:\s*(\d{1,18})\s*$" % key, re.MULTILINE)
+    for word, key in (("uncorrected", b"ue"), ("corrected", b"ce"), ("deferred", b"de"))
+}
+"""Of a RAS count: `ue: 0` and so on."""
+RARE_ROWS: Final = (
+    FileRow(gpu_metrics.ECC_UNCORRECTED, "device/ras/umc_err_count", pattern=KINDS["uncorrected"]),
+    FileRow(gpu_metrics.ECC_CORRECTED, "device/ras/umc_err_count", pattern=KINDS["corrected"]),
+)
+"""Read on the slow path: the RAS counts of the memory."""
 VRAM: Final = frozenset({gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL})
 LIMITS: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
 """Read at every level: shares are computed from them."""
-WANTED: Final = COUNTERS | {metric for _, metric, _ in FILES if metric is not HOTSPOT}
+WANTED: Final = COUNTERS | {row.metric for row in ROWS if row.metric is not HOTSPOT}
 """Metrics that a card should have."""
+TABLE: Final = "device/gpu_metrics"
 FAN: Final = ("pwm1", "fan1_input", "fan1_max")
 """A hwmon without these files has no fan."""
 
 
 def find(sys: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the kernel's number and the device's folder of each AMD card, in order; wakes no card."""
+    """Yield the kernel's number and the folder of each AMD card, in order; wakes no card."""
     for index, folder in cards(sys, AMD):
         if "DRIVER=radeon" not in text(folder / "device/uevent"):
-            yield index, folder / "device"
+            yield index, folder
 
 
 class AmdCard(CardFiles):
@@ -83,9 +97,9 @@ class AmdCard(CardFiles):
 
     expected = EXPECTED
 
-    def __init__(self, index: str, device: Path, level: Level) -> None:
+    def __init__(self, index: str, folder: Path, level: Level) -> None:
         """Open the files of `level`; raise LookupError if there is none."""
-        super().__init__(index, device)
+        super().__init__(index, folder)
         self.total: float | None = None
         """Bytes of memory as last read, or None."""
         self.gaps: frozenset[Metric] = frozenset()
@@ -95,46 +109,46 @@ class AmdCard(CardFiles):
         self._wanted = frozenset(metric for metric in WANTED if metric.level <= level or metric in LIMITS)
         if self.hwmon.is_dir() and not any((self.hwmon / name).exists() for name in FAN):
             self._wanted -= {gpu_metrics.FAN}
-        self._files = list(self._open(level))
-        if not self._files:
-            self.close()
-            raise LookupError(device)
-        self._ras = self.kept(device / "ras/umc_err_count")
-        from chipwatch.collectors.amd.chip import Chip  # noqa: PLC0415  only where there is a card
-
-        self._table, self.chip = self.kept(device / "gpu_metrics"), Chip(device)
-        self._values: Values = {}
-        self._slow, self._now, self._level = False, 0, level
-        folder = device / "ras"
-        blocks = sorted(folder.glob("*_err_count")) if level >= RAS_ERRORS.level else []
-        self._blocks = {path.name[: -len("_err_count")]: file for path in blocks if (file := self.kept(path))}
-        self.begin()
-        form = self.data(self._table) if self._table and not self.suspended else None
+        self._has_table = self.keep(TABLE)
+        form = self.text(TABLE) if self._has_table and self.begin() else None
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
         """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
-        self._gtt: list[tuple[KeptFile, Metric]] = []
-        self._marks: Readings = {gpu_metrics.UNIFIED: 1} if self.is_apu else {}
         if self.is_apu:
             self._wanted -= VRAM  # a tool would return only the part that is VRAM
-            self._gtt = [(file, metric) for name, metric in GTT if (file := self.kept(device / name))]
+        rows = (*APU_ROWS, *ROWS) if self.is_apu else ROWS
+        self._rows = self.keep_rows(row for row in rows if row.metric.level <= level or row.metric in LIMITS)
+        if not self._rows:
+            self.close()
+            raise LookupError(folder)
+        self._rare_rows = self.keep_rows([*RARE_ROWS, *(self._block_rows() if level >= RAS_ERRORS.level else ())])
+        from chipwatch.collectors.amd.chip import Chip  # noqa: PLC0415  only where there is a card
 
-    def read(self, now: int, *, slow: bool) -> Readings | None:
-        self._values, self._slow, self._now = {}, slow, now
+        self.chip, self._level = Chip(self.device), level
+        self._values: Values = {}
+        self._slow, self._now = False, 0
+        self._errors: list[tuple[Dimensions, float]] = []
+        """Of the blocks of the chip, in the last reading."""
+        self._counters = Counters()
+
+    def _block_rows(self) -> Iterator[FileRow]:
+        """Yield the rows of the errors of each block of the chip."""
+        for path in sorted(self.device.glob("ras/*_err_count")):
+            for kind, pattern in KINDS.items():
+                dims = Dimensions(block=path.name.removesuffix("_err_count"), kind=kind)
+                yield FileRow(RAS_ERRORS, f"device/ras/{path.name}", pattern=pattern, dims=dims)
+
+    def read_card(self, now: int, *, slow: bool) -> Readings | None:
+        self._values, self._errors = {}, []
+        self._slow, self._now = slow, now
         if not self.begin():
             return None
-        readings: Readings = {}
-        for file, metric, factor in self._files:
-            if (value := self.number(file, _number)) is not None:
-                readings[metric] = value * factor
-        for file, metric in self._gtt:
-            value, vram = self.number(file, _number), readings.pop(metric, None)
-            if value is not None and vram is not None:
-                readings[metric] = vram + value
+        readings = {row.metric: value for row, value in self.read(self._rows)}
         answered = bool(readings)
         if answered or self.lost:
-            readings |= {gpu_metrics.STATE: 1, **self._marks} if answered else {gpu_metrics.STATE: 0}
+            readings[gpu_metrics.STATE] = int(answered)
         if answered:
             self._decode(slow=slow)
+            readings |= {gpu_metrics.UNIFIED: 1} if self.is_apu else {}
         if answered and slow:
             readings |= self._rare()
         self._compare(readings if answered else None, slow=slow)
@@ -145,25 +159,28 @@ class AmdCard(CardFiles):
     def _rare(self) -> Readings:
         """Return the readings of the slow path."""
         self.chip.read_modes()
-        errors = ERRORS.findall((self._ras and self.data(self._ras)) or b"")
-        kinds = {b"ue": gpu_metrics.ECC_UNCORRECTED, b"ce": gpu_metrics.ECC_CORRECTED}
-        readings: Readings = {kinds[kind]: int(count) for kind, count in errors}
+        readings: Readings = {}
+        for row, value in self.read(self._rare_rows):
+            if row.metric is RAS_ERRORS:
+                self._errors.append((row.dims, value))
+            else:
+                readings[row.metric] = value
         if steps := self._values.get("energy", [None])[0]:
             readings[gpu_metrics.ENERGY] = steps * ENERGY_STEP
         return readings
 
     def _decode(self, *, slow: bool) -> None:
         """Read the table of metrics where it is wanted: on the slow path, or in each tick for the partitions."""
-        if self._table and (self.chip.is_divided or (slow and self._level >= gpu_metrics.ENERGY.level)):
+        if self._has_table and (self.chip.is_divided or (slow and self._level >= gpu_metrics.ENERGY.level)):
             with suppress(struct.error):  # it ends early
-                self._values = self.chip.decode(self.data(self._table) or b"")
+                self._values = self.chip.decode(self.text(TABLE) or b"")
 
     def further(self, at: int) -> Iterator[Datapoint]:
         yield from self.chip.busy(at, self.dims, self._values)
         if self._slow and self._values:
             yield from self.chip.points(at, self._now, self.dims, self._values)
-            for block, file in self._blocks.items():
-                yield from self.chip.errors(at, self.dims, block, self.data(file) or b"")
+        for dims, count in self._errors:
+            yield self._counters.point(RAS_ERRORS, at, count, self.dims | dims)
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
         """Fill gaps with the readings of a tool; keep the total memory once it is known."""
@@ -192,21 +209,3 @@ class AmdCard(CardFiles):
         if missing & VRAM:
             missing |= {gpu_metrics.MEMORY_UTILIZATION}
         self.gaps, self._missing = missing & self._missing, missing
-
-    def _open(self, level: Level) -> Iterator[tuple[KeptFile, Metric, float]]:
-        labels = dict.fromkeys(("edge", "junction", "mem"), "none") | self.temperatures
-        names = labels | {"hwmon": str(self.hwmon.relative_to(self.device))}
-        opened = set()
-        for name, metric, factor in FILES:
-            wanted = metric not in opened and (metric.level <= level or metric in LIMITS)
-            if wanted and (file := self.kept(self.device / name.format_map(names))):
-                opened.add(metric)
-                yield file, metric, factor
-
-
-def _number(data: bytes) -> float | None:
-    """Return the number in a file, or in the marked line of a table of clocks; raise ValueError."""
-    if b":" not in data:
-        return float(int(data))
-    found = CURRENT.search(data)
-    return float(found[1]) if found else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -30,8 +29,6 @@ ERRORS: Final = {
     "recoveries": "pcie_recovery", "rollovers": "pcie_replay_rollover", "naks_sent": "pcie_nak_sent",
     "naks_received": "pcie_nak_received",
 }  # fmt: skip
-KINDS: Final = {b"ue": "uncorrected", b"ce": "corrected", b"de": "deferred"}
-COUNTS: Final = re.compile(rb"^(ue|ce|de):\s*(\d{1,18})\s*$", re.MULTILINE)
 KILOBYTE: Final = 1024
 """The tables count "KB", and AMD's tools print MiB as "MB"."""
 Series = tuple[Metric, Dimensions]
@@ -90,11 +87,6 @@ class Chip:
             moved = {link: KILOBYTE * size for link, size in enumerate(values.get(name, ())) if size is not None}
             if up or any(moved.values()):
                 yield self._counters.total(metric, at, moved, dims)
-
-    def errors(self, at: int, dims: Dimensions, block: str, content: bytes) -> Iterator[Datapoint]:
-        """Yield the errors of a block, from its file ras/*_err_count."""
-        for kind, count in COUNTS.findall(content):
-            yield self._counters.point(m.RAS_ERRORS, at, int(count), dims | {"block": block, "kind": KINDS[kind]})
 
     def _throttled(self, at: int, now: int, dims: Dimensions, values: Values, number: int) -> Iterator[Datapoint]:
         """Yield the seconds of each reason: the share of the cycles that it had, of the time between two readings."""

@@ -11,15 +11,28 @@ from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, TreeClients, size
 from chipwatch.host.gpu_metrics import Readings
-from chipwatch.host.procfs import KeptFile, text
+from chipwatch.host.procfs import text
+from chipwatch.host.rows import FileRow
 
 INTEL: Final = "0x8086"
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing a rate from counters, which increase in steps."""
-CLOCKS: Final = ("gt/gt0/rps_act_freq_mhz", "gt_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
-"""i915, an older i915, xe: the actual frequency of the chip; 0 while it sleeps."""
-LIMITS: Final = ("power1_max", "power1_cap", "power2_max", "power2_cap")
-"""Of the card, else of its package: sysfs-driver-intel-xe-hwmon in Documentation/ABI/testing of Linux."""
+ROWS: Final = (
+    # i915, an older i915, xe: the actual frequency of the chip; 0 while it sleeps.
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "gt/gt0/rps_act_freq_mhz"),
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "gt_act_freq_mhz"),
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "device/tile0/gt0/freq0/act_freq"),
+    # Of the card, else of its package: sysfs-driver-intel-xe-hwmon in Documentation/ABI/testing of Linux.
+    FileRow(gpu_metrics.ENERGY, "{hwmon}/energy1_input", 1e6),
+    FileRow(gpu_metrics.ENERGY, "{hwmon}/energy2_input", 1e6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_max", 1e6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_cap", 1e6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power2_max", 1e6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power2_cap", 1e6),
+    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{pkg}", 1000),
+    FileRow(gpu_metrics.MEMORY_TEMPERATURE, "{hwmon}/{vram}", 1000),
+)
+"""Below /sys/class/drm/cardN."""
 REASONS: Final = {
     "pl1": "power", "pl2": "power", "pl4": "power", "ratl": "thermal", "vr_thermalert": "thermal_regulator",
     "vr_tdc": "current",
@@ -36,73 +49,64 @@ class IntelCard(CardFiles):
 
     def __init__(self, index: str, folder: Path, level: Level = Level.ALL, *, needs_files: bool = True) -> None:
         """Open the files of `level`; raise LookupError if there is none and it `needs_files`."""
-        super().__init__(index, device := folder / "device")
-        chip = self.temperatures.get("pkg") or ("temp1_input" if not self.temperatures else "none")
-        engines = sorted(path for path in device.glob("tile*/gt*/gtidle/name") if text(path).endswith("-rc"))
-        self._energy = self._first(self.hwmon, "energy1_input", "energy2_input")  # of the card, or of its package
+        super().__init__(index, folder)
+        if not self.places:  # i915 has one sensor without a label
+            self.places["pkg"] = "temp1_input"
+        self._rows = self.keep_rows(ROWS)
+        self._has_energy = any(row.metric is gpu_metrics.ENERGY for row in self._rows)
+        engines = sorted(path for path in self.device.glob("tile*/gt*/gtidle/name") if text(path).endswith("-rc"))
+        self._idle = self._kept(path.with_name("idle_residency_ms") for path in engines)
         wanted = level >= gpu_metrics.CLOCK_REDUCED.level
-        reasons = sorted(device.glob("tile*/gt*/freq0/throttle/reason_*")) if wanted else []
-        self._reasons = [(_reason(path.name), file) for path in reasons if (file := self.kept(path))]
+        self._reasons = self._kept(self.device.glob("tile*/gt*/freq0/throttle/reason_*")) if wanted else []
         self._reduced: set[str] = set()
-        self._files = (
-            (gpu_metrics.CLOCK_GRAPHICS, self._first(folder, *CLOCKS), 1.0),
-            (gpu_metrics.ENERGY, self._energy, 1e-6),
-            (gpu_metrics.POWER_LIMIT, self._first(self.hwmon, *LIMITS), 1e-6),
-            (gpu_metrics.TEMPERATURE, self._first(self.hwmon, chip), 1e-3),
-            (gpu_metrics.MEMORY_TEMPERATURE, self._first(self.hwmon, self.temperatures.get("vram", "none")), 1e-3),
-        )
-        self._idle = [file for path in engines if (file := self.kept(path.parent / "idle_residency_ms"))]
-        self._last: dict[KeptFile, tuple[int, float]] = {}
-        if needs_files and not (self._idle or any(file for _, file, _ in self._files)):
+        self._last: dict[str, tuple[int, float]] = {}
+        if needs_files and not (self._idle or self._rows):
             self.close()
             raise LookupError(folder)
 
-    def read(self, now: int, *, slow: bool) -> Readings | None:
+    def read_card(self, now: int, *, slow: bool) -> Readings | None:
         """Return the readings at `now` (monotonic ns); rates over the time since the last call."""
         del slow
         if not self.begin():
             self._last = {}  # its counters may stand still while it sleeps
             return None
-        readings: Readings = {}
-        for metric, file, factor in self._files:
-            if (value := self.number(file)) is not None:
-                readings[metric] = value * factor
-        if self._energy and (watts := self._rate(self._energy, readings.get(gpu_metrics.ENERGY), now)) is not None:
+        readings = {row.metric: value for row, value in self.read(self._rows)}
+        if (watts := self._rate("energy", readings.get(gpu_metrics.ENERGY), now)) is not None:
             readings[gpu_metrics.POWER] = watts
-        idle = [self._rate(file, self.number(file), now) for file in self._idle]  # idle ms per second
+        idle = [self._rate(path, self.number(path), now) for path in self._idle]  # idle ms per second
         shares = [100 - rate / 10 for rate in idle if rate is not None]
         if shares and max(shares) >= -ROUNDING:
             readings[gpu_metrics.UTILIZATION] = max(0.0, *shares)
         return readings
 
     def further(self, at: int) -> Iterator[Datapoint]:
-        now = {reason for reason, file in self._reasons if self.number(file)}
+        now = {_reason(path) for path in self._reasons if self.number(path)}
         self._reduced |= now
         for reason in sorted(self._reduced):
             yield gpu_metrics.CLOCK_REDUCED.point(at, int(reason in now), self.dims | {"reason": reason})
 
     def complete(self, readings: Readings, from_tool: Readings) -> Readings:
         # A counter comes from one source only: another one may have begun at another moment.
-        own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._energy else set()
+        own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._has_energy else set()
         own |= {gpu_metrics.UTILIZATION} if self._idle else set()
         return {metric: value for metric, value in from_tool.items() if metric not in own} | readings
 
-    def _first(self, folder: Path, *names: str) -> KeptFile | None:
-        """Return the first file that exists."""
-        return next(filter(None, (self.kept(folder / name) for name in names)), None)
+    def _kept(self, files: Iterable[Path]) -> list[str]:
+        """Open files; return the paths of those that are there, below the card's folder."""
+        return [path for file in files if self.keep(path := str(file.relative_to(self.folder)))]
 
-    def _rate(self, file: KeptFile, value: float | None, now: int) -> float | None:
+    def _rate(self, source: str, value: float | None, now: int) -> float | None:
         """Return the increase of a counter per second, None if it fell or has no earlier reading."""
-        then = self._last.get(file)
+        then = self._last.get(source)
         if value is None or (then and now - then[0] < MIN_ELAPSED and value >= then[1]):
             return None
-        self._last[file] = now, value
+        self._last[source] = now, value
         return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
 
 
-def _reason(name: str) -> str:
+def _reason(path: str) -> str:
     """Return the reason that a file such as reason_pl1 is about."""
-    word = name.removeprefix("reason_")
+    word = path.rpartition("/reason_")[2]
     return REASONS.get(word, word)
 
 

@@ -331,8 +331,7 @@ def test_a_card_that_is_gone_is_not_asleep(machine, read, until, smi, opened):
     smi.amd(["0000:01:00.0", "0000:02:00.0"])
     collector = opened()
     card = collector._cards["2"]
-    card._status = SinkClosed()
-    card._files = [(SinkClosed(), metric, factor) for _, metric, factor in card._files]
+    card._opened = dict.fromkeys(card._opened, SinkClosed())
 
     def power():
         values, _ = read(collector)
