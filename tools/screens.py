@@ -17,7 +17,6 @@ from chipwatch.fleet.node import FleetNode
 from chipwatch.fleet.screen import compose as compose_fleet
 from chipwatch.recording.columns import load_run
 from chipwatch.recording.frames import ColumnFrames
-from chipwatch.top.draw import Glyphs
 from chipwatch.top.machine import MachineState
 from chipwatch.top.palette import PALETTES, render
 from chipwatch.top.replay import jobs
@@ -44,7 +43,7 @@ def drawn(lines: Sequence[Text | str], name: str, title: str) -> str:
 
 def top(machine: MachineState, notes: Notes) -> list[Text]:
     """Return the screen of `chipwatch top`."""
-    return _shown(compose(machine, View(), FULL, notes, Glyphs()))
+    return _shown(compose(machine, View(), FULL, notes))
 
 
 def _shown(lines: Iterable[Any]) -> list[Text]:
@@ -107,7 +106,7 @@ def fleet_nodes() -> list[FleetNode]:
 
 
 def _fleet(clock: float) -> list[Text]:
-    return _shown(compose_fleet(fleet_nodes(), Look(View(), *WIDE, Glyphs()), "every 2 s", clock=clock))
+    return _shown(compose_fleet(fleet_nodes(), Look(View(), *WIDE), "every 2 s", clock=clock))
 
 
 def verdict(at: int) -> str:

@@ -87,7 +87,7 @@ class FleetTop(Top):
 
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the screen."""
-        return compose(self._nodes, Look(self.view, *size, self.style), mode, (*self.bugs, *self._troubles))
+        return compose(self._nodes, Look(self.view, *size), mode, (*self.bugs, *self._troubles))
 
 
 class NodeFrames(Live):

@@ -110,7 +110,7 @@ def compose(
 def _lines(
     nodes: Sequence[FleetNode], look: Look, mode: str, troubles: Sequence[str], clock: float | None
 ) -> list[Line]:
-    view, width, height, _ = look
+    view, width, height = look
     view.drawn = Drawn()
     head = [[("chipwatch top", "title"), (f"  {time.strftime('%H:%M:%S', time.localtime(clock))}  {mode}", "dim")]]
     head[0] += [("  paused", "warn")] if view.paused else []

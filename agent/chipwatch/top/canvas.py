@@ -36,13 +36,23 @@ class Ended(Exception):
         self.number = number
 
 
-def _marks(problem: UnicodeError) -> tuple[str, int]:
-    """Return as many question marks as the characters take cells."""
+ASCII: Final = {"·": ".", "─": "-"} | dict.fromkeys("▏▎▍", ".") | dict.fromkeys("▌▋▊▉█", "#")
+"""What is drawn in the place of a character on a terminal that has ASCII alone."""
+STEPS: Final = " ._-=+*#@"
+"""The same for a braille pattern, by the number of its dots."""
+
+
+def _alike(problem: UnicodeError) -> tuple[str, int]:
+    """Return characters that look alike, for others as many question marks as they take cells."""
     assert isinstance(problem, UnicodeEncodeError)
-    return "?" * cell_len(problem.object[problem.start : problem.end]), problem.end
+    text = problem.object[problem.start : problem.end]
+    return "".join(
+        STEPS[(ord(char) & 0xFF).bit_count()] if "\u2800" <= char <= "\u28ff" else ASCII.get(char, "?" * cell_len(char))
+        for char in text
+    ), problem.end
 
 
-codecs.register_error("cells", _marks)
+codecs.register_error("cells", _alike)
 
 
 def keys(text: str) -> Iterator[str]:

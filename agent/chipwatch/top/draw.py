@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
@@ -13,57 +13,48 @@ Line = list[tuple[str, str]]
 BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
 """Bits of a braille pattern for 1 to 4 dots from below, in its left and its right half."""
-STEPS: Final = " ._-=+*#%@"
+PER_CELL: Final = 2
+"""Values in a cell of a graph."""
 WHOLE: Final = "{:.0f}".format
 LOADS: Final = (10, 40, 80)
 """Shares (%) from which another colour is drawn."""
 
 
-class Glyphs(NamedTuple):
-    """The characters to draw with: of Unicode, or of ASCII alone."""
+def bar(percent: float | None, width: int, role: str = "") -> Line:
+    """Return a bar of `width` cells, coloured by load unless `role` is given."""
+    eighths = round(min(max(percent or 0, 0), 100) / 100 * width * 8)
+    whole, part = divmod(eighths, 8)
+    full = BLOCKS[8] * whole + BLOCKS[part].strip()
+    return [(full, role or load(percent)), ("·" * (width - len(full)), "dim")]
 
-    ascii: bool = False
 
-    def bar(self, percent: float | None, width: int, role: str = "") -> Line:
-        """Return a bar of `width` cells, coloured by load unless `role` is given."""
-        eighths = round(min(max(percent or 0, 0), 100) / 100 * width * 8)
-        whole, part = divmod(eighths, 8)
-        full = "#" * (whole + part // 4) if self.ascii else BLOCKS[8] * whole + BLOCKS[part].strip()
-        return [(full, role or load(percent)), ((".", "·")[not self.ascii] * (width - len(full)), "dim")]
+def sparkline(values: Sequence[float | None], width: int) -> Line:
+    """Return a graph of the last of `values` (%) in a row, in colours by load; few values fill the row too."""
+    count = width * PER_CELL
+    latest = [*values][-count:] or [None]
+    if len(latest) < count:
+        latest = [latest[at * len(latest) // count] for at in range(count)]
+    line: Line = []
+    for at, cell in enumerate(graph(latest, 1, 100)[0]):
+        known = [value for value in latest[at * PER_CELL : (at + 1) * PER_CELL] if value is not None]
+        role = load(max(known, default=0))
+        line[-1:] = [(line[-1][0] + cell, role)] if line and line[-1][1] == role else [*line[-1:], (cell, role)]
+    return line
 
-    def sparkline(self, values: Sequence[float | None], width: int) -> Line:
-        """Return a graph of the last of `values` (%) in a row, in colours by load; few values fill the row too."""
-        count = width * self.per_cell
-        latest = [*values][-count:] or [None]
-        if len(latest) < count:
-            latest = [latest[at * len(latest) // count] for at in range(count)]
-        line: Line = []
-        for at, cell in enumerate(self.graph(latest, 1, 100)[0]):
-            known = [value for value in latest[at * self.per_cell : (at + 1) * self.per_cell] if value is not None]
-            role = load(max(known, default=0))
-            line[-1:] = [(line[-1][0] + cell, role)] if line and line[-1][1] == role else [*line[-1:], (cell, role)]
-        return line
 
-    def graph(self, values: Sequence[float | None], rows: int, most: float) -> list[str]:
-        """Return `rows` lines with a graph of `values`, of which `per_cell` share a cell, from 0 to `most`."""
-        if self.ascii:
-            levels = [0 if v is None or not most else round(min(max(v / most, 0), 1) * rows * 9) for v in values]
-            return ["".join(STEPS[min(max(n - 9 * row, 0), 9)] for n in levels) for row in reversed(range(rows))]
-        levels = [0 if v is None else max(1, round(min(max(v / most, 0), 1) * rows * 4) if most else 0) for v in values]
-        lines = []
-        for row in reversed(range(rows)):
-            halves = [min(max(n - 4 * row, 0), 4) for n in levels]
-            lines.append("".join(_dots(left, right) for left, right in zip(halves[::2], halves[1::2], strict=True)))
-        return lines
+def graph(values: Sequence[float | None], rows: int, most: float) -> list[str]:
+    """Return `rows` lines with a graph of `values`, of which PER_CELL share a cell, from 0 to `most`."""
+    levels = [0 if v is None else max(1, round(min(max(v / most, 0), 1) * rows * 4) if most else 0) for v in values]
+    lines = []
+    for row in reversed(range(rows)):
+        halves = [min(max(n - 4 * row, 0), 4) for n in levels]
+        lines.append("".join(_dots(left, right) for left, right in zip(halves[::2], halves[1::2], strict=True)))
+    return lines
 
-    @property
-    def per_cell(self) -> int:
-        """Number of values in a cell of a graph."""
-        return 1 if self.ascii else 2
 
-    def rule(self, width: int) -> Line:
-        """Return a line across the screen."""
-        return [("-─"[not self.ascii] * width, "dim")]
+def rule(width: int) -> Line:
+    """Return a line across the screen."""
+    return [("─" * width, "dim")]
 
 
 def _dots(left: int, right: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from chipwatch.top.draw import Glyphs, Line, figure, flow, level, padded, scaled, width_of
+from chipwatch.top.draw import Line, bar, figure, flow, level, padded, rule, scaled, width_of
 from chipwatch.top.machine import MachineState
 
 WIDE: Final = 100
@@ -14,17 +14,17 @@ BUSY: Final = 90
 """Share of a host's resource (%) from which it is marked."""
 
 
-def strip(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
+def strip(machine: MachineState, width: int) -> list[Line]:
     """Return the strip of the host, for a machine with accelerators."""
-    bar = 10 if width >= WIDE else 6
+    cells = 10 if width >= WIDE else 6
     cpu, used, total = (machine.of_host(name) for name in ("cpu.utilization", "memory.used", "memory.total"))
     share = machine.of_host("memory.utilization")
-    items: list[Line] = [[("CPU ", "label"), *style.bar(cpu, bar), (f" {figure(cpu)} %", level(cpu, BUSY, 101))]]
+    items: list[Line] = [[("CPU ", "label"), *bar(cpu, cells), (f" {figure(cpu)} %", level(cpu, BUSY, 101))]]
     if (load := machine.of_host("cpu.load 1m")) is not None:
         count = len(machine.cores())
         items[0] += [("  load ", "label"), (f"{load:.1f}" + (f"/{count}" if count else ""), "")]
     memory = f" {scaled(used, 1024)}/{scaled(total, 1024)}" if used is not None and total else f" {figure(share)} %"
-    items.append([("MEM ", "label"), *style.bar(share, bar), (memory, level(share, BUSY, 97))])
+    items.append([("MEM ", "label"), *bar(share, cells), (memory, level(share, BUSY, 97))])
     if swap := machine.of_host("swap.used"):
         items.append([("SWAP ", "label"), (scaled(swap, 1024), "warn")])
     if waits := [(what, value) for what in ("cpu", "memory", "io")
@@ -51,10 +51,10 @@ def _fullest(machine: MachineState) -> Line:
     return [(f"  {path[-20:]} {share:.0f} % full", level(share, BUSY, 97))]
 
 
-def rows(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
+def rows(machine: MachineState, width: int) -> list[Line]:
     """Return a row for each resource of the host, for a machine without accelerators."""
-    lines: list[Line] = [style.rule(width)]
-    bar = max(10, width - 44)
+    lines: list[Line] = [rule(width)]
+    cells = max(10, width - 44)
     for label, name, total_name in (
         ("CPU", "cpu.utilization", ""), ("memory", "memory.utilization", "memory.total"),
         ("swap", "swap.utilization", ""), ("CPU pressure", "pressure.cpu some", ""),
@@ -64,7 +64,7 @@ def rows(machine: MachineState, width: int, style: Glyphs) -> list[Line]:
         if (value := machine.of_host(name)) is not None:
             total = machine.of_host(total_name) if total_name else None
             text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
-            lines.append([(f"{padded(label, 20)} ", "label"), *style.bar(value, bar), (text, level(value, BUSY, 97))])
+            lines.append([(f"{padded(label, 20)} ", "label"), *bar(value, cells), (text, level(value, BUSY, 97))])
     loads = [f"{window} {load:.2f}" for window in ("1m", "5m", "15m")
              if (load := machine.of_host(f"cpu.load {window}")) is not None]  # fmt: skip
     disk = _rates(machine, ("read", "disk.read"), ("written", "disk.written"))
@@ -79,13 +79,13 @@ def _paths(machine: MachineState) -> list[str]:
     return sorted(path.removeprefix(name) for path in machine.host.names(name))[:8]
 
 
-def cores(machine: MachineState, width: int, style: Glyphs, most: int) -> list[Line]:
+def cores(machine: MachineState, width: int, most: int) -> list[Line]:
     """Return the logical CPUs in at most `most` lines."""
     values = machine.cores()
     each = next((cells for cells in (14, 9, 5) if -(-len(values) // max(1, width // cells)) <= most), 5)
     items: list[Line] = []
     for number, value in enumerate(values):
         cell: Line = [(f"{number:3} ", "dim"), (f"{value:3.0f} ", level(value, BUSY, 101))] if each > 5 else []
-        items.append([*cell, *style.bar(value, each - width_of(cell) - 1), (" ", "")])
+        items.append([*cell, *bar(value, each - width_of(cell) - 1), (" ", "")])
     per_line = max(1, width // each)
     return [[*chain(*items[at : at + per_line])] for at in range(0, len(items), per_line)][:most]

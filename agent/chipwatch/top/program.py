@@ -24,9 +24,9 @@ from chipwatch.recording.frames import ColumnFrames
 from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.top import palette
-from chipwatch.top.canvas import Ended, is_utf8, refused
+from chipwatch.top.canvas import Ended, refused
 from chipwatch.top.delivery import Delivery
-from chipwatch.top.draw import Glyphs, Line
+from chipwatch.top.draw import Line
 from chipwatch.top.live import Frame, Live, Source
 from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
@@ -116,7 +116,6 @@ class Top:
         proc: str = HERE,
     ) -> None:
         self.machine, self.view = MachineState(), View()
-        self.style = Glyphs(ascii=options.ascii or not is_utf8())
         self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
         self._title, self._delivery, self._proc = title, delivery, proc
         self._troubles: tuple[str, ...] = ()
@@ -146,7 +145,7 @@ class Top:
         """Return the screen."""
         delivery = self._delivery.parts if self._delivery else ()
         notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles), self._jobs, self._proc)
-        return compose(self.machine, self.view, size, notes, self.style)
+        return compose(self.machine, self.view, size, notes)
 
     def _take(self, frame: Frame) -> None:
         for dims, model in frame.models.items():

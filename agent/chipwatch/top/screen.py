@@ -14,7 +14,23 @@ from typing import Any, Final, NamedTuple
 from chipwatch.report.devices import label
 from chipwatch.top import accelerators, host
 from chipwatch.top.accelerators import COMPACT
-from chipwatch.top.draw import Glyphs, Line, axis, clock, figure, fit, flow, load, scaled, shown, sides, width_of
+from chipwatch.top.draw import (
+    PER_CELL,
+    Line,
+    axis,
+    clock,
+    figure,
+    fit,
+    flow,
+    graph,
+    load,
+    rule,
+    scaled,
+    shown,
+    sides,
+    sparkline,
+    width_of,
+)
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import HERE, SIGNALS, details
 from chipwatch.top.table import Column, figures, fitting, ordered, table, title_at
@@ -60,12 +76,11 @@ GUIDES: Final = {
 
 
 class Look(NamedTuple):
-    """The choices, the screen's columns and lines, and the characters to draw with."""
+    """The choices, and the screen's columns and lines."""
 
     view: View
     width: int
     height: int
-    style: Glyphs
 
 
 class Notes(NamedTuple):
@@ -85,15 +100,15 @@ class Notes(NamedTuple):
     """The place of /proc."""
 
 
-def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Notes, style: Glyphs) -> list[Line]:
+def compose(machine: MachineState, view: View, size: tuple[int, int], notes: Notes) -> list[Line]:
     """Return the lines of a screen of `size` (columns, lines)."""
     guide = GUIDES["machine"] if machine.now else GUIDES["machine"]._replace(keys=())
-    return framed(Look(view, *size, style), guide, lambda look: _lines(machine, notes, look))
+    return framed(Look(view, *size), guide, lambda look: _lines(machine, notes, look))
 
 
 def framed(look: Look, guide: Guide, body: Callable[[Look], list[Line]]) -> list[Line]:
     """Return the lines of a screen: what `body` makes, and the last line; or its help."""
-    view, width, height, _ = look
+    view, width, height = look
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], width, height)
     if view.help:
@@ -102,7 +117,7 @@ def framed(look: Look, guide: Guide, body: Callable[[Look], list[Line]]) -> list
 
 
 def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
-    view, width, height, style = look
+    view, width, height = look
     top = _header(machine, view, notes, width)[: max(2, height // 3)]
     every = machine.devices
     devices = [device for device in every if accelerators.matches(view.filter, device)]
@@ -114,9 +129,9 @@ def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
         return [*top, *_details(chosen, notes.proc, width)]
     view.drawn = Drawn()
     room = height - len(top) - 1
-    strip = host.strip(machine, width, style) if every else host.rows(machine, width, style)
+    strip = host.strip(machine, width) if every else host.rows(machine, width)
     if view.cores:
-        strip += host.cores(machine, width, style, most=max(1, room // 3))
+        strip += host.cores(machine, width, most=max(1, room // 3))
     strip += [[(text, "label")] for text in notes.jobs] + troubles
     strip = strip[: max(1, room - (3 if every else 0))]
     lines = [*top, *strip]
@@ -126,7 +141,7 @@ def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
     room = height - 1 - len(lines)
     processes = _processes(machine, view) if view.processes else []
     space = room if not processes or room < 6 else max(3, room - min(len(processes) + 2, room * 2 // 3))
-    lines += _graphs(machine, view, width, space, style)
+    lines += _graphs(machine, view, width, space)
     if processes and height - 1 - len(lines) >= 3:
         add_table(lines, 1, processes, fitting(PROCESS_COLUMNS, processes, width), look)
     view.page = max(1, height // 2)
@@ -135,7 +150,7 @@ def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
 
 def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Sequence[Column], look: Look) -> None:
     """Add to `lines` a rule, the titles, and those rows of a table among which is the selected one."""
-    view, width, height, style = look
+    view, width, height = look
     items = ordered(items, columns, view.sorts[number], reverse=view.reverse)
     rows = [item.key for item in items]
     count = max(0, min(len(items), height - len(lines) - 3))
@@ -151,7 +166,7 @@ def add_table(lines: list[Line], number: int, items: Sequence[Any], columns: Seq
     drawn.hidden += len(items) - count
     mark = None if at is None else at - first
     shown = items[first : first + count]
-    lines += [style.rule(width), *table(columns, shown, width, style, chosen=view.sorts[number], mark=mark)]
+    lines += [rule(width), *table(columns, shown, width, chosen=view.sorts[number], mark=mark)]
 
 
 def filled(lines: Sequence[Line], width: int, height: int) -> list[Line]:
@@ -171,7 +186,7 @@ def _header(machine: MachineState, view: View, notes: Notes, width: int) -> list
     return [left, *flow(notes.delivery, width)]
 
 
-def _graphs(machine: MachineState, view: View, width: int, room: int, style: Glyphs) -> list[Line]:
+def _graphs(machine: MachineState, view: View, width: int, room: int) -> list[Line]:
     """Return the graphs in at most `room` lines, the time axis below them."""
     shown = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
     if not shown or room < 3 or not view.graphs:
@@ -179,22 +194,22 @@ def _graphs(machine: MachineState, view: View, width: int, room: int, style: Gly
     rows = min((room - 2) // len(shown), TALLEST)
     room_of_title = 20
     cells = width - room_of_title
-    count = cells * style.per_cell
+    count = cells * PER_CELL
     end, step = machine.now - int(view.back * 1e9), float(view.step)
     if view.zoom is None and not view.back:
         first = machine.trends[shown[0][0]].first
         step = min(step, max((end - first) / 1e9, machine.gap) / (count - 1))
-    lines: list[Line] = [style.rule(width)]
+    lines: list[Line] = [rule(width)]
     for name, title, most, unit in shown:
         values = machine.trends[name].means(end, step, count, longest=2 * machine.gap)
         peak = most or max([*(value for value in values if value is not None), 1e-9])
-        graph = style.graph(values, rows, peak)
+        curve = graph(values, rows, peak)
         now = figure(values[-1]) if most or unit == " W" else figure(values[-1], scaled)
         texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", *[""] * rows]
         roles = [load(100 * (rows - row - 0.5) / rows) if most else "graph" for row in range(rows)]
-        drawn: list[Line] = [[pair] for pair in zip(graph, roles, strict=True)]
+        drawn: list[Line] = [[pair] for pair in zip(curve, roles, strict=True)]
         if most and rows == 1:
-            drawn = [style.sparkline(values, cells)]
+            drawn = [sparkline(values, cells)]
         lines += [
             [(f"{text:{room_of_title}}"[:room_of_title], "label"), *part]
             for text, part in zip(texts, drawn, strict=False)

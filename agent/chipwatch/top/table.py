@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from chipwatch.top.draw import WHOLE, Glyphs, Line, figure, fit, load, padded, width_of
+from chipwatch.top.draw import WHOLE, Line, bar, figure, fit, load, padded, sparkline, width_of
 
 LEAST: Final = 6
 """Cells of a bar or a graph below which columns yield."""
@@ -84,7 +84,7 @@ def cells_of(columns: Collection[Column], width: int) -> int:
 
 
 def table(
-    columns: Sequence[Column], rows: Sequence[Any], width: int, style: Glyphs, *, chosen: str, mark: int | None
+    columns: Sequence[Column], rows: Sequence[Any], width: int, *, chosen: str, mark: int | None
 ) -> Iterator[Line]:
     """Yield the titles, of which the `chosen` one is marked, and the rows, of which that at the place `mark` is."""
     cells = max(1, cells_of(columns, width))
@@ -101,9 +101,9 @@ def table(
             text, role = column.cell(row)
             if column.percent:
                 percent = column.percent(row)
-                line += [*style.bar(percent, cells, role or load(percent)), (" ", "")]
+                line += [*bar(percent, cells, role or load(percent)), (" ", "")]
             elif column.history:
-                line += [*style.sparkline(column.history(row), cells), (" ", "")]
+                line += [*sparkline(column.history(row), cells), (" ", "")]
             line.append((text if column.rest else padded(text, column.width, left=column.left), role))
             line.append((" " * GAP, ""))
         yield [(text, "cursor") for text, _ in fit(line, width)] if place == mark else line

@@ -21,7 +21,6 @@ from chipwatch.fleet import poll
 from chipwatch.fleet.hosts import addresses
 from chipwatch.fleet.poll import Access, Poller, complete
 from chipwatch.fleet.screen import compose
-from chipwatch.top.draw import Glyphs
 from chipwatch.top.screen import Look
 from chipwatch.top.view import View
 
@@ -73,7 +72,7 @@ def test_of_fifty_nodes_bad_ones_cost_only_their_lines(monkeypatch):
 def check(name, nodes, size):
     """Compare the screen of nodes with the kept one, without the time of day and the ports."""
     order = sorted(nodes.values(), key=lambda node: node.place)
-    lines = compose(order, Look(View(), *size, Glyphs()), "every 2 s", clock=0.0)
+    lines = compose(order, Look(View(), *size), "every 2 s", clock=0.0)
     assert {sum(len(text) for text, _ in line) for line in lines} == {size[0]}
     assert len(lines) == size[1]
     text = "\n".join("".join(text for text, _ in line) for line in lines)
