@@ -16,10 +16,9 @@ from chipwatch.commands.verdict import as_text
 from chipwatch.fleet.node import FleetNode
 from chipwatch.fleet.screen import compose as compose_fleet
 from chipwatch.recording.columns import load_run
-from chipwatch.recording.frames import ColumnFrames
 from chipwatch.top.machine import MachineState
 from chipwatch.top.palette import PALETTES, render
-from chipwatch.top.replay import jobs
+from chipwatch.top.replay import ColumnFrames, jobs
 from chipwatch.top.screen import Look, Notes, compose
 from chipwatch.top.view import View
 from chipwatch.verdict.expect import parse

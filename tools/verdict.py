@@ -13,7 +13,7 @@ from chipwatch.verdict.rules import RULES, Rule
 
 PAGE = Path(__file__).parents[1] / "docs/node-health.md"
 BEGIN, END = "<!-- rules of chipwatch verdict, by `make golden` -->\n", "<!-- end of rules -->\n"
-HEADS = ("signal", "message", "level", " ".join(CALLERS), "source", "test")
+HEADS = ("signal", "message", "level", " ".join(CALLERS), "incident", "source", "test")
 TESTS = {
     "gpu.fault": "nvidia/test_health.py::test_a_sick_gpu_is_named_by_its_fault",
     "gpu.link.errors": "nvidia/test_health.py::test_a_sick_gpu_is_named_by_its_fault",
@@ -48,7 +48,7 @@ def row(rule: Rule) -> list[str]:
     source = "; DCGM ".join(filter(None, (", ".join(known), ", ".join(sorted(codes_of_dcgm)))))
     signal = f"`{rule.metric}{f'{{{only}}}' if only else ''}` {form}"
     level = f"{rule.severity}; alone {rule.alone}" if rule.alone else rule.severity
-    return [signal, says, level, codes, source, f"`{TESTS.get(rule.metric, EACH)}`"]
+    return [signal, says, level, codes, rule.incident or "-", source, f"`{TESTS.get(rule.metric, EACH)}`"]
 
 
 def table() -> str:

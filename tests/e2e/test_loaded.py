@@ -25,7 +25,7 @@ OWN = {
     "chipwatch.contract.advice",
     "chipwatch.host.exposition",
     "chipwatch.report.summary",
-    "chipwatch.runtime.wrapped",
+    "chipwatch.host.wrapped",
     "chipwatch.spool.sqlite",
     "chipwatch.contract.testing",
     "chipwatch_sinks.stdout.emf",

@@ -18,8 +18,8 @@ from chipwatch.contract.redaction import one_line
 from chipwatch.contract.table import csv_line
 from chipwatch.fleet.poll import Access
 from chipwatch.fleet.store import PromClient, jobs
+from chipwatch.recording.job_records import JobRecord, read, records_of
 from chipwatch.report import amounts
-from chipwatch.runtime.job_records import JobRecord, read, records_of
 from chipwatch.status.socket import NoAgent
 
 STATES: Final = (*answers.STATES, *answers.REST)

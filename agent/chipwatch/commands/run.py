@@ -121,8 +121,8 @@ def _run_beside(
 
 def _run_command(this: RunParts, command: Sequence[str], tell: Callable[[str], None]) -> int:
     """Collect while `command` runs; return its exit code."""
+    from chipwatch.host.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank  # noqa: PLC0415
     from chipwatch.report.summary import RunSummary  # noqa: PLC0415  # these take 1 MB, only if there is a command
-    from chipwatch.runtime.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank  # noqa: PLC0415
 
     config, lines, early = this.config, [], list[int]()
     this.make_file()  # nor a file that cannot be written

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,10 +30,11 @@ from chipwatch.runtime.wanted import Wanted, spared
 from chipwatch.status import heartbeat
 
 if TYPE_CHECKING:
+    from chipwatch.host.wrapped import WrappedCommand
     from chipwatch.recording.file import RecordFile
     from chipwatch.runtime.recorder import Recorder
-    from chipwatch.runtime.wrapped import WrappedCommand
     from chipwatch.status.server import HealthServer
+    from chipwatch.verdict.history import EventHistory
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class RunParts:
     file: RecordFile | None = None
     """The file of `record` that was made before the run."""
     health: HealthServer | None = None
+    _history: EventHistory | None = None
 
     @property
     def brief(self) -> bool:
@@ -67,6 +70,16 @@ class RunParts:
 
             self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
+    def history(self, pipeline: Pipeline) -> EventHistory:
+        """Return what remembers the faults of this run, from its start on."""
+        if self._history is None:
+            from chipwatch.verdict.history import EventHistory  # noqa: PLC0415  # a single reading goes without
+
+            born = time.time_ns()  # compared with the points' time
+            self._history = EventHistory(pipeline.samplers, born, self.config.interval or 0.0)
+            pipeline.listeners.append(self._history.take)
+        return self._history
+
     def start_recorder(self, state: Path) -> None:
         """Record to a ring in the folder `state`, unless the run is brief, and to `record`; raise CommandError."""
         is_kept = not self.brief and recorder_options(self.config) is not None
@@ -75,7 +88,9 @@ class RunParts:
 
             self.make_file()
             folder = None if self.brief else state
-            self.recorder = Recorder(self.config, self.pipeline, self.common.known, folder, self.file)
+            history = self.history(self.pipeline)
+            common = self.common.known
+            self.recorder = Recorder(self.config, self.pipeline, common, folder, self.file, history=history)
 
     def make_file(self) -> None:
         """Make the file of `record`, if there is one; raise CommandError."""
@@ -157,7 +172,9 @@ class RunLife:
         if self._is_kept and not this.once if is_durable else not (this.brief or is_for_script(this.config)):
             from chipwatch.runtime.life import show_life  # noqa: PLC0415  # 0.8 MB with sockets
 
-            self._alive = show_life(this.config, self._folder, self.pipeline, this.common, this.seal)
+            answers: dict[str, Callable[..., Mapping[str, Any]]]
+            answers = {"verdict": this.history(self.pipeline).answer, "seal": this.seal}
+            self._alive = show_life(this.config, self._folder, self.pipeline, this.common, answers)
 
     def announce(self) -> None:
         """Say what is missing, what is collected and sent, and what happens to devices."""

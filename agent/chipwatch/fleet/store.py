@@ -36,7 +36,7 @@ from chipwatch.fleet.page import BASE_UNITS, OF_ONE, RATIO, names, series_of
 from chipwatch.fleet.poll import Access
 from chipwatch.net.faults import url_fault
 from chipwatch.net.http_client import ClientTls, HttpClient
-from chipwatch.runtime.job_records import JobRecord
+from chipwatch.recording.job_records import JobRecord
 from chipwatch.verdict.rules import RULES, Seen
 
 TIMEOUT: Final = 20.0

@@ -19,13 +19,13 @@ from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.host.owners import slurm_job
 from chipwatch.host.process_tree import is_within
+from chipwatch.host.wrapped import SystemUsage, WrappedCommand
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.window import Window
 from chipwatch.report import amounts
 from chipwatch.report.accelerators import ROLES, Accelerators
 from chipwatch.report.devices import device_states
-from chipwatch.runtime.wrapped import SystemUsage, WrappedCommand
 from chipwatch.spool.file import Ledger
 
 CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"

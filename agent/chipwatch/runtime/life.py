@@ -20,15 +20,16 @@ from chipwatch.identity.resolver import Identity
 from chipwatch.logs.formats import Recent
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.derivation import Derivation
-from chipwatch.runtime.job_records import append, records_of
+from chipwatch.recording.job_records import append, records_of
 from chipwatch.runtime.snapshot import CpuUsage, snapshot
 from chipwatch.status import heartbeat, socket
-from chipwatch.verdict.history import EventHistory
 
 if TYPE_CHECKING:
     from chipwatch.status.server import HealthServer
 
 log = logging.getLogger(__name__)
+Answer = Callable[..., Mapping[str, Any]]
+"""Returns the answer to a question, by the words that follow its name."""
 
 RETRY: Final = 60.0
 """Seconds until a run tries again to hold the heartbeat, which another run may have held for a while."""
@@ -37,9 +38,13 @@ MAX_STATE: Final = 4 << 20
 
 
 def show_life(
-    config: Config, folder: Path, pipeline: Pipeline, common: Identity, seal: Callable[..., Mapping[str, Any]]
+    config: Config, folder: Path, pipeline: Pipeline, common: Identity, answers: Mapping[str, Answer]
 ) -> contextlib.ExitStack:
-    """Keep a heartbeat and a status socket in `folder`, unless another run does; the caller closes the result."""
+    """
+    Keep a heartbeat and a status socket in `folder`, unless another run does; the caller closes the result.
+
+    `answers`: what the socket answers beside the status, the log and the processors.
+    """
     open_now, started, interval = contextlib.ExitStack(), time.monotonic(), config.interval
     assert interval is not None
     why_not_ready = partial(_why_not_ready, pipeline, common)
@@ -55,17 +60,14 @@ def show_life(
         logging.getLogger().addHandler(recent)
         open_now.callback(logging.getLogger().removeHandler, recent)
         usage = CpuUsage(pipeline)
-        history = EventHistory(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
-        pipeline.listeners.append(history.take)
-        answers: dict[str, Callable[[], Mapping[str, Any]]] = {
+        served_by: dict[str, Answer] = {
             "status": partial(snapshot, pipeline, started, why_not_ready, usage),
             "log": lambda: {"lines": [*recent.lines]},
             **{one.name: one.processor.answer for one in pipeline.derivations if isinstance(one.processor, Answers)},
-            "verdict": history.answer,
-            "seal": seal,
+            **answers,
         }
         keep_state(folder, pipeline.derivations)
-        if served := socket.serve(folder, answers, level):
+        if served := socket.serve(folder, served_by, level):
             open_now.callback(served.close)
         return True
 

@@ -22,13 +22,13 @@ from chipwatch.contract.version import __version__
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.self_metrics import SHOWN, Incident
 from chipwatch.recording.columns import NotARecording
-from chipwatch.recording.detector import Detector
 from chipwatch.recording.event import WHY, Event
 from chipwatch.recording.journal import MOST_SERIES, MOST_TABLE, STEP
 from chipwatch.recording.ring import Ring
 
 if TYPE_CHECKING:
     from chipwatch.recording.file import RecordFile
+    from chipwatch.verdict.history import EventHistory
 
 log = logging.getLogger(__name__)
 
@@ -74,14 +74,13 @@ class Recorder:
 
     def __init__(
         self, config: Config, pipeline: Pipeline, common: Callable[[], Dimensions | None], state: Path | None,
-        file: RecordFile | None = None,
+        file: RecordFile | None = None, *, history: EventHistory,
     ) -> None:  # fmt: skip
-        """Keep a ring in the folder `state`, and write all to `file`."""
-        self._pipeline, self._file = pipeline, file
+        """Keep a ring in the folder `state`, and write all to `file`; incidents begin with events of `history`."""
+        self._pipeline, self._history, self._file = pipeline, history, file
         self.trouble = ""
         """Why the file lacks a part of the run."""
         self._started = time.time_ns()  # compared with the points' time
-        self._detector = Detector(self._started)
         self._queue: SimpleQueue[list[Tick] | Event | None] = SimpleQueue()
         self._ticks: list[Tick] = []
         """Ticks of the last two seconds, which the thread gets together, since a wake-up costs as much as a tick."""
@@ -114,7 +113,9 @@ class Recorder:
             self._thread.start()
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
-        """Take the points of a tick; called by the clock's thread."""
+        """Take the points of a tick, which `history` has taken; called by the clock's thread."""
+        for event in self._history.events(points):
+            self._queue.put(event)
         self._ticks.append((points, at))
         if len(self._ticks) < self._batch:
             return
@@ -203,8 +204,6 @@ class Recorder:
                 self._short = f"more than {MOST_SERIES:,} series, or {MOST_TABLE >> 20} MB of their dimensions"
                 self.trouble = self.trouble or self._short
                 log.warning("recorder: %s: the others are left out", self._short)
-        for event in self._detector.take(points):
-            self._begin(event)
         if self._open and at >= self._open.at + AFTER:
             self._seal(at)
 

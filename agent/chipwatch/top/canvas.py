@@ -37,9 +37,9 @@ class Ended(Exception):
 
 
 ASCII: Final = {"·": ".", "─": "-"} | dict.fromkeys("▏▎▍", ".") | dict.fromkeys("▌▋▊▉█", "#")
-"""What is drawn in the place of a character on a terminal that has ASCII alone."""
+"""Character -> the one for a terminal that has ASCII alone."""
 STEPS: Final = " ._-=+*#@"
-"""The same for a braille pattern, by the number of its dots."""
+"""The characters for braille patterns, by the number of dots."""
 
 
 def _alike(problem: UnicodeError) -> tuple[str, int]:

@@ -20,7 +20,6 @@ from chipwatch.config.options import Config
 from chipwatch.contract.errors import ConfigError
 from chipwatch.contract.redaction import one_line
 from chipwatch.recording.columns import load_run
-from chipwatch.recording.frames import ColumnFrames
 from chipwatch.report.devices import FIGURES, key_of
 from chipwatch.status.heartbeat import state_folder
 from chipwatch.top import palette
@@ -30,7 +29,7 @@ from chipwatch.top.draw import Line
 from chipwatch.top.live import Frame, Live, Source
 from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
-from chipwatch.top.replay import Player, jobs
+from chipwatch.top.replay import ColumnFrames, Player, jobs
 from chipwatch.top.screen import Notes, compose, processes_of
 from chipwatch.top.terminal import Terminal
 from chipwatch.top.view import View

@@ -1,18 +1,19 @@
-"""Remembers for a verdict the last value of each series, and the rises of the last hour."""
+"""Remembers what rules are about: the last value of each series, the rises of the last hour, what changed of late."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind
 from chipwatch.contract.extensions import HasEvidence, HasSilent
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
+from chipwatch.recording.event import Event
 from chipwatch.verdict.expect import COUNTS
-from chipwatch.verdict.rules import RULES, Seen
+from chipwatch.verdict.rules import RULES, SIGNS, Seen
 
 MINUTE: Final = 60 * 10**9
 HOUR: Final = 60 * MINUTE
@@ -25,8 +26,14 @@ WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for m
 
 BESIDE: Final = {"rdma.rate": "rdma.state"}
 """Series that a collector reads together with another one: where that is later, this one could not be read since."""
-KEPT: Final = WATCHED | {"cpu.utilization", "gpu.power"}
+ANSWERED: Final = WATCHED | {"cpu.utilization", "gpu.power"}
 """The metrics of an answer; `chipwatch fleet` shows more than a verdict is made of."""
+KEPT: Final = ANSWERED | SIGNS.keys()
+SETTLED: Final = 60 * 10**9
+"""Nanoseconds after the start from which a gauge that was not there before counts as a change."""
+JOBS: Final = "job.gpus"
+MOST_JOBS: Final = 3
+"""Jobs that an event names where the signal is of none."""
 
 
 class EventHistory:
@@ -37,20 +44,40 @@ class EventHistory:
         self._samplers, self._window, self._last, self._born = samplers, Window(0, born=born), born, born
         self._stale = max(STALE, int(3e9 * interval))
         self._points: dict[tuple[str, Dimensions], Datapoint] = {}
+        self._changed: list[Datapoint] = []
+        """Points of the last tick of counters that rose and of gauges that changed since there were any."""
         self._rises: dict[tuple[str, Dimensions], deque[tuple[int, float]]] = {}
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Remember the points of a tick."""
-        self._last = at
+        self._last, self._changed = at, []
         for point in self._window.add([point for point in points if point.metric.name in KEPT], at):
             key = point.metric.name, point.dims
-            if key not in self._points and len(self._points) >= MAX_SERIES:
+            before = self._points.get(key)
+            if before is None and len(self._points) >= MAX_SERIES:
                 continue
             self._points[key] = point
+            if point.metric.kind is Kind.GAUGE:
+                is_other = at >= self._born + SETTLED if before is None else point.value != before.value
+            else:
+                is_other = bool(point.increase)
+            if is_other:
+                self._changed.append(point)
             if point.increase:
                 rises = self._rises.setdefault(key, deque(maxlen=MAX_RISES))
                 earlier = rises.pop()[1] if rises and at // MINUTE == rises[-1][0] // MINUTE else 0.0
                 rises.append((at, earlier + point.increase))
+
+    def events(self, points: Iterable[Datapoint]) -> Iterator[Event]:
+        """Yield what begins an incident among the changes of the last tick; `points`: of that tick, with its jobs."""
+        for point in self._changed:
+            seen = Seen(point.metric.name, point.dims, point.value, rose=1.0)
+            rule = next((rule for rule in SIGNS.get(seen.metric, ()) if rule.reason(seen)), None)
+            reason = rule and rule.reason(seen)
+            if rule and reason and rule.incident:
+                jobs = sorted({other.dims.get("job", "") for other in points if other.metric.name == JOBS} - {""})
+                job = point.dims.get("job") or ", ".join(jobs[:MOST_JOBS])
+                yield Event(point.at, rule.incident, f"{reason.about} {reason.says}", {"job": job} if job else {})
 
     def series(self, now: int, *, watched: bool = True) -> list[Seen]:
         """
@@ -68,7 +95,7 @@ class EventHistory:
         series = []
         for key, point in self._points.copy().items():
             beside = self._points.get((BESIDE.get(key[0], ""), key[1]))
-            if now - point.at >= self._stale or (beside and beside.at > point.at):
+            if key[0] not in ANSWERED or now - point.at >= self._stale or (beside and beside.at > point.at):
                 continue
             rises = [(at, rise) for at, rise in self._rises.get(key, deque()).copy() if now - at < HOUR]
             last, text = shown.get(key, (None, ""))

@@ -1,4 +1,4 @@
-"""The table of conditions on metrics that make a machine degraded or not fit, and the functions that apply it."""
+"""The table of conditions that make a machine degraded or not fit, or begin an incident, and what applies it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from chipwatch.verdict.callers import NOT_FIT
 
 HOUR: Final = 3600.0
 FEW: Final = 10
@@ -48,6 +50,7 @@ class Rule(NamedTuple):
     `about`, `says` and `do` are templates of the dimensions, and of `value`; `only`: the words that a dimension
     may have. A reason of the metric `instead`, as severe and about the same thing, replaces this one. The severity is
     `alone` where no reason of another area is about the same thing: one signal that is known to be wrong at times.
+    Without a severity it is of no verdict. `incident`: the cause of the incident that begins with it, "" for none.
     """
 
     area: str
@@ -55,13 +58,14 @@ class Rule(NamedTuple):
     severity: str
     about: str
     says: str
-    do: str
+    do: str = ""
     only: Mapping[str, Sequence[str]] = {}
     limit: float = 0.0
     below: bool = False
     instead: str = ""
     alone: str = ""
     gauge: bool = False
+    incident: str = ""
 
     def knows(self, seen: Seen) -> bool:
         """Return whether the rule is about this series."""
@@ -86,9 +90,17 @@ RECOVERY: Final = "gpu.recovery_action"
 """https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html"""
 GPU, RDMA, KERNEL, NVME, NEURON = "GPUs", "RDMA ports", "kernel log", "NVMe drives", "Neuron devices"
 GROUPS: Final = json.loads(Path(__file__).with_suffix(".json").read_bytes())
-RULES: Final = tuple(Rule(**group["of"], **rule) for group in GROUPS for rule in group["rules"])
+
+
+def _rule(row: Mapping[str, Any]) -> Rule:
+    is_certain = row["severity"] == NOT_FIT and not row.get("alone")
+    return Rule(**{"incident": "not-fit" if is_certain else "", **row})
+
+
+TABLE: Final = tuple(_rule({**group["of"], **rule}) for group in GROUPS for rule in group["rules"])
+RULES: Final = tuple(rule for rule in TABLE if rule.severity)
 """
-The rules of rules.json, in groups that share area, metric, name and kind.
+The rules of rules.json, in groups that share area, metric, name and kind; and the rules of a verdict.
 
 Severities, and limits per hour, follow DCGM 4.6's health watches where it has one: failure, warning. Some machines have
 no NVLink bridge, so no NVLink at all is degraded. At each start JSON takes a hundredth of the time of TOML.
@@ -96,7 +108,11 @@ no NVLink bridge, so no NVLink at all is degraded. At each start JSON takes a hu
 BY_METRIC: Final[Mapping[str, list[tuple[int, Rule]]]] = {
     rule.metric: [(place, other) for place, other in enumerate(RULES) if other.metric == rule.metric] for rule in RULES
 }
-"""The rules of each metric, with their places in the table."""
+"""The rules of a verdict of each metric, with their places among them."""
+SIGNS: Final[Mapping[str, list[Rule]]] = {
+    rule.metric: [other for other in TABLE if other.metric == rule.metric] for rule in TABLE if rule.incident
+}
+"""The rules of each metric that may begin an incident."""
 FAULTS: Final = {word: rule.area for rule in RULES if rule.metric == "gpu.fault" for word in rule.only["fault"]}
 """The faults that RULES ask for, and their areas."""
 LINK_DOWN: Final = "nvlink_down"

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from chipwatch.runtime.wrapped import is_first_rank
+from chipwatch.host.wrapped import is_first_rank
 
 if TYPE_CHECKING:
     from chipwatch.recording.columns import RecordedSeries

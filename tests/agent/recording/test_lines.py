@@ -7,7 +7,7 @@ import pytest
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, counter, gauge
 from chipwatch.recording.columns import LONGEST, NotARecording, load
-from chipwatch.recording.frames import ColumnFrames
+from chipwatch.top.replay import ColumnFrames
 from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9

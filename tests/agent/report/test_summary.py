@@ -17,12 +17,12 @@ from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.host import gpu_metrics
+from chipwatch.host.wrapped import WrappedCommand
 from chipwatch.processors.jobs.metrics import BUSY as WORK
 from chipwatch.processors.jobs.metrics import IDLE
 from chipwatch.report import amounts
 from chipwatch.report.accelerators import ROLES, Accelerators, DeviceUsage
 from chipwatch.report.summary import TAKEN, RunSummary
-from chipwatch.runtime.wrapped import WrappedCommand
 from chipwatch.spool.file import Ledger
 
 SECOND = 1_000_000_000

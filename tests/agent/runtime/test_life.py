@@ -21,7 +21,7 @@ def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(t
     config, other = Config(interval=RETRY), Heartbeat(tmp_path / "alive", RETRY)
     pipeline, common = Pipeline([], (), interval=RETRY), identify(config, 0.0)
     handlers = [*logging.getLogger().handlers]
-    life = show_life(config, tmp_path, pipeline, common, dict)
+    life = show_life(config, tmp_path, pipeline, common, {})
     pipeline.tick()
     with pytest.raises(NoAgent):
         ask(tmp_path, "status")

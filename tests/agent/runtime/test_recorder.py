@@ -14,6 +14,7 @@ from chipwatch.pipeline.clock import Pipeline
 from chipwatch.recording.columns import load
 from chipwatch.recording.ring import incidents
 from chipwatch.runtime.recorder import MOST_WAITING, Recorder, open_file
+from chipwatch.verdict.history import EventHistory
 
 S = 10**9
 POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
@@ -26,9 +27,9 @@ def pipeline():
 
 
 def recorder(pipeline, folder, **more):
-    return Recorder(
-        Config(interval=1.0, **more), pipeline, lambda: Dimensions({"instance_id": "i-1", "@x": "1"}), folder
-    )
+    history = EventHistory([], time.time_ns())
+    common = Dimensions({"instance_id": "i-1", "@x": "1"})
+    return Recorder(Config(interval=1.0, **more), pipeline, lambda: common, folder, history=history)
 
 
 def run(made, seconds, *, xid_at=None, begun=None):
@@ -38,7 +39,8 @@ def run(made, seconds, *, xid_at=None, begun=None):
         points = [POWER.point(at, 100.0 + n, Dimensions(gpu="0"))]
         if xid_at is not None and n >= xid_at:
             dims = Dimensions(gpu="0", xid="79", action="restart_machine")
-            points.append(XID.point(at, 1.0, dims, start_time=at))
+            points.append(XID.point(at, 1.0, dims, start_time=begun))
+        made._history.take(points, at)
         made.take(points, at)
         while made._queue.qsize() > MOST_WAITING // 2:
             time.sleep(0.001)
@@ -101,7 +103,7 @@ def test_a_clock_that_is_set_back_ends_an_open_incident_which_has_the_minutes_be
 def test_a_recording_whose_newest_ticks_are_gone_ends_with_one_warning(tmp_path, pipeline, caplog):
     config = Config(interval=1.0)
     file = open_file(config, Dimensions, tmp_path / "run.chipwatch")
-    made = Recorder(config, pipeline, Dimensions, tmp_path / "state", file)
+    made = Recorder(config, pipeline, Dimensions, tmp_path / "state", file, history=EventHistory([], 0))
     begun = run(made, 10)
     wait = time.monotonic() + 10
     while not (tail := tmp_path / "run.chipwatch.tail").exists() and time.monotonic() < wait:
@@ -158,7 +160,9 @@ def test_the_same_cause_has_no_second_incident_within_the_time_that_is_kept(tmp_
     begun = run(made, 300, xid_at=100)
     for n in range(300, 600):
         dims = Dimensions(gpu="0", xid="79", action="restart_machine")
-        made.take([XID.point(begun + n * S, float(n), dims, start_time=begun)], begun + n * S)
+        points = [XID.point(begun + n * S, float(n), dims, start_time=begun)]
+        made._history.take(points, begun + n * S)
+        made.take(points, begun + n * S)
         time.sleep(0.001)
     made.end()
     assert len(incidents(tmp_path / "incidents")) == 1
@@ -220,7 +224,7 @@ def test_a_run_that_ends_well_after_its_disk_was_full_was_not_killed(tmp_path, p
 
 def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog, monkeypatch):
     monkeypatch.setattr("chipwatch.runtime.recorder.Thread", lambda **_: SimpleNamespace(start=lambda: None))
-    made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path)
+    made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path, history=EventHistory([], 0))
     for n in range(3 * MOST_WAITING):
         made.take([], n)
     assert made._queue.qsize() == MOST_WAITING
@@ -231,7 +235,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog
 def test_points_that_wait_for_a_disk_are_bounded(tmp_path, pipeline, monkeypatch):
     monkeypatch.setattr("chipwatch.runtime.recorder.Thread", lambda **_: SimpleNamespace(start=lambda: None))
     monkeypatch.setattr("chipwatch.runtime.recorder.MOST_WAITING_POINTS", 50)
-    made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path)
+    made = Recorder(Config(interval=2.0), pipeline, lambda: None, tmp_path, history=EventHistory([], 0))
     for n in range(MOST_WAITING):
         made.take([POWER.point(n, 1.0)] * 10, n)
     assert made._queue.qsize() == 5

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chipwatch.contract.datapoint import Dimensions, counter, gauge
-from chipwatch.recording.detector import SETTLED, Detector
+from chipwatch.verdict.history import SETTLED, EventHistory
 
 AT, S = 1_795_168_805_000_000_000, 10**9
 XID = counter("gpu.xid", "{error}", "X.", dims=("gpu", "xid", "action"))
@@ -15,8 +15,11 @@ READ_ONLY = gauge("disk.read_only", "1", "R.", dims=("path",))
 
 
 def found(*ticks, born=AT):
-    detector = Detector(born)
-    return [(event.cause, event.text, event.dims.get("job")) for tick in ticks for event in detector.take(tick)]
+    history, events = EventHistory([], born), []
+    for n, tick in enumerate(ticks):
+        history.take(tick, tick[0].at if tick else born + n)
+        events += history.events(tick)
+    return [(event.cause, event.text, event.dims.get("job")) for event in events]
 
 
 def xid(at, value, number="79", action="restart_machine", start=AT - S):

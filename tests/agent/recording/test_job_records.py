@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chipwatch.runtime import job_records
-from chipwatch.runtime.job_records import append, earlier, read, records_of
+from chipwatch.recording import job_records
+from chipwatch.recording.job_records import append, earlier, read, records_of
 
 
 def row(job, until=1000.0, **more):

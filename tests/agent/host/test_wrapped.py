@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from chipwatch.runtime import wrapped
-from chipwatch.runtime.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
+from chipwatch.host import wrapped
+from chipwatch.host.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
 
 LONG = 60.0
 
@@ -188,7 +188,7 @@ def test_a_signal_after_the_end_goes_nowhere():
 def test_only_in_the_foreground_of_a_terminal_signals_come_from_it():
     program = """
 import fcntl, pty, termios
-from chipwatch.runtime.wrapped import _from_terminal
+from chipwatch.host.wrapped import _from_terminal
 print(_from_terminal())
 master, slave = pty.openpty()
 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
