@@ -22,10 +22,14 @@ import sys
 
 if sys.argv[1:] in (["health"], ["health", "--ready"]):  # a yes needs little; the command says all else
     sys.path.insert(0, "/app/lib/chipwatch/status")
-    from probe import is_healthy
+    from probe import NoHeartbeat, judge
 
-    if is_healthy(os.environ.get("STATE_DIRECTORY", "") + "/alive", ready=len(sys.argv) > 2):
-        sys.exit()
+    try:
+        good, line = judge(os.environ.get("STATE_DIRECTORY", "") + "/alive", ready=len(sys.argv) > 2)
+    except NoHeartbeat:
+        good = False
+    if good:
+        sys.exit(print(line))
     del sys.path[0]
 from chipwatch.commands.cli import main
 

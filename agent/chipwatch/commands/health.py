@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -13,17 +12,14 @@ from typing import Any, Final
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.text import is_utf8
 from chipwatch.net.address import parse_address
-from chipwatch.status.heartbeat import NAME, is_held, state_folder
+from chipwatch.status.heartbeat import NAME, state_folder
+from chipwatch.status.probe import NoHeartbeat, judge
 
 TIMEOUT: Final = 3.0
 """Seconds to wait for the server's answer."""
 MAX_BYTES: Final = 1 << 17
 """Size limit of the answer."""
 PREFIX: Final = "CHIPWATCH_"
-
-
-class NoHeartbeat(Exception):
-    """No running agent holds the heartbeat file; the message names it."""
 
 
 def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:
@@ -38,7 +34,7 @@ def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[
         return _ask_server(*_server(url), ready=ready)
     folder, health = _place(given, env)
     try:
-        return _judge(_record(folder / NAME), ready=ready)
+        return judge(str(folder / NAME), ready=ready)
     except NoHeartbeat as problem:
         if not health:
             return False, (
@@ -87,34 +83,6 @@ def _file(path: str | None) -> dict[str, Any]:
     if not isinstance(spool, str) or "\0" in spool:
         raise ConfigError(f"{path}: spool: expected a path, got {spool!r}")
     return tables
-
-
-def _record(path: Path) -> dict[str, Any]:
-    """Return the record of the last tick; raise NoHeartbeat."""
-    try:
-        with path.open("rb") as file:
-            if not is_held(file.fileno()):
-                raise NoHeartbeat(f"no agent runs with its state in {path.parent}")
-            text = file.read()
-    except OSError as problem:
-        raise NoHeartbeat(f"no heartbeat of an agent: {path}: {os_text(problem)}") from problem
-    try:
-        record = json.loads(text)
-        at = None if record["at"] is None else float(record["at"])
-        return {"at": at, "late": float(record["late"]), "why": record.get("why"), "pid": int(record["pid"])}
-    except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
-        raise NoHeartbeat(f"{path} is not a heartbeat of an agent") from problem
-
-
-def _judge(record: Mapping[str, Any], *, ready: bool) -> tuple[bool, str]:
-    if record["at"] is None:
-        return False, f"process {record['pid']} has not read anything yet"
-    age = time.monotonic() - record["at"]
-    if not 0 <= age < record["late"]:
-        return False, f"process {record['pid']} hangs: its last tick was {age:.0f} s ago"
-    if ready and record["why"]:
-        return False, f"process {record['pid']} is not ready: {record['why']}"
-    return True, f"{'ready' if ready else 'healthy'}: process {record['pid']} ticked {age:.1f} s ago"
 
 
 def _server(url: str) -> tuple[str, int]:

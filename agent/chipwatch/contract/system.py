@@ -12,6 +12,6 @@ NO_WAIT: Final = os.O_NONBLOCK
 """Flag of os.open for a file that may be a pipe."""
 
 
-def lock(file: int, *, shared: bool = False) -> None:
+def lock(file: int) -> None:
     """Lock an open file; raise BlockingIOError if another process holds it."""
-    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

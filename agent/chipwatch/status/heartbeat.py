@@ -81,7 +81,7 @@ class Heartbeat:
             self._file = -1
 
     def _lock(self) -> None:
-        """Lock the file; `is_held` in another process may hold it for a moment."""
+        """Lock the file; a probe may hold it for a moment."""
         for pause in PAUSES:
             with contextlib.suppress(BlockingIOError):
                 lock(self._file)
@@ -98,15 +98,6 @@ class Heartbeat:
             text = msgspec.json.encode({**record, "pid": os.getpid()})
         os.lseek(self._file, 0, os.SEEK_SET)
         os.write(self._file, text.ljust(SIZE - 1) + b"\n")
-
-
-def is_held(file: int) -> bool:
-    """Return whether another process holds the lock of the open file."""
-    try:
-        lock(file, shared=True)
-    except BlockingIOError:
-        return True
-    return False
 
 
 def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -9,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.status.heartbeat import MIN_TIMEOUT, NAME, SIZE, Heartbeat, is_held, start, state_folder, tick_timeout
-
-pytest.importorskip("fcntl")
+from chipwatch.status.heartbeat import MIN_TIMEOUT, NAME, SIZE, Heartbeat, start, state_folder, tick_timeout
+from chipwatch.status.probe import text_of_holder
 
 
 @pytest.fixture
@@ -60,12 +60,10 @@ def test_only_its_owner_may_read_it(alive, tmp_path):
 
 
 def test_it_is_held_until_it_is_closed(alive, tmp_path):
-    with (tmp_path / "state" / NAME).open("rb") as file:
-        assert is_held(file.fileno())
+    assert text_of_holder(tmp_path / "state" / NAME)
     alive.close()
     alive.close()
-    with (tmp_path / "state" / NAME).open("rb") as file:
-        assert not is_held(file.fileno())
+    assert text_of_holder(tmp_path / "state" / NAME) is None
 
 
 def test_one_agent_at_a_time_holds_it(alive, tmp_path):
@@ -79,7 +77,7 @@ def test_one_agent_at_a_time_holds_it(alive, tmp_path):
 def test_a_probe_that_holds_it_for_a_moment_is_waited_for(tmp_path):
     Heartbeat(tmp_path / NAME, 5.0).close()
     file = (tmp_path / NAME).open("rb")
-    assert not is_held(file.fileno())  # which locks it until it is closed
+    fcntl.flock(file, fcntl.LOCK_SH)  # until it is closed
     threading.Timer(0.02, file.close).start()
     Heartbeat(tmp_path / NAME, 5.0).close()
 

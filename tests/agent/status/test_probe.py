@@ -1,15 +1,20 @@
-"""The quick yes to `chipwatch health` against the heartbeat that the agent writes."""
+"""The judge of the heartbeat that the agent writes; tests/agent/commands/test_health.py has its words."""
 
 from __future__ import annotations
 
 import pytest
 
 from chipwatch.status.heartbeat import Heartbeat
+from chipwatch.status.probe import NoHeartbeat, judge
 
 
 @pytest.fixture
 def probe():
-    from chipwatch.status.probe import is_healthy
+    def is_healthy(path, *, ready):
+        try:
+            return judge(path, ready=ready)[0]
+        except NoHeartbeat:
+            return False
 
     return is_healthy
 
