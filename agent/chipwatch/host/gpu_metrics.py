@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, counter, gauge
 from chipwatch.host.counters import Life
 
 DETAILED, KEYS = Level.DETAILED, ("gpu",)
@@ -88,7 +88,7 @@ class GpuPoints:
 
     def __init__(self, dims: Dimensions) -> None:
         self._dims = dims
-        self._lives = {metric: Life() for metric in COUNTERS}
+        self._lives: dict[Metric, Life] = {}
 
     def restart(self, metric: Metric) -> None:
         """Restart a counter: from now on it comes from another source."""
@@ -100,10 +100,9 @@ class GpuPoints:
         if known.get(MEMORY_USED, 0) > known.get(MEMORY_TOTAL, math.inf):
             del known[MEMORY_USED]
         for metric, value in known.items():
-            life = self._lives.get(metric)
-            if life is None:
+            if metric.kind is Kind.GAUGE:
                 yield metric.point(at, value, self._dims)
-            elif life.take(value, at):
+            elif (life := self._lives.setdefault(metric, Life())).take(value, at):
                 yield metric.point(at, value, self._dims, start_time=life.start_time)
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 HOTSPOT: Final = gauge(
     "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", Level.DETAILED, gpu_metrics.KEYS
 )
-METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT, *CHIP_METRICS)
 AMD: Final = "0x1002"
 EXPECTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})
 """Errors of amdgpu where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
@@ -75,11 +74,12 @@ RARE_ROWS: Final = (
     FileRow(gpu_metrics.ECC_CORRECTED, "device/ras/umc_err_count", pattern=KINDS["corrected"]),
 )
 """Read on the slow path: the RAS counts of the memory."""
+METRICS: Final = tuple(dict.fromkeys((*gpu_metrics.FAMILY, *(row.metric for row in ROWS), *CHIP_METRICS)))
 VRAM: Final = frozenset({gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL})
 LIMITS: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
 """Read at every level: shares are computed from them."""
-WANTED: Final = COUNTERS | {row.metric for row in ROWS if row.metric is not HOTSPOT}
-"""Metrics that a card should have."""
+WANTED: Final = COUNTERS | {row.metric for row in ROWS if row.metric in gpu_metrics.FAMILY}
+"""Metrics that a card should have, and that a tool is asked for otherwise."""
 TABLE: Final = "device/gpu_metrics"
 FAN: Final = ("pwm1", "fan1_input", "fan1_max")
 """A hwmon without these files has no fan."""

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.collectors.amd import AmdCollector
+from chipwatch.collectors.amd import AmdCollector, card
 from chipwatch.collectors.amd.card import find
-from chipwatch.contract.datapoint import Level
+from chipwatch.contract.datapoint import Level, counter
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.extensions import DeviceFacts, names_of
 from chipwatch.contract.testing import check_collector
+from chipwatch.host.rows import FileRow
 from chipwatch.processors.jobs.evidence import from_points
 from chipwatch.processors.jobs.holding import place_of
 
@@ -57,6 +58,19 @@ def test_every_reading_of_a_card_has_the_unit_of_the_catalogue(machine, read):
             ("gpu.state", "1"): 1,
         }
     )
+
+
+def test_a_new_counter_takes_one_row_and_one_line_of_a_fixture(machine, monkeypatch):
+    """The file is read, scaled and counted, and no tool is asked where a card has no such file."""
+    slips = counter("gpu.slips", "s", "Time in which the chip slipped.", dims=("gpu",))
+    monkeypatch.setattr(card, "ROWS", (*card.ROWS, FileRow(slips, "device/slips_ms", 1000)))
+    machine.card(1, {"slips_ms": 2500})
+    machine.card(2)
+    collector = opened(machine.collector())
+    seen = [point for at in (7, 8) for point in collector.collect(at) if point.metric is slips]
+    assert [(point.dims["gpu"], point.value, point.start_time) for point in seen] == [("1", 2.5, 7), ("1", 2.5, 7)]
+    assert collector._gaps is None
+    assert {row.metric for row in (*card.ROWS[:-1], *card.RARE_ROWS)} <= {*AmdCollector.metrics}
 
 
 def test_the_contract_is_kept_at_every_level(machine):
