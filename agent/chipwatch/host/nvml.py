@@ -13,12 +13,7 @@ NVML_ERROR_NOT_FOUND, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_DRIVER_NOT_LOADED
 NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 12, 13, 15
 NVML_ERROR_RESET_REQUIRED, NVML_ERROR_OPERATING_SYSTEM, NVML_ERROR_LIB_RM_VERSION_MISMATCH = 16, 17, 18
 NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_DEPRECATED, NVML_ERROR_UNKNOWN, NVML_TEMPERATURE_GPU = 25, 26, 999, 0
-NVML_MEMORY_LOCATION_DRAM, NVML_GPU_UTILIZATION_SAMPLES, NVML_FI_DEV_ECC_SBE_VOL_TOTAL = 2, 1, 3
-NVML_FI_DEV_ECC_DBE_VOL_TOTAL, NVML_FI_DEV_MEMORY_TEMP, NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION = 4, 82, 83
-NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 94, 138
-NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_REMAPPED_COR, NVML_FI_DEV_REMAPPED_UNC = 139, 142, 143
-NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 145, 197, 198
-NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES, NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, nvmlEventTypeXidCriticalError = 202, 204, 8
+NVML_MEMORY_LOCATION_DRAM, NVML_GPU_UTILIZATION_SAMPLES, nvmlEventTypeXidCriticalError = 2, 1, 8
 
 WITHOUT_LIBRARY: Final = {
     NVML_ERROR_UNINITIALIZED: "Uninitialized",
@@ -99,7 +94,7 @@ def _done(name: str) -> Callable[..., bool]:
 
 
 def _number(name: str, kind: Any = c_uint, *last: Any) -> Callable[..., Any]:
-    """Return a function whose output, before `last`, is a number or a handle; it raises NVMLError."""
+    """Return a function whose output, before `last`, is a number; it raises NVMLError."""
 
     def get(*args: Any) -> Any:
         value = kind()
@@ -107,7 +102,19 @@ def _number(name: str, kind: Any = c_uint, *last: Any) -> Callable[..., Any]:
             raise NVMLError(code)
         if (number := value.value) in NOT_AVAILABLE:
             raise NVMLError(NO_DATA)
-        return value if kind is c_void_p else number
+        return number
+
+    return get
+
+
+def _handle(name: str) -> Callable[..., c_void_p]:
+    """Return a function whose output is a handle; it raises NVMLError."""
+
+    def get(*args: Any) -> c_void_p:
+        value = c_void_p()
+        if code := functions[name](*args, byref(value)):
+            raise NVMLError(code)
+        return value
 
     return get
 
@@ -160,7 +167,7 @@ def nvmlDeviceGetActiveVgpus(device: Any) -> list[int]:
 nvmlShutdown = _done("nvmlShutdown")
 nvmlSystemGetDriverVersion = _text("nvmlSystemGetDriverVersion")
 nvmlDeviceGetCount = _number("nvmlDeviceGetCount_v2")
-nvmlDeviceGetHandleByIndex = _number("nvmlDeviceGetHandleByIndex_v2", c_void_p)
+nvmlDeviceGetHandleByIndex = _handle("nvmlDeviceGetHandleByIndex_v2")
 nvmlDeviceGetUUID = _text("nvmlDeviceGetUUID")
 nvmlDeviceGetName = _text("nvmlDeviceGetName")
 nvmlDeviceGetMinorNumber = _number("nvmlDeviceGetMinorNumber")
@@ -214,20 +221,20 @@ nvmlVgpuInstanceGetLicenseInfo_v2 = _struct("nvmlVgpuInstanceGetLicenseInfo_v2",
 """Return whether a vGPU has a licence, when that expires, and its state."""
 nvmlDeviceGetFieldValues = _done("nvmlDeviceGetFieldValues")
 nvmlDeviceGetMaxMigDeviceCount = _number("nvmlDeviceGetMaxMigDeviceCount")
-nvmlDeviceGetMigDeviceHandleByIndex = _number("nvmlDeviceGetMigDeviceHandleByIndex", c_void_p)
+nvmlDeviceGetMigDeviceHandleByIndex = _handle("nvmlDeviceGetMigDeviceHandleByIndex")
 nvmlDeviceGetGpuInstanceId = _number("nvmlDeviceGetGpuInstanceId")
-nvmlDeviceGetGpuInstanceById = _number("nvmlDeviceGetGpuInstanceById", c_void_p)
+nvmlDeviceGetGpuInstanceById = _handle("nvmlDeviceGetGpuInstanceById")
 nvmlGpuInstanceGetInfo = _struct("nvmlGpuInstanceGetInfo", "PIIII")
 """Return device, number, profile, first slice, slices."""
 nvmlDeviceGetAttributes_v2 = _struct("nvmlDeviceGetAttributes_v2", "8IQ")
 """Return counts of engines; the eighth is the slices of compute."""
 nvmlGpmQueryDeviceSupport = _struct("nvmlGpmQueryDeviceSupport", "II", 1)
-nvmlGpmSampleAlloc = _number("nvmlGpmSampleAlloc", c_void_p)
+nvmlGpmSampleAlloc = _handle("nvmlGpmSampleAlloc")
 nvmlGpmSampleGet = _done("nvmlGpmSampleGet")
 nvmlGpmMigSampleGet = _done("nvmlGpmMigSampleGet")
 nvmlGpmMetricsGet = _done("nvmlGpmMetricsGet")
 nvmlDeviceGetSupportedEventTypes = _number("nvmlDeviceGetSupportedEventTypes", c_ulonglong)
-nvmlEventSetCreate = _number("nvmlEventSetCreate", c_void_p)
+nvmlEventSetCreate = _handle("nvmlEventSetCreate")
 nvmlEventSetWait_v2 = _struct("nvmlEventSetWait_v2", "PQQII", None, 1)
 """Wait for 1 ms, since 0 means `forever` in some versions of the driver; return device, type, data, instances."""
 nvmlDeviceRegisterEvents = _done("nvmlDeviceRegisterEvents")

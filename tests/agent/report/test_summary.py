@@ -12,7 +12,9 @@ from tests.agent.processors.jobs.machine import Machine, job
 
 from chipwatch.advisor.catalogue import catalogue
 from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
-from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
+from chipwatch.collectors.nvidia.metrics import GPU as KEY
+from chipwatch.collectors.nvidia.metrics import INSTANCE, MIG, MODEL, shaped
+from chipwatch.collectors.nvidia.metrics import WHOLE as GPU
 from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.contract.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
@@ -27,7 +29,6 @@ from chipwatch.spool.file import Ledger
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
-GPU = of_gpu()
 
 
 class Pipeline:
@@ -137,11 +138,11 @@ def test_each_gpu_has_its_row_and_counters_their_increase(pipeline, summary, end
             dims = Dimensions(gpu=n)
             pipeline.tick(
                 5 * second,
-                GPU.utilization.point(0, busy, dims),
-                GPU.memory_used.point(0, used * 2**30, dims),
-                GPU.energy.point(0, joules, dims),
-                GPU.throttled.point(0, thermal, dims | {"reason": "thermal"}),
-                GPU.throttled.point(0, 100 * thermal, dims | {"reason": "low_utilization"}),
+                GPU["gpu.utilization"].point(0, busy, dims),
+                GPU["gpu.memory.used"].point(0, used * 2**30, dims),
+                GPU["gpu.energy"].point(0, joules, dims),
+                GPU["gpu.throttled"].point(0, thermal, dims | {"reason": "thermal"}),
+                GPU["gpu.throttled"].point(0, 100 * thermal, dims | {"reason": "low_utilization"}),
             )
     assert table(summary, ended) == [
         "  GPU       util mean  util p95  memory peak    energy        throttled",
@@ -168,7 +169,7 @@ def test_idle_time_is_listed_by_cause_and_with_its_cost_where_a_price_is_set(pip
     of = {cause: Dimensions(gpu="0", cause=cause) for cause in ("data", "other")}
     for second in (0, 600):
         pipeline.tick(
-            second, GPU.utilization.point(0, 50, Dimensions(gpu="0")),
+            second, GPU["gpu.utilization"].point(0, 50, Dimensions(gpu="0")),
             IDLE.point(0, 0.4 * second, of["data"], start_time=START), IDLE.point(0, 0.2 * second, of["other"], start_time=START),
         )  # fmt: skip
     ended.seconds = 600.0
@@ -191,7 +192,7 @@ def test_busy_is_the_share_of_the_time_with_kernels_and_has_another_name_than_th
     for n in range(10):  # busy for 5 s, then for 2.5 s twice: idle for 35 of 45 s, and a moment shows 1 %
         active = {2: 1.0, 8: 0.5, 9: 0.5}.get(n, 0.0)
         points = jobs.tick([(0, 100, 1)], {0: {"active": active}}, owners={100: job(7)})
-        moment = GPU.utilization.point(0, 1, Dimensions(gpu="0"))
+        moment = GPU["gpu.utilization"].point(0, 1, Dimensions(gpu="0"))
         pipeline.tick(5 * n + 5, moment, *(point._replace(at=0) for point in points if point.metric in (IDLE, WORK)))
     head, line = (line.split() for line in table(summary, ended))
     assert head[:4] == ["GPU", "busy", "busy", "p95"]
@@ -218,9 +219,9 @@ def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_besid
     pipeline.derivations = [Sliced()]
     summary = RunSummary()
     summary.listen(pipeline)
-    whole, part = of_gpu(), of_instance()
-    pipeline.tick(0, whole.power.point(0, 300, Dimensions(gpu="0")), whole.utilization.point(0, 50, Dimensions(gpu="1")),
-                  *(part.memory_used.point(0, 5, Dimensions(gpu="0", mig=str(n))) for n in (1, 2)))  # fmt: skip
+    part = shaped(INSTANCE["gpu.memory.used"], KEY, MIG)
+    pipeline.tick(0, GPU["gpu.power"].point(0, 300, Dimensions(gpu="0")), GPU["gpu.utilization"].point(0, 50, Dimensions(gpu="1")),
+                  *(part.point(0, 5, Dimensions(gpu="0", mig=str(n))) for n in (1, 2)))  # fmt: skip
     ended.seconds = 3600.0
     assert "  cost      1.57 x 1 h at $7.00 an hour = $11.00, of which idle $0.00" in [*summary.lines(ended)]
 
@@ -248,10 +249,10 @@ def test_idle_time_of_an_instance_is_its_own_time_and_not_that_of_its_slices(pip
 
 def test_only_gpus_that_the_command_used_are_shown_where_they_are_known(pipeline, summary, ended):
     for n in range(10):
-        pipeline.tick(n, GPU.utilization.point(0, 10 * n, Dimensions(gpu=str(n))))
+        pipeline.tick(n, GPU["gpu.utilization"].point(0, 10 * n, Dimensions(gpu=str(n))))
     assert len(table(summary, ended)) == 11
     for n in "10", "2":
-        pipeline.tick(0, GPU.process_memory_used.point(0, 1, Dimensions(gpu=n)))
+        pipeline.tick(0, GPU["gpu.process.memory.used"].point(0, 1, Dimensions(gpu=n)))
     assert [line.split()[0] for line in table(summary, ended)] == ["GPU", "2", "10", "9"]
     assert table(summary, ended)[-1].strip() == "9 more, not used by the command"
 
@@ -273,7 +274,7 @@ class Node:
         activity = [DeviceActivity(self._all[n], 0.0, unlisted="NVML error 4") for n in refused]
         facts = DeviceFacts(self._moment, processes if names else None, {}, activity, "it", [*map(Device, self._all)])
         self._pipeline.devices["it"] = facts
-        points = [GPU.utilization.point(0, 90 * (n in busy), dims) for n, dims in enumerate(self._all)]
+        points = [GPU["gpu.utilization"].point(0, 90 * (n in busy), dims) for n, dims in enumerate(self._all)]
         idle = [IDLE.point(0, self._moment, dims | {"cause": "data"}, start_time=START) for dims in self._all]
         self._pipeline.tick(self._moment, *points, *idle)
 
@@ -362,7 +363,7 @@ def test_a_gpu_whose_list_is_refused_may_have_been_the_commands(pipeline, ended)
 
 def test_instances_and_models_are_named_and_what_no_device_told_has_no_column(pipeline, summary, ended):
     dims = Dimensions(gpu="0", mig="1", model="H100")
-    pipeline.tick(0, of_instance("model").memory_used.point(0, 2**30, dims))
+    pipeline.tick(0, shaped(INSTANCE["gpu.memory.used"], KEY, MIG, MODEL).point(0, 2**30, dims))
     assert table(summary, ended) == ["  GPU             memory peak", "    0 MIG 1 H100      1.0 GiB"]
 
 
@@ -381,7 +382,7 @@ def test_the_cores_of_a_neuron_device_are_its_mean_and_their_memory_its_sum(pipe
 
 def test_a_reading_that_came_late_counts_at_the_time_of_its_points(pipeline, summary, ended):
     dims = Dimensions(gpu="0")
-    late, now = (GPU.memory_used.point(at, 2**30, dims) for at in (-5 * SECOND, 0))
+    late, now = (GPU["gpu.memory.used"].point(at, 2**30, dims) for at in (-5 * SECOND, 0))
     pipeline.tick(5, late, now)
     assert table(summary, ended)[1].split() == ["0", "1.0", "GiB"]
 
@@ -433,7 +434,7 @@ def test_the_95th_percentile_is_that_of_all_readings_to_the_percent():
 
 def test_a_long_run_needs_no_more_memory_than_a_short_one():
     accelerators = Accelerators()
-    metric, dims = GPU.utilization, [Dimensions(gpu=str(n)) for n in range(8)]
+    metric, dims = GPU["gpu.utilization"], [Dimensions(gpu=str(n)) for n in range(8)]
 
     def seen(ticks):
         for n in range(ticks):

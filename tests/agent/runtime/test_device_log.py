@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from chipwatch.collectors.nvidia.metrics import of_gpu
+from chipwatch.collectors.nvidia.metrics import WHOLE
 from chipwatch.contract.datapoint import Dimensions
 from chipwatch.runtime.device_log import DeviceLog
 
-M = of_gpu()
+STATE, RECOVERY, XID = (WHOLE[f"gpu.{name}"] for name in ("state", "recovery_action", "xid"))
 AT = 1_800_000_000_000_000_000
 
 
@@ -33,15 +33,15 @@ def run(caplog):
 
 
 def state(value, gpu="3"):
-    return M.state.point(AT, value, Dimensions(gpu=gpu))
+    return STATE.point(AT, value, Dimensions(gpu=gpu))
 
 
 def recovery(action, value=1, gpu="3"):
-    return M.recovery.point(AT, value, Dimensions(gpu=gpu, action=action))
+    return RECOVERY.point(AT, value, Dimensions(gpu=gpu, action=action))
 
 
 def xid(code, action, count, gpu="3"):
-    return M.xid.point(AT, count, Dimensions(gpu=gpu, xid=code, action=action), start_time=1)
+    return XID.point(AT, count, Dimensions(gpu=gpu, xid=code, action=action), start_time=1)
 
 
 LOST = (
@@ -103,6 +103,6 @@ def test_each_gpu_has_its_own_lines(run):
 
 
 def test_points_of_a_plugin_without_our_dimensions_hide_no_trouble(run):
-    odd = [metric.point(AT, 1, Dimensions(device="a")) for metric in (M.state, M.recovery, M.xid)]
+    odd = [metric.point(AT, 1, Dimensions(device="a")) for metric in (STATE, RECOVERY, XID)]
     run.tick(*odd, xid("79", "restart", 0))
     assert any("Xid 79" in line for line in run.tick(*odd, xid("79", "restart", 1)))

@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
+from chipwatch.collectors.nvidia.metrics import ALWAYS, declared
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.errors import Unavailable
@@ -46,9 +47,9 @@ class NvidiaCollector(Collector):
         root: Path = Path("/")
         """Where the host's / is mounted; set by --root."""
 
-    metrics = (*of_gpu(), *of_instance())
+    metrics = declared()
     level: Level = Level.ALL
-    always = frozenset(metric.name for metric in (of_gpu().fault, of_gpu().link_errors, of_gpu().recovery))
+    always = ALWAYS
 
     def __init__(self, config: Config) -> None:
         self.asking = ""
@@ -56,7 +57,7 @@ class NvidiaCollector(Collector):
         self._clock = time.monotonic_ns
         self._gpus: Gpus | Jetson | None = None
         if config.dimensions:
-            self.metrics = (*of_gpu(*config.dimensions), *of_instance(*config.dimensions))
+            self.metrics = declared(*config.dimensions)
 
     def open(self) -> None:
         """Find the GPUs; raise Unavailable if there is none. Without a driver, ctypes is not loaded."""
@@ -69,7 +70,7 @@ class NvidiaCollector(Collector):
             kernel = Kernel(self._config)
             if kernel.utilization() is None:
                 raise
-            self._gpus = Jetson(kernel, self._config.dimensions)
+            self._gpus = Jetson(kernel, self._config.dimensions, self.level)
 
     def _open(self) -> None:
         """Find the GPUs by NVML; raise Unavailable."""
@@ -93,7 +94,7 @@ class NvidiaCollector(Collector):
         assert self._gpus is not None
         if self._gpus.process != os.getpid():  # NVML does not survive a fork
             self.open()
-        return self._gpus.read(at)
+        return chain.from_iterable(self._gpus.read(at))
 
     def silent(self) -> Mapping[Dimensions, str]:
         return {} if self._gpus is None else self._gpus.silent

@@ -7,13 +7,15 @@ from ctypes import byref, c_uint, c_ulonglong
 from itertools import pairwise
 from statistics import median
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
 from chipwatch.collectors.nvidia.query import MINUTE, SECOND, UNPACK, Rows
 from chipwatch.contract.extensions import DeviceActivity
 from chipwatch.host import nvml
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.nvidia.device import Gpu, Part
 
 POWER_BRAKE: Final = 0x80
 SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE
@@ -40,33 +42,32 @@ class Activity:
         if gpu.lost or gpu.handle is None:
             self._last = None
             for part in gpu.parts:
-                slices = (part.slices or 1 / len(gpu.parts)) if isinstance(part, Instance) else 1.0
-                yield DeviceActivity(part.dims, lost=True, slices=slices)
+                yield DeviceActivity(part.dims, lost=True, slices=part.slices or 1 / len(gpu.parts))
             return
         elapsed, self._last = now - self._last if self._last is not None else 0, now
         throttled, energy = self._throttled(elapsed), self._energy(elapsed)
         for part in gpu.parts:
             active, idle = self._active(part, now)
-            slices = self._share(part) if isinstance(part, Instance) else 1.0
+            slices = self._slices(part)
             joules = None if energy is None else energy * slices
             yield DeviceActivity(
-                part.dims, active, self.basis, idle, throttled, joules, slices, unlisted=part.unlisted()
+                part.dims, active, self.basis, idle, throttled, joules, slices, unlisted=part.lists.unlisted()
             )
 
     def _active(self, part: Part, now: int) -> tuple[float | None, float | None]:
         """Return the share of time with work, and the seconds since the last work; None where unknown."""
-        point = None if part.busy is None else part.busy / 100
-        if isinstance(part, Instance):  # NVML has neither samples nor a utilization of it
+        point = None if part.now.busy is None else part.now.busy / 100
+        if part is not self._gpu:  # NVML has neither samples nor a utilization of it
             self.basis = COUNTER
             return point, None
-        before = part.sampled_until.get(SAMPLES, 0)
+        before = part.lists.sampled_until.get(SAMPLES, 0)
         samples = part.query.ask("samples", _samples, self._samples, part.handle, before)
         if samples or (samples is not None and before):
-            part.sampled_until[SAMPLES] = samples[-1][0] if samples else before
+            part.lists.sampled_until[SAMPLES] = samples[-1][0] if samples else before
             self.basis = SAMPLES if samples else POINT
             return _integrated(samples, before) if samples and before else (point, None)
         part.gpm = part.gpm or Gpm(part.query, [GRAPHICS])
-        share = part.engine if part.detailed else part.gpm.read(part.handle, now).get(GRAPHICS)
+        share = part.now.engine if part.detailed else part.gpm.read(part.handle, now).get(GRAPHICS)
         if share is not None:
             self.basis = COUNTER
             return min(1.0, share / 100), None
@@ -79,7 +80,7 @@ class Activity:
     def _throttled(self, elapsed: int) -> float:
         """Return the share of the time in which heat, a power brake or other hardware slowed the GPU down."""
         query, handle = self._gpu.query, self._gpu.handle
-        counted = self._gpu.hot
+        counted = self._gpu.now.hot
         now = query.ask("throttle.reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
         if counted is None:
             return float(bool(now & SLOWDOWNS))
@@ -89,21 +90,21 @@ class Activity:
 
     def _energy(self, elapsed: int) -> float | None:
         """Return the joules since the last reading, by the GPU's counter if it moves, else by power; None: unknown."""
-        joules, watts = self._gpu.joules, self._gpu.watts
+        joules, watts = self._gpu.now.joules, self._gpu.now.watts
         before, self._joules = self._joules, joules or 0.0
         if joules is not None and elapsed and 0 < before < joules:
             return joules - before
         return None if watts is None else watts * elapsed / SECOND
 
-    def _share(self, instance: Instance) -> float:
-        """Return the share of the GPU's compute slices that an instance has."""
-        if instance.slices is None:
-            query, gpu = instance.query, self._gpu
-            attributes = query.ask("attributes", nvml.nvmlDeviceGetAttributes_v2, instance.handle)
-            count = query.ask("slices", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
+    def _slices(self, part: Part) -> float:
+        """Return the share of the GPU's compute slices that a part has."""
+        if part.slices is None:
+            ask, gpu = part.query.ask, self._gpu
+            attributes = ask("attributes", nvml.nvmlDeviceGetAttributes_v2, part.handle)
+            count = ask("slices", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
             is_known = attributes and count
-            instance.slices = min(1.0, attributes[7] / count) if is_known else 1 / len(gpu.parts)
-        return instance.slices
+            part.slices = min(1.0, attributes[7] / count) if is_known else 1 / len(gpu.parts)
+        return part.slices
 
 
 def _samples(rows: Rows, handle: Any, since: int) -> list[tuple[int, float]]:

@@ -41,8 +41,7 @@ class Xids:
     reads all events since the last one and no thread has to wait.
     """
 
-    def __init__(self, xid: Metric, event: Metric) -> None:
-        self._xid, self._event = xid, event
+    def __init__(self) -> None:
         self.query = NvmlQuery("Xid events")
         self._set: Any = None
         self._gpus: dict[int | None, Gpu] = {}
@@ -66,21 +65,22 @@ class Xids:
                     ask("events", _register, handle, kinds, self._set)
                     self._gpus[handle.value] = gpu
 
-    def read(self, at: int, now: int) -> Iterator[Datapoint]:
-        """Yield the count of each Xid and event that has occurred."""
+    def read(self, at: int, now: int) -> list[Datapoint]:
+        """Return the count of each Xid and event that has occurred."""
         self.query.begin(now)
         for gpu, kind, data in self._take():
             if kind & XID:
-                series = self._xid, gpu.dims | {"xid": str(data), "action": action_of(data)}
+                series = gpu.points.metrics["gpu.xid"], gpu.dims | {"xid": str(data), "action": action_of(data)}
             else:
-                series = self._event, gpu.dims | {"event": EVENTS[kind]}
+                series = gpu.points.metrics["gpu.event"], gpu.dims | {"event": EVENTS[kind]}
                 gpu.is_due |= kind == RECOVERY
             # A new count was zero at the last reading.
             count, start_time = self._seen.get(series, (0, at if self._last is None else self._last))
             self._seen[series] = count + 1, start_time
-        for (metric, dims), (count, start_time) in self._seen.items():
-            yield metric.point(at, count, dims, start_time=start_time)
         self._last = at
+        return [
+            metric.point(at, count, dims, start_time=since) for (metric, dims), (count, since) in self._seen.items()
+        ]
 
     def close(self) -> None:
         """Unregister from all events; the counts stay."""

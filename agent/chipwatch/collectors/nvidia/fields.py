@@ -1,10 +1,15 @@
-"""Fields of NVML that differ between drivers; tests/nvml_versions.py compares them with NVIDIA's bindings."""
+"""The fields of NVML that a GPU has in each tick; tests/nvml_versions.py compares numbers with NVIDIA's bindings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+from chipwatch.collectors.nvidia.metrics import ENERGY, FAST, LINKS, SCOPES, SLOW, THERMAL, FieldRow, throttled
+from chipwatch.collectors.nvidia.points import PartPoints
+from chipwatch.collectors.nvidia.query import FieldSet, NvmlQuery
+from chipwatch.contract.datapoint import Level
 
 RECOVERY: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, from driver 570 on."""
@@ -28,8 +33,6 @@ MAX_UNKNOWN: Final = 99
 """Largest unknown action that is named with its number."""
 SLOWDOWNS: Final = ("sw_thermal", "hw_thermal", "power_brake")
 """NVML_FI_DEV_CLOCKS_EVENT_REASON_{SW_THERM,HW_THERM,HW_POWER_BRAKE}_SLOWDOWN, in ns, with successive numbers."""
-
-
 LATER_METRICS: Final = ((575, range(100, 210)), (595, range(248, 261)))
 """Metrics of GPM that older drivers lack: links to the CPU, context switches; cycles since the driver was loaded."""
 
@@ -64,3 +67,58 @@ class DriverFields:
         if fields.get(DRAIN):
             return "drain_and_reset"
         return NONE if fields.keys() & {RESET, DRAIN} else None
+
+
+class GpuFields:
+    """Reads FAST of one GPU, and every ten seconds SLOW and the recovery action."""
+
+    def __init__(self, query: NvmlQuery, points: PartPoints, level: Level, driver: DriverFields) -> None:
+        def names(rows: Mapping[int, FieldRow]) -> dict[tuple[int, int], str]:
+            return {(number, SCOPES.get(number, 0)): row.query for number, row in rows.items()}
+
+        fast = {n: row for n, row in FAST.items() if row.metric.level <= level or n in (ENERGY, THERMAL)}
+        slow = {n: row for n, row in (SLOW | throttled(driver.slowdowns)).items() if row.metric.level <= level}
+        recovery = {(number, 0): "recovery" for number in driver.recovery}
+        self._fast, self._all = FieldSet(query, names(fast)), FieldSet(query, names(fast) | recovery | names(slow))
+        self._points, self._driver = points, driver
+        self._rows = {
+            n: (row.place, row.unit) for n, row in (fast | slow).items() if row.metric.level <= level or n == ENERGY
+        }
+        self._links: dict[int, int] = {}
+        """The field of LINKS that answered first, by the older one: the other may have another count."""
+        self.action: str | None = None
+        """The recovery action that the driver asks for; None if not known."""
+        self._actions: list[str] = []
+        """All requested recovery actions so far."""
+
+    def read(self, handle: Any, most_energy: float, *, slow: bool) -> tuple[float | None, float | None]:
+        """
+        Add the fields to the points; return the energy (mJ) and the time of thermal slowdowns (ns), None if not known.
+
+        A rise of the energy by more than `most_energy` (J) is doubted. Raise Lost.
+        """
+        answers = (self._all if slow else self._fast).read(handle)
+        values = {number: value for (number, _), value in answers.items()}
+        if slow:
+            self._choose_links(values)
+            self.action = self._driver.action(values)
+            self._actions = sorted({*self._actions, self.action or NONE} - {NONE})
+        energy, add, rows = None, self._points.add, self._rows
+        for action in self._actions if self.action is not None else ():  # a GPU that never needed one has no series
+            add(("gpu.recovery_action", action), int(action == self.action))
+        for number, value in values.items():
+            if number not in rows:
+                continue
+            place, unit = rows[number]
+            if number == ENERGY:
+                energy = value if add(place, value / unit, most_energy) else None
+            else:
+                add(place, value / unit)
+        return energy, values.get(THERMAL)
+
+    def _choose_links(self, values: dict[int, float]) -> None:
+        """Take out the fields of the links that have a better one."""
+        for in_kib, in_bytes in LINKS.items():
+            if in_bytes in values or in_kib in values:
+                chosen = self._links.setdefault(in_kib, in_kib if in_kib in values else in_bytes)
+                values.pop(in_kib + in_bytes - chosen, None)

@@ -11,9 +11,7 @@ from typing import Any, Final
 from chipwatch.collectors.nvidia.query import ABSENT, HOUR, SECOND, NvmlQuery
 from chipwatch.host import nvml
 
-PIPES: Final = {4: "integer", 6: "dfma", 7: "hmma", 8: "dmma", 9: "imma"}
-"""Metric ids of the shares of time with integer operations, and with operations of the tensor cores by precision."""
-SWITCHES: Final = range(174, 210, 5)
+SWITCHES: Final = frozenset(range(174, 210, 5))
 """NVML_GPM_METRIC_GR{0..7}_CTXSW_ACTIVE_PCT: shares of time in which an engine switched contexts."""
 ELAPSED: Final = 248
 """NVML_GPM_METRIC_SM_CYCLES_ELAPSED."""
@@ -79,7 +77,7 @@ class Gpm:
             failed = {number: code for number, code in zip(numbers, codes, strict=True) if code}
             self._ask(self._ids - {number for number, code in failed.items() if code in ABSENT})
             answers = {number: value for number, value in answers.items() if number not in failed}
-        return self._exact(answers)
+        return self._exact(answers) if ELAPSED in answers else answers
 
     def _ask(self, ids: frozenset[int]) -> None:
         """Ask for these metrics from now on."""

@@ -9,12 +9,11 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from chipwatch.collectors.nvidia.activity import Activity
 from chipwatch.collectors.nvidia.device import Gpu, Instance
 from chipwatch.collectors.nvidia.events import Xids
 from chipwatch.collectors.nvidia.fields import DriverFields
 from chipwatch.collectors.nvidia.health import Peers
-from chipwatch.collectors.nvidia.metrics import DRIVER, MIG, MODEL, UUID, of_gpu, of_instance
+from chipwatch.collectors.nvidia.metrics import DRIVER, GPU, MIG, MODEL, UUID
 from chipwatch.collectors.nvidia.processes import Tree, processes
 from chipwatch.collectors.nvidia.query import SECOND, Lost
 from chipwatch.collectors.nvidia.unified import Kernel
@@ -87,9 +86,7 @@ class Gpus:
             words = (word.strip() for word in visible.split(","))
             self._wanted = frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
         self._gpus: dict[str, Gpu] = {}
-        self._activity: dict[str, Activity] = {}
-        metrics = of_gpu(*config.dimensions)
-        self._xids = Xids(metrics.xid, metrics.event)
+        self._xids = Xids()
         self._peers = Peers()
         self._problems: list[str] = []
         self._unlisted: dict[int, str] = {}
@@ -115,8 +112,8 @@ class Gpus:
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._tree = Tree(config, config.pid)
 
-    def read(self, at: int) -> Iterator[Datapoint]:
-        """Yield all readings; raise PartlyCollected at the end, Unavailable if the driver fails."""
+    def read(self, at: int) -> Iterator[list[Datapoint]]:
+        """Yield the readings of each GPU; raise PartlyCollected at the end, Unavailable if the driver fails."""
         now = self._clock()
         slow = self._slow.is_due(now / SECOND)
         self._follow_clock(at)
@@ -126,21 +123,22 @@ class Gpus:
         for gpu in self._gpus.values():
             self._ask(f"GPU {gpu.number}: NVML")
             was_lost = gpu.lost
-            yield from gpu.read(at, self._clock(), slow=slow or gpu.is_due)
+            points = gpu.read(at, self._clock(), slow=slow or gpu.is_due)
             if gpu.lost and not was_lost:
                 self._find_at = 0
             elif slow and self._tree and not gpu.lost:
                 with suppress(Lost):  # the next reading reports it
                     for part in gpu.parts:
-                        yield from self._tree.usage(part, gpu.minor, at)
+                        self._tree.read(part, gpu.minor)
+            yield points
             self._problems += gpu.troubles()
         self._ask("NVML")
         self.silent = {self._dims(UNKNOWN, UNKNOWN, gpu=index): why for index, why in self._unlisted.items()}
         self.silent |= {gpu.dims: why for gpu in self._gpus.values() if (why := gpu.silence)}
         if slow:
             working = (gpu for gpu in self._gpus.values() if not gpu.lost)
-            yield from self._peers.read(at, ((gpu.model, gpu.health) for gpu in working))
-        yield from self._xids.read(at, now)
+            yield self._peers.read((gpu.kernel.model, gpu.health) for gpu in working)
+        yield self._xids.read(at, now)
         self._ask("")
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
@@ -166,7 +164,7 @@ class Gpus:
     def devices(self) -> Iterator[Device]:
         """Yield GPUs and instances; ids are the index, UUID, device file, number and place of the GPU instance."""
         for uuid, gpu in self._gpus.items():
-            yield Device(gpu.dims, gpu.model, (uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"))
+            yield Device(gpu.dims, gpu.kernel.model, (uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"))
             for name, part in gpu.instances.items():
                 place = (f"gpu-{gpu.minor}-mig-{part.place}",) if part.place else ()
                 yield Device(part.dims, "", (name, f"{gpu.number}.{part.number}", *place))
@@ -180,15 +178,13 @@ class Gpus:
 
     def activity(self) -> Iterator[DeviceActivity]:
         """Yield the activity of all GPUs and instances since the last call."""
-        for uuid, gpu in self._gpus.items():
-            if uuid not in self._activity:
-                self._activity[uuid] = Activity(gpu)
+        for gpu in self._gpus.values():
             with suppress(Lost):  # the next reading reports it
-                yield from self._activity[uuid].read(self._clock())
+                yield from gpu.activity.read(self._clock())
 
     def describe(self) -> str:
         """Return the number of each model, the driver version and irregularities."""
-        models = Counter(gpu.model for gpu in self._gpus.values())
+        models = Counter(gpu.kernel.model for gpu in self._gpus.values())
         parts = [*(f"{count} x {model}" for model, count in models.items()), f"driver {self._driver}"]
         if instances := sum(len(gpu.instances) for gpu in self._gpus.values()):
             parts.append(f"{instances} MIG instances")
@@ -197,8 +193,8 @@ class Gpus:
         folder = self._config.proc / "driver/nvidia/gpus"
         if folder.is_dir() and (listed := len(list(folder.iterdir()))) > self._count:
             parts.append(f"{folder} lists {listed}, NVML {self._count}")
-        if bases := {activity.basis: None for activity in self._activity.values()}:
-            parts.append(f"utilization of jobs by {' and '.join(filter(None, bases))}")
+        if bases := dict.fromkeys(gpu.activity.basis for gpu in self._gpus.values() if gpu.activity.basis):
+            parts.append(f"utilization of jobs by {' and '.join(bases)}")
         if self._tree:
             parts.append(f"the process tree is {self._tree.method}")
         return ", ".join(parts)
@@ -303,7 +299,6 @@ class Gpus:
 
     def _forget(self, uuid: str) -> None:
         self._gpus.pop(uuid).close()
-        self._activity.pop(uuid, None)
 
     def _failed_at(self, index: int, error: nvml.NVMLError) -> Gpu | None:
         """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""
@@ -344,7 +339,7 @@ class Gpus:
                 continue
             if instance is None:
                 dims = self._dims(uuid, model, gpu=gpu.number, mig=number)
-                instance = Instance(handle, dims, of_instance(*self._config.dimensions), self._level)
+                instance = Instance(handle, dims, (GPU, MIG, *self._config.dimensions), self._level)
             instance.handle = handle
             instance.identify(gpu.handle)
             instances[uuid] = instance
@@ -355,9 +350,9 @@ class Gpus:
         return instances
 
     def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
-        dims = self._dims(uuid, model, gpu=index)
-        metrics, fields = of_gpu(*self._config.dimensions), DriverFields(str(self._driver))
-        return Gpu(handle, dims, metrics, self._level, model=model, fields=fields, kernel=Kernel(self._config))
+        dims, keys = self._dims(uuid, model, gpu=index), (GPU, *self._config.dimensions)
+        driver, kernel = DriverFields(str(self._driver)), Kernel(self._config, model)
+        return Gpu(handle, dims, keys, self._level, driver=driver, kernel=kernel)
 
     def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
         further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}

@@ -1,176 +1,232 @@
-"""The metrics of NVIDIA GPUs."""
+"""The metrics of NVIDIA GPUs and of MIG instances, and the tables of what NVML has: a value is a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
-from typing import Final
+from functools import cache, partial
+from typing import Final, NamedTuple
 
-from chipwatch.contract.datapoint import Level, Metric, counter, gauge
-from chipwatch.host import gpu_metrics
+from chipwatch.contract import datapoint
+from chipwatch.contract.datapoint import Level, Metric
+from chipwatch.host import gpu_metrics as shared
 
-BASIC, DETAILED = Level.BASIC, Level.DETAILED
+BASIC, DETAILED, ALL = Level.BASIC, Level.DETAILED, Level.ALL
 GPU, MIG, UUID, MODEL, DRIVER = "gpu", "mig", "uuid", "model", "driver"
 
 
-class PartMetrics:
-    """Metrics that a whole GPU and a MIG instance have, with the dimensions `keys`."""
-
-    def __init__(self, *keys: str) -> None:
-        # fmt: off
-        self.utilization = replace(gpu_metrics.UTILIZATION, dims=keys)
-        self.memory_utilization = replace(gpu_metrics.MEMORY_UTILIZATION, dims=keys)
-        self.memory_used = replace(gpu_metrics.MEMORY_USED, dims=keys)
-        self.memory_total = replace(gpu_metrics.MEMORY_TOTAL, dims=keys)
-        self.memory_available = gauge("gpu.memory.available", "By", "Memory that is free.", DETAILED, keys)
-        self.memory_reserved = gauge(
-            "gpu.memory.reserved", "By", "Memory that the driver and the firmware keep.", DETAILED, keys)
-        self.process_memory_used = replace(gpu_metrics.PROCESS_MEMORY_USED, dims=keys)
-        self.process_memory_utilization = replace(gpu_metrics.PROCESS_MEMORY_UTILIZATION, dims=keys)
-        self.process_utilization = replace(gpu_metrics.PROCESS_UTILIZATION, dims=keys)
-        self.active = {  # by metric id of GPM
-            2: gauge("gpu.sm.active", "%", "Share of time in which a multiprocessor had work, mean.", DETAILED, keys),
-            3: gauge("gpu.sm.occupancy", "%", "Resident warps, of the maximum.", DETAILED, keys),
-            5: gauge("gpu.tensor.active", "%", "Share of time in which the tensor cores worked.", DETAILED, keys),
-            10: gauge("gpu.dram.active", "%", "Memory bandwidth in use, of the maximum.", DETAILED, keys),
-            11: gauge("gpu.fp64.active", "%", "Share of time in which the FP64 units worked.", DETAILED, keys),
-            12: gauge("gpu.fp32.active", "%", "Share of time in which the FP32 units worked.", DETAILED, keys),
-            13: gauge("gpu.fp16.active", "%", "Share of time in which the FP16 units worked.", DETAILED, keys),
-        }
-        # fmt: on
-
-    def __iter__(self) -> Iterator[Metric]:
-        """Iterate over the metrics."""
-        for value in vars(self).values():
-            yield from (value,) if isinstance(value, Metric) else value.values()
+Place = tuple[str, ...]
+"""The name of a metric, and the values of its further dimensions."""
 
 
-class GpuMetrics(PartMetrics):
-    """Metrics of a whole GPU."""
+class FieldRow(NamedTuple):
+    """A value of NVML and its metric."""
 
-    def __init__(self, *keys: str) -> None:
-        super().__init__(*keys)
-        # fmt: off
-        self.active = {1: gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED, keys),
-                       **self.active}
-        self.unified = replace(gpu_metrics.UNIFIED, dims=keys)
-        self.memory_activity = replace(gpu_metrics.MEMORY_ACTIVITY, dims=keys)
-        self.temperature = replace(gpu_metrics.TEMPERATURE, dims=keys)
-        self.memory_temperature = replace(gpu_metrics.MEMORY_TEMPERATURE, dims=keys)
-        self.power = replace(gpu_metrics.POWER, dims=keys)
-        self.power_utilization = replace(gpu_metrics.POWER_UTILIZATION, dims=keys)
-        self.power_limit = replace(gpu_metrics.POWER_LIMIT, dims=keys)
-        self.energy = replace(gpu_metrics.ENERGY, dims=keys)
-        self.clocks = {  # by clock type of NVML
-            1: gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED, keys),
-            2: replace(gpu_metrics.CLOCK_MEMORY, dims=keys),
-            0: replace(gpu_metrics.CLOCK_GRAPHICS, dims=keys),
-        }
-        self.ecc_corrected = replace(gpu_metrics.ECC_CORRECTED, dims=keys)
-        self.ecc_uncorrected = replace(gpu_metrics.ECC_UNCORRECTED, dims=keys)
-        self.encoder, self.decoder = (
-            gauge(f"gpu.{word}.utilization", "%", f"Utilization of the video {word}.", DETAILED, keys)
-            for word in ("encoder", "decoder")
-        )
-        self.fan = replace(gpu_metrics.FAN, dims=keys)
-        self.pipe_active = gauge(
-            "gpu.pipe.active", "%", "Share of time with integer operations, or operations of the tensor cores.",
-            Level.ALL, (*keys, "pipe"))
-        self.module_power = gauge(
-            "gpu.module.power", "W", "Power of the module with GPU and CPU, such as Grace Hopper.", DETAILED, keys)
-        self.context_switch = gauge(
-            "gpu.context_switch.active", "%", "Share of time in which the GPU switched between contexts.", DETAILED,
-            keys)
-        self.tensor_stalled = gauge(
-            "gpu.tensor.stalled", "%", "Share of time in which matrix operations waited.", Level.ALL, keys)
-        self.c2c = {  # by metric id of GPM
-            102: counter("gpu.c2c.sent", "By", "Sent by the GPU to the CPU over their own link.", DETAILED, keys),
-            103: counter("gpu.c2c.received", "By", "Received by the GPU from the CPU over it.", DETAILED, keys),
-        }
-        self.pcie_sent = counter("gpu.pcie.sent", "By", "Sent by the GPU over PCIe.", DETAILED, keys)
-        self.pcie_received = counter("gpu.pcie.received", "By", "Received by the GPU over PCIe.", DETAILED, keys)
-        self.pcie_replays = replace(gpu_metrics.PCIE_REPLAYS, dims=keys)
-        self.nvlink_sent = counter("gpu.nvlink.sent", "By", "Sent by the GPU over all its NVLinks.", DETAILED, keys)
-        self.nvlink_received = counter(
-            "gpu.nvlink.received", "By", "Received by the GPU over all its NVLinks.", DETAILED, keys)
-        self.throttled = replace(gpu_metrics.THROTTLED, dims=(*keys, "reason"))
-        self.xid = counter(
-            "gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC,
-            (*keys, "xid", "action"))
-        self.event = counter(
-            "gpu.event", "{event}", "Events that the driver reported since the agent started.", DETAILED,
-            (*keys, "event"))
-        self.rows_remapped = counter(
-            "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
-        self.rows_failed = gauge(
-            "gpu.rows.failed", "1", "1: a faulty row of memory could not be replaced.", DETAILED, keys)
-        self.fault = gauge(
-            "gpu.fault", "1", "1: the driver reports this fault; 0: it reports none.", Level.ALL,
-            (*keys, "fault"))
-        self.link_errors = replace(gpu_metrics.LINK_ERRORS, dims=(*keys, "kind"))
-        self.links = replace(gpu_metrics.LINKS, dims=(*keys, "kind", "state"))
-        self.fabric = gauge(
-            "gpu.fabric", "1", "1: registered with the NVLink fabric as a member of this cluster and clique; 0: not.",
-            DETAILED, (*keys, "cluster", "clique"))
-        self.bit_error_rate = gauge(
-            "gpu.nvlink.bit_error_rate", "1", "Rate of bit errors of the worst NVLink.", Level.ALL, (*keys, "kind"))
-        self.ecc_lifetime = counter(
-            "gpu.ecc.lifetime", "{error}", "Memory errors in the life of the GPU; of SRAM, those not corrected.",
-            Level.ALL, (*keys, "kind"))
-        self.rows_banks = gauge(
-            "gpu.rows.banks", "{bank}", "Banks of memory, by the spare rows that they have left.", Level.ALL,
-            (*keys, "spare"))
-        self.rows_inactive = gauge(
-            "gpu.rows.inactive", "{row}", "Replacements of rows that are not in use.", Level.ALL, (*keys, "cause"))
-        self.banks_remapped, self.banks_groups = (
-            gauge("gpu.banks.remapped", "{bank}", "Replaced banks of memory, in use or not.", Level.ALL,
-                  (*keys, "state")),
-            gauge("gpu.banks.groups", "{group}", "Groups of banks with all or none of their spare banks.", Level.ALL,
-                  (*keys, "spare")),
-        )
-        self.nvlink_corrected = counter(
-            "gpu.nvlink.corrected", "{error}", "Symbol errors that NVLinks corrected, by the driver's bin.", Level.ALL,
-            (*keys, "bin"))
-        self.nvlink_blocks = counter(
-            "gpu.nvlink.blocks", "{block}", "Blocks that NVLinks sent, and sent again for errors.", Level.ALL,
-            (*keys, "kind"))
-        self.pages_retired = counter(
-            "gpu.pages.retired", "{page}", "Pages of memory out of use for errors, before Ampere.", Level.ALL,
-            (*keys, "cause"))
-        self.pcie_width = gauge("gpu.pcie.width", "{lane}", "Lanes of the PCIe link in use.", Level.ALL, keys)
-        self.pcie_generation = gauge("gpu.pcie.generation", "1", "Generation of PCIe in use.", Level.ALL, keys)
-        self.temperature_margin = gauge(
-            "gpu.temperature.margin", "Cel", "Degrees left until the nearest slowdown.", DETAILED, keys)
-        self.temperature_limit = gauge(
-            "gpu.temperature.limit", "Cel", "Margin at which the GPU acts; below 0 it is past the maximum.", Level.ALL,
-            (*keys, "limit"))
-        self.clock_reduced = replace(gpu_metrics.CLOCK_REDUCED, dims=(*keys, "reason"))
-        self.state = replace(gpu_metrics.STATE, dims=keys)
-        self.recovery = gauge(
-            "gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.",
-            DETAILED, (*keys, "action"))
-        self.licensed, self.vgpus = (
-            gauge("gpu.licensed", "1", "1: this guest's vGPU has a licence; 0: none, and the driver slows it down.",
-                  Level.ALL, keys),
-            gauge("gpu.vgpus", "{device}", "Virtual GPUs on the GPU of this host.", Level.ALL, (*keys, "licence")),
-        )
-        # fmt: on
+    metric: Metric
+    value: str = ""
+    """The value of the metric's further dimension; "" if it has none."""
+    unit: float = 1
+    """One unit of the metric, in units of NVML."""
+    query: str = ""
+    """The name of the query in messages, as groups of queries have it; "": failures are not reported."""
+
+    @property
+    def place(self) -> Place:
+        """Return where the value is reported."""
+        return (self.metric.name, self.value) if self.value else (self.metric.name,)
 
 
-@cache
-def of_gpu(*further: str) -> GpuMetrics:
-    """Return the metrics of a GPU with `further` dimensions (uuid, model, driver)."""
-    return GpuMetrics(GPU, *further)
+def _gauge(name: str, unit: str, help: str, level: Level, *further: str) -> Metric:  # noqa: A002  # as the field
+    return datapoint.gauge(name, unit, help, level, (GPU, *further))
 
 
-@cache
-def of_instance(*further: str) -> PartMetrics:
-    """Return the metrics of a MIG instance with `further` dimensions (uuid, model, driver)."""
-    return PartMetrics(GPU, MIG, *further)
+def _counter(name: str, unit: str, help: str, level: Level, *further: str) -> Metric:  # noqa: A002
+    return datapoint.counter(name, unit, help, level, (GPU, *further))
 
 
+def _rows(metric: Metric, values: Mapping[int, str], unit: float = 1, query: str = "") -> dict[int, FieldRow]:
+    """Return the rows of a metric, by field."""
+    return {number: FieldRow(metric, value, unit, query) for number, value in values.items()}
+
+
+# fmt: off
+ACTIVE: Final = {
+    2: FieldRow(_gauge("gpu.sm.active", "%", "Share of time in which a multiprocessor had work, mean.", DETAILED)),
+    3: FieldRow(_gauge("gpu.sm.occupancy", "%", "Resident warps, of the maximum.", DETAILED)),
+    5: FieldRow(_gauge("gpu.tensor.active", "%", "Share of time in which the tensor cores worked.", DETAILED)),
+    10: FieldRow(_gauge("gpu.dram.active", "%", "Memory bandwidth in use, of the maximum.", DETAILED)),
+    11: FieldRow(_gauge("gpu.fp64.active", "%", "Share of time in which the FP64 units worked.", DETAILED)),
+    12: FieldRow(_gauge("gpu.fp32.active", "%", "Share of time in which the FP32 units worked.", DETAILED)),
+    13: FieldRow(_gauge("gpu.fp16.active", "%", "Share of time in which the FP16 units worked.", DETAILED)),
+}
+"""Shares by metric of GPM that a GPU and an instance have."""
+SHARES: Final = {
+    1: FieldRow(_gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED)),
+    **ACTIVE,
+    **_rows(
+        _gauge("gpu.pipe.active", "%", "Share of time with integer operations, or operations of the tensor cores.",
+               ALL, "pipe"),
+        {4: "integer", 6: "dfma", 7: "hmma", 8: "dmma", 9: "imma"}),
+}
+"""The same that a GPU has; operations of the tensor cores by precision."""
+C2C: Final = {
+    102: FieldRow(_counter("gpu.c2c.sent", "By", "Sent by the GPU to the CPU over their own link.", DETAILED)),
+    103: FieldRow(_counter("gpu.c2c.received", "By", "Received by the GPU from the CPU over it.", DETAILED)),
+}
+"""By metric of GPM, which is a rate (MiB/s)."""
+CLOCKS: Final = {
+    1: FieldRow(_gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED)),
+    2: FieldRow(shared.CLOCK_MEMORY),
+    0: FieldRow(shared.CLOCK_GRAPHICS),
+}
+"""By type of clock of NVML."""
+
+ENERGY, THERMAL = 83, 75
+"""The energy, and NVML_FI_DEV_PERF_POLICY_THERMAL; jobs need both. POWER (74) also counts the software power cap."""
 THROTTLES: Final = {
     74: "power", 75: "thermal", 76: "sync_boost", 77: "board_limit", 78: "low_utilization", 79: "reliability",
-}  # fmt: skip
+}
 """NVML_FI_DEV_PERF_POLICY_*, in ns; the fields of hardware slowdowns differ between drivers: fields.SLOWDOWNS."""
+NVLINK_SENT: Final = _counter("gpu.nvlink.sent", "By", "Sent by the GPU over all its NVLinks.", DETAILED)
+NVLINK_RECEIVED: Final = _counter("gpu.nvlink.received", "By", "Received by the GPU over all its NVLinks.", DETAILED)
+throttled: Final = partial(_rows, shared.THROTTLED, unit=1e9, query="throttled")
+"""Returns the rows of fields with a time in ns, by reason."""
+FAST: Final = {
+    ENERGY: FieldRow(shared.ENERGY, unit=1e3, query="energy"),
+    **throttled({THERMAL: THROTTLES[THERMAL]}),
+    82: FieldRow(shared.MEMORY_TEMPERATURE, query="temperature"),
+    **_rows(_gauge("gpu.module.power", "W", "Power of the module with GPU and CPU, such as Grace Hopper.", DETAILED),
+            {186: ""}, unit=1e3),
+}
+"""Fields of each tick; 186 is NVML_FI_DEV_POWER_INSTANT."""
+SLOW: Final = {
+    4: FieldRow(shared.ECC_UNCORRECTED, query="ecc"),
+    3: FieldRow(shared.ECC_CORRECTED, query="ecc"),
+    197: FieldRow(_counter("gpu.pcie.sent", "By", "Sent by the GPU over PCIe.", DETAILED), query="pcie"),
+    198: FieldRow(_counter("gpu.pcie.received", "By", "Received by the GPU over PCIe.", DETAILED), query="pcie"),
+    138: FieldRow(NVLINK_SENT, unit=1 / 1024, query="nvlink"),
+    202: FieldRow(NVLINK_SENT, query="nvlink"),
+    139: FieldRow(NVLINK_RECEIVED, unit=1 / 1024, query="nvlink"),
+    204: FieldRow(NVLINK_RECEIVED, query="nvlink"),
+    94: FieldRow(shared.PCIE_REPLAYS, query="pcie"),
+    **_rows(_gauge("gpu.rows.failed", "1", "1: a faulty row of memory could not be replaced.", DETAILED), {145: ""},
+            query="rows"),
+    **_rows(_counter("gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, "cause"),
+            {142: "correctable", 143: "uncorrectable"}, query="rows"),
+    **throttled({number: reason for number, reason in THROTTLES.items() if number != THERMAL}),
+}
+"""Fields of each ten seconds, by their numbers in nvml.h."""
+LINKS: Final = {138: 202, 139: 204}
+"""Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
+SCOPES: Final = {186: 1, **dict.fromkeys((*LINKS, *LINKS.values()), 0xFFFFFFFF)}
+"""Scope of a field, if not 0: NVML_POWER_SCOPE_MODULE, a CPU of NVIDIA with its GPUs; all links."""
+
+FAULT: Final = _gauge("gpu.fault", "1", "1: the driver reports this fault; 0: it reports none.", ALL, "fault")
+errors: Final = partial(_rows, shared.LINK_ERRORS)
+"""Returns the rows of errors of links, by kind."""
+FIELDS: Final = {
+    **_rows(FAULT, {31: "rows_pending", 144: "rows_pending", 145: "rows_failed", 307: "rows_pending"}),
+    **errors({
+        94: "pcie_replay", 169: "pcie_recovery", 173: "pcie_correctable", 174: "pcie_nak_received",
+        175: "pcie_receiver", 176: "pcie_bad_tlp", 177: "pcie_nak_sent", 178: "pcie_bad_dllp", 179: "pcie_nonfatal",
+        180: "pcie_fatal", 181: "pcie_unsupported_request", 182: "pcie_lcrc", 183: "pcie_lane",
+    }),
+    **_rows(
+        _counter("gpu.ecc.lifetime", "{error}", "Memory errors in the life of the GPU; of SRAM, those not corrected.",
+                 ALL, "kind"),
+        {5: "corrected", 6: "uncorrected"}),
+    **_rows(
+        _counter("gpu.pages.retired", "{page}", "Pages of memory out of use for errors, before Ampere.", ALL, "cause"),
+        {29: "correctable", 30: "uncorrectable"}),
+    **_rows(
+        _gauge("gpu.temperature.limit", "Cel", "Margin at which the GPU acts; below 0 it is past the maximum.", ALL,
+               "limit"),
+        {193: "shutdown", 194: "slowdown", 195: "memory", 196: "clock"}),
+    297: FieldRow(_gauge("gpu.tensor.stalled", "%", "Share of time in which matrix operations waited.", ALL)),
+    **_rows(_gauge("gpu.rows.inactive", "{row}", "Replacements of rows that are not in use.", ALL, "cause"),
+            {301: "correctable", 302: "uncorrectable"}),
+    **_rows(_gauge("gpu.banks.remapped", "{bank}", "Replaced banks of memory, in use or not.", ALL, "state"),
+            {303: "active", 304: "inactive"}),
+    **_rows(
+        _gauge("gpu.banks.groups", "{group}", "Groups of banks with all or none of their spare banks.", ALL, "spare"),
+        {305: "max", 306: "none"}),
+}
+"""
+Fields of each 30 seconds.
+
+NVML_FI_DEV_RETIRED_PENDING (before Ampere), _REMAPPED_PENDING, _REMAPPED_FAILURE, _PENDING_BANK_REMAPPING, counters of
+PCIe, _ECC_{SBE,DBE}_AGG_TOTAL, _RETIRED_{SBE,DBE}, _TEMPERATURE_{SHUTDOWN,SLOWDOWN,MEM_MAX,GPU_MAX}_TLIMIT.
+"""
+LINK_FIELDS: Final = {
+    **errors({
+        161: "nvlink_replay", 162: "nvlink_recovery", 163: "nvlink_crc", 206: "nvlink_malformed",
+        207: "nvlink_overrun", 208: "nvlink_receive", 209: "nvlink_remote", 210: "nvlink_header",
+        211: "nvlink_integrity", 212: "nvlink_discard", 213: "nvlink_recovery", 214: "nvlink_recovery_failed",
+        219: "nvlink_effective", 221: "nvlink_symbol",
+    }),
+    **_rows(
+        _counter("gpu.nvlink.corrected", "{error}", "Symbol errors that NVLinks corrected, by the driver's bin.", ALL,
+                 "bin"),
+        {235 + n: str(n) for n in range(16)}),
+    **_rows(
+        _counter("gpu.nvlink.blocks", "{block}", "Blocks that NVLinks sent, and sent again for errors.", ALL, "kind"),
+        {294: "sent", 295: "sent_again"}),
+}
+"""The same of each NVLink, summed over these: counters by field (nvml.h); 213 and later are NVLink 5's."""
+C2C_FIELDS: Final = errors({231: "c2c", 232: "c2c_replay", 233: "c2c_replay_again"})
+"""The same of the links to the CPU."""
+JUDGED: Final = frozenset({
+    "pcie_replay", "pcie_nonfatal", "pcie_fatal", "nvlink_replay", "nvlink_recovery", "nvlink_crc",
+    "nvlink_recovery_failed", "c2c",
+})
+"""Errors of links with a rule of the verdict, which are read at each level; 215 is the sum of 213 and 214."""
+
+OF_PART: Final = (
+    shared.UTILIZATION, shared.MEMORY_UTILIZATION, shared.MEMORY_USED, shared.MEMORY_TOTAL, shared.PROCESS_MEMORY_USED,
+    shared.PROCESS_MEMORY_UTILIZATION, shared.PROCESS_UTILIZATION,
+    _gauge("gpu.memory.available", "By", "Memory that is free.", DETAILED),
+    _gauge("gpu.memory.reserved", "By", "Memory that the driver and the firmware keep.", DETAILED),
+    *(row.metric for row in ACTIVE.values()),
+)
+OF_GPU: Final = (
+    shared.UNIFIED, shared.MEMORY_ACTIVITY, shared.TEMPERATURE, shared.POWER, shared.POWER_UTILIZATION,
+    shared.POWER_LIMIT, shared.FAN, shared.LINKS, shared.CLOCK_REDUCED, shared.STATE, FAULT,
+    _gauge("gpu.encoder.utilization", "%", "Utilization of the video encoder.", DETAILED),
+    _gauge("gpu.decoder.utilization", "%", "Utilization of the video decoder.", DETAILED),
+    _gauge("gpu.context_switch.active", "%", "Share of time in which the GPU switched between contexts.", DETAILED),
+    _counter("gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC, "xid",
+             "action"),
+    _counter("gpu.event", "{event}", "Events that the driver reported since the agent started.", DETAILED, "event"),
+    _gauge("gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.",
+           DETAILED, "action"),
+    _gauge("gpu.fabric", "1", "1: registered with the NVLink fabric as a member of this cluster and clique; 0: not.",
+           DETAILED, "cluster", "clique"),
+    _gauge("gpu.nvlink.bit_error_rate", "1", "Rate of bit errors of the worst NVLink.", ALL, "kind"),
+    _gauge("gpu.rows.banks", "{bank}", "Banks of memory, by the spare rows that they have left.", ALL, "spare"),
+    _gauge("gpu.pcie.width", "{lane}", "Lanes of the PCIe link in use.", ALL),
+    _gauge("gpu.pcie.generation", "1", "Generation of PCIe in use.", ALL),
+    _gauge("gpu.temperature.margin", "Cel", "Degrees left until the nearest slowdown.", DETAILED),
+    _gauge("gpu.licensed", "1", "1: this guest's vGPU has a licence; 0: none, and the driver slows it down.", ALL),
+    _gauge("gpu.vgpus", "{device}", "Virtual GPUs on the GPU of this host.", ALL, "licence"),
+    *(row.metric for table in (SHARES, C2C, CLOCKS, FAST, SLOW, FIELDS, LINK_FIELDS, C2C_FIELDS)
+      for row in table.values()),
+)
+# fmt: on
+INSTANCE: Final = {metric.name: metric for metric in OF_PART}
+"""The metrics of a MIG instance by name."""
+WHOLE: Final = {metric.name: metric for metric in (*OF_PART, *OF_GPU)}
+"""The metrics of a GPU by name."""
+ALWAYS: Final = frozenset({"gpu.fault", "gpu.link.errors", "gpu.recovery_action"})
+"""Metrics that are read at each level, for the verdict."""
+
+
+@cache
+def shaped(metric: Metric, *keys: str) -> Metric:
+    """Return a metric with the dimensions `keys` in place of the first one, the GPU."""
+    return replace(metric, dims=(*keys, *metric.dims[1:]))
+
+
+def declared(*further: str) -> tuple[Metric, ...]:
+    """Return the metrics of GPUs and of instances with `further` dimensions (uuid, model, driver)."""
+    whole, instance = WHOLE.values(), INSTANCE.values()
+    return (*(shaped(m, GPU, *further) for m in whole), *(shaped(m, GPU, MIG, *further) for m in instance))

@@ -1,14 +1,15 @@
-"""Usage of each GPU by the process tree."""
+"""The processes on GPUs: the driver's lists and samples, and the usage by the process tree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from ctypes import c_ulonglong
+from functools import partial
 from pathlib import Path
-from typing import Any
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
 
-from chipwatch.collectors.nvidia.device import Part
-from chipwatch.contract.datapoint import Datapoint
+from chipwatch.collectors.nvidia.query import UNSUPPORTED, NvmlQuery, Rows
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host import nvml
 from chipwatch.host.open_devices import open_files
@@ -16,9 +17,87 @@ from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where, tree_of
 from chipwatch.host.procfs import link
 
+if TYPE_CHECKING:
+    from chipwatch.collectors.nvidia.device import Part
+
+COMPUTE: Final = "processes.compute"
+LISTS: Final = {
+    COMPUTE: "nvmlDeviceGetComputeRunningProcesses_v3",
+    "processes.graphics": "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "processes.mps": "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+}
+PROCESS: Final = Struct("I4xQ8x")
+"""nvmlProcessInfo_t: pid, bytes in use, and two numbers of instances."""
+SAMPLE: Final = Struct("I4xQI12x")
+"""nvmlProcessUtilizationSample_t: pid, time, share of the multiprocessors, and three of other engines."""
+NOT_AVAILABLE: Final = 2**64 - 1
+"""NVML_VALUE_NOT_AVAILABLE, -1, as the bytes of a process."""
+MOST_PID: Final = 1 << 22
+"""PID_MAX_LIMIT of Linux; Jetsons list processes with larger numbers."""
 TREE, ALL = "tree", "all"
 """The readers of the driver's samples of processes: each needs those since its last reading."""
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
+
+
+class ProcessLists:
+    """The driver's lists of the processes on one part, and its samples of their utilization."""
+
+    def __init__(self, query: NvmlQuery) -> None:
+        self._query, self._rows, self._samples = query, Rows(PROCESS), Rows(SAMPLE)
+        self.sampled_until: dict[str, int] = {}
+        """Time of the driver's last sample by its reader; none before the first one."""
+        self.servers: dict[int, bool] = {}
+        """The pids on it -> True for a server of MPS."""
+
+    def running(self, handle: Any, most: int) -> dict[int, int | None]:
+        """Return the bytes in use by each process, at `most` so many (None: unknown), by its pid; raise Lost."""
+        running: dict[int, int | None] = {}
+        ask, read = self._query.ask, self._rows.read
+        for name, function in LISTS.items():
+            for pid, used in ask(name, read, partial(nvml.call, function, handle)) or ():
+                if not 0 < pid <= MOST_PID:
+                    continue
+                if used <= most:
+                    running[pid] = max(used, running.get(pid) or 0)  # a process may be in two lists
+                elif used == NOT_AVAILABLE:
+                    running.setdefault(pid)
+        return running
+
+    def unlisted(self) -> str:
+        """Return why the driver did not list all processes; "" if it did, or has no list but that of compute."""
+        refused = self._query.refused
+        if refused.keys().isdisjoint(LISTS):
+            return ""
+        for name in LISTS:
+            code = 0 if name in self._query.answered else refused.get(name, 0)
+            if code and (name == COMPUTE or code not in UNSUPPORTED):
+                return f"NVML does not list its processes: {nvml.NVMLError(code)} (NVML {code})"
+        return ""
+
+    def new_samples(self, handle: Any, reader: str) -> list[tuple[int, int, int]] | None:
+        """
+        Return pid, time and share (%) of each sample since a reader's last call.
+
+        None if the driver has none, or if they cover an unknown time.
+        """
+        until = self.sampled_until.get(reader)
+        samples: list[tuple[int, int, int]] | None
+        samples = self._query.ask("processes.utilization", self._sample, handle, until or 0)
+        if samples is None:
+            return None
+        self.sampled_until[reader] = max((at for _, at, _ in samples), default=until or 0)
+        return None if until is None else samples
+
+    def _sample(self, handle: Any, since: int) -> list[tuple[Any, ...]]:
+        def fill(count: Any, array: Any) -> int:
+            return nvml.call("nvmlDeviceGetProcessUtilization", handle, array, count, c_ulonglong(since))
+
+        try:
+            return self._samples.read(fill)
+        except nvml.NVMLError as error:
+            if error.value == nvml.NVML_ERROR_NOT_FOUND:
+                return []  # no process ran since the last sample
+            raise
 
 
 class Tree:
@@ -53,34 +132,33 @@ class Tree:
         numbers = [self._numbers(pid) for pid in members] if depth > 0 else []
         self._pids = members | {pids[depth] for pids in numbers if len(pids) > depth}
 
-    def usage(self, part: Part, minor: int | None, at: int) -> Iterator[Datapoint]:
-        """Yield the usage of a part of GPU `minor` by the tree, if any; read the part first. Raise Lost."""
-        m = part.metrics
+    def read(self, part: Part, minor: int | None) -> None:
+        """Add the usage of a part of GPU `minor` by the tree to its points, if any; read the part first. Raise Lost."""
+        add, now = part.points.add, part.now
         running = part.running() if self._pids else {}
         mine = [memory for pid, memory in running.items() if pid in self._pids]
         if not mine and not self._has_open(minor):
-            part.sampled_until.pop(TREE, None)
+            part.lists.sampled_until.pop(TREE, None)
             return
         if mine and (all(mine) or not self._contained):
             self.method, known = BY_PID, [memory for memory in mine if memory is not None]
             used = sum(known) if len(known) == len(mine) else None
         else:
-            self.method, used = BY_FILE, part.used
-        if used is not None and part.total and used <= part.total:
-            yield m.process_memory_used.point(at, used, part.dims)
-            yield m.process_memory_utilization.point(at, 100 * used / part.total, part.dims)
-        if (busy := self._busy(part, alone=len(mine) == len(running))) is not None:
-            yield m.process_utilization.point(at, min(100, busy), part.dims)
+            self.method, used = BY_FILE, now.used
+        if used is not None and now.total and used <= now.total:
+            add(("gpu.process.memory.used",), used)
+            add(("gpu.process.memory.utilization",), 100 * used / now.total)
+        add(("gpu.process.utilization",), self._busy(part, alone=len(mine) == len(running)))
 
     def _busy(self, part: Part, *, alone: bool) -> float | None:
         """Return the utilization by the tree since the last reading in percent, or None."""
-        if (samples := _new_samples(part, TREE)) is None:
+        if (samples := part.lists.new_samples(part.handle, TREE)) is None:
             return None
         shares = {pid: share for pid, _, share in samples}
         mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
         if shares and not mine and self._contained:  # the samples may have the machine's pids, unlike the lists
-            return part.busy if alone else None
-        return sum(mine)
+            return part.now.busy if alone else None
+        return min(100, sum(mine))
 
     def _has_open(self, minor: int | None) -> bool:
         """Return whether a member has the GPU's device file open; only in a container, elsewhere pids are better."""
@@ -105,14 +183,15 @@ def processes(part: Part, proc: Path) -> Iterator[DeviceProcess]:
     The server of MPS is left out: its clients, which the driver lists too, are those who use the GPU. The driver has
     samples of the processes that ran only; in a container they may have other pids than its lists.
     """
-    running, samples = part.running(), _new_samples(part, ALL)
+    running, samples = part.running(), part.lists.new_samples(part.handle, ALL)
     shares = {pid: float(share) for pid, _, share in samples or () if share <= 100}
     is_known = samples is not None and (not shares or not running.keys().isdisjoint(shares))
-    known, part.servers = part.servers, {}
+    known, servers = part.lists.servers, {}
     for pid, memory in running.items():
-        is_server = part.servers[pid] = known[pid] if pid in known else _is_server(proc, pid)
+        is_server = servers[pid] = known[pid] if pid in known else _is_server(proc, pid)
         if not is_server:
             yield DeviceProcess(part.dims, pid, memory, shares.get(pid, 0.0) if is_known else None)
+    part.lists.servers = servers
 
 
 def _is_server(proc: Path, pid: int) -> bool:
@@ -121,29 +200,3 @@ def _is_server(proc: Path, pid: int) -> bool:
         return (proc / f"{pid}/comm").read_bytes().startswith(b"nvidia-cuda-mps")
     except OSError:
         return False
-
-
-def _new_samples(part: Part, reader: str) -> list[tuple[int, int, int]] | None:
-    """
-    Return pid, time and share (%) of each sample since a reader's last call.
-
-    None if the driver has none, or if they cover an unknown time.
-    """
-    until = part.sampled_until.get(reader)
-    samples: list[tuple[int, int, int]] | None = part.query.ask("processes.utilization", _samples, part, until or 0)
-    if samples is None:
-        return None
-    part.sampled_until[reader] = max((at for _, at, _ in samples), default=until or 0)
-    return None if until is None else samples
-
-
-def _samples(part: Part, since: int) -> list[tuple[int, int, int]]:
-    def fill(count: Any, array: Any) -> int:
-        return nvml.call("nvmlDeviceGetProcessUtilization", part.handle, array, count, c_ulonglong(since))
-
-    try:
-        return part.samples.read(fill)
-    except nvml.NVMLError as error:
-        if error.value == nvml.NVML_ERROR_NOT_FOUND:
-            return []  # no process ran since the last sample
-        raise

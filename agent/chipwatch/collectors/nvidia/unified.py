@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.collectors.nvidia.metrics import GPU, MODEL, of_gpu
-from chipwatch.contract.datapoint import Datapoint, Dimensions
+from chipwatch.collectors.nvidia.metrics import GPU, MODEL
+from chipwatch.collectors.nvidia.points import PartPoints
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level
 from chipwatch.contract.extensions import Device, DeviceActivity
 from chipwatch.host.procfs import number, text
 
@@ -36,8 +37,9 @@ class Kernel:
     A file may appear after the agent has started, so each reading searches until it is there; none is kept open.
     """
 
-    def __init__(self, places: Where) -> None:
-        self._proc, self._sys = places.proc, places.sys
+    def __init__(self, places: Where, model: str = "") -> None:
+        self._proc, self._sys, self.model = places.proc, places.sys, model
+        self.is_integrated, self.is_tegra = bool(INTEGRATED.search(model)), bool(TEGRA.search(model))
         self._load: Path | None = None
         self._zone: Path | None = None
 
@@ -77,7 +79,7 @@ class Kernel:
         file = self._sys / f"devices/system/node/node{node}/cpulist"
         return file.exists() and not text(file)
 
-    def model(self) -> str:
+    def board(self) -> str:
         """Return the model of the board."""
         return text(self._sys / "firmware/devicetree/base/model").strip("\0") or "Jetson"
 
@@ -85,25 +87,25 @@ class Kernel:
 class Jetson:
     """The GPU of a Jetson whose software has no NVML: its utilization and temperature from the kernel."""
 
-    def __init__(self, kernel: Kernel, dimensions: tuple[str, ...]) -> None:
-        self._kernel, self._metrics, self._model = kernel, of_gpu(*dimensions), kernel.model()
+    def __init__(self, kernel: Kernel, dimensions: tuple[str, ...], level: Level) -> None:
+        self._kernel, self._model = kernel, kernel.board()
         self._dims = Dimensions({GPU: "0"} | ({MODEL: self._model} if MODEL in dimensions else {}))
+        self._points = PartPoints(self._dims, (GPU, *dimensions), level)
         self.process = os.getpid()
         """The process that made it."""
         self.silent: dict[Dimensions, str] = {}
         """None: see Gpus."""
 
-    def read(self, at: int) -> Iterator[Datapoint]:
+    def read(self, at: int) -> Iterator[list[Datapoint]]:
         """Yield all readings; a file that is not there gives none."""
-        m, kernel = self._metrics, self._kernel
-        values = {
-            m.utilization: kernel.utilization(), m.temperature: kernel.temperature(), m.memory_total: kernel.memory(),
-            m.clocks[0]: kernel.clock(),
-        }  # fmt: skip
-        for metric, value in values.items():
-            if value is not None:
-                yield metric.point(at, value, self._dims)
-        yield m.unified.point(at, 1, self._dims)
+        kernel, points = self._kernel, self._points
+        points.at, points.points = at, []
+        points.add(("gpu.utilization",), kernel.utilization())
+        points.add(("gpu.temperature",), kernel.temperature())
+        points.add(("gpu.memory.total",), kernel.memory())
+        points.add(("gpu.clock.graphics",), kernel.clock())
+        points.add(("gpu.unified_memory",), 1)
+        yield points.points
 
     def devices(self) -> Iterator[Device]:
         """Yield the one GPU."""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chipwatch.collectors.nvidia import events, health
+from chipwatch.collectors.nvidia import NvidiaCollector, events, health, metrics
 from chipwatch.collectors.nvidia.fields import DRAIN, RECOVERY, RESET, DriverFields
 from chipwatch.collectors.nvidia.gpm import CYCLES, ELAPSED, SWITCHES
-from chipwatch.contract.datapoint import Level
+from chipwatch.contract.datapoint import Level, counter
 
 PAGE = Path(__file__).parents[4] / "docs/nvidia.md"
 WANTED = {
@@ -104,9 +104,8 @@ def test_an_older_driver_is_not_asked_for_metrics_that_it_does_not_know(version,
 
 def test_each_field_with_errors_or_states_is_read_or_the_page_says_why_not():
     read = {
-        *health.FIELDS, *health.COUNTS, *health.LINK_COUNTS, *health.C2C_COUNTS, *health.ALL_COUNTS, *health.ALL_FIELDS,
-        *health.ALL_LINK_COUNTS, *health.ALL_C2C_COUNTS, *health.BIT_ERRORS, health.LINK_STATE, health.C2C_COUNT,
-        health.C2C_STATUS, health.C2C_POWER,
+        *metrics.FIELDS, *metrics.LINK_FIELDS, *metrics.C2C_FIELDS, *health.BIT_ERRORS, health.LINK_STATE,
+        health.C2C_COUNT, health.C2C_STATUS, health.C2C_POWER,
     }  # fmt: skip
     for version in ("550.163.01", "615.71.03"):
         read |= {*DriverFields(version).recovery}
@@ -115,6 +114,23 @@ def test_each_field_with_errors_or_states_is_read_or_the_page_says_why_not():
     for words in UNREAD.values():
         assert words in page
     assert {0x1000, 0x2000, 0x4000, 0x8000} <= {*events.EVENTS}
+
+
+def test_a_new_field_is_one_row_and_one_line_of_the_fake_driver(driver, watch, monkeypatch):
+    row = metrics.FieldRow(counter("gpu.new", "By", "New.", dims=("gpu",)), unit=1024, query="new")
+    monkeypatch.setitem(metrics.SLOW, 999, row)
+    monkeypatch.setitem(metrics.WHOLE, "gpu.new", row.metric)  # follows from the row where the module is loaded
+    fake = driver("h100")
+    fake.gpus[0]["field"]["999"] = 2048
+    fake.tell()
+    assert watch(Level.BASIC).read()["gpu.new{gpu=0}"] == 2
+
+
+def test_each_row_is_a_metric_of_the_collector():
+    tables = (metrics.SHARES, metrics.C2C, metrics.CLOCKS, metrics.FAST, metrics.SLOW, metrics.FIELDS)
+    rows = [row for table in (*tables, metrics.LINK_FIELDS, metrics.C2C_FIELDS) for row in table.values()]
+    assert {row.metric.name for row in rows} <= {metric.name for metric in NvidiaCollector.metrics}
+    assert all(bool(row.value) == (len(row.metric.dims) > 1) for row in rows)
 
 
 def test_power_of_the_module_is_a_metric_of_level_detailed(newest, watch):

@@ -8,14 +8,9 @@ from sys import byteorder
 import pynvml
 import pytest
 
-from chipwatch.collectors.nvidia.health import (
-    ALL_COUNTS,
-    ALL_FIELDS,
-    ALL_LINK_COUNTS,
-    EVERY,
-    MOST_LINKS,
-    SHUTDOWN_LIMIT,
-)
+from chipwatch.collectors.nvidia.health import EVERY, MOST_LINKS, SHUTDOWN_LIMIT
+from chipwatch.collectors.nvidia.metrics import FAULT, JUDGED, LINK_FIELDS
+from chipwatch.collectors.nvidia.metrics import FIELDS as ROWS
 from chipwatch.collectors.nvidia.query import FIELD, UNPACK
 from chipwatch.contract.datapoint import Level
 
@@ -61,8 +56,9 @@ def test_the_values_of_a_gb300_equal_its_profile(driver, watch):
     gpu = watch()
     assert seldom(gpu) == GB300
     kinds = {name.partition("kind=")[2][:-1] for name in gpu.faults if "link.errors" in name}
-    named = {kind for kind in ALL_LINK_COUNTS.values() if isinstance(kind, str)}
-    assert kinds >= {*named, "nvlink_recovery", "nvlink_recovery_failed", "c2c", "c2c_replay"}
+    old = {"nvlink_replay", "nvlink_crc"}  # of NVLink 4
+    named = {row.value for row in LINK_FIELDS.values() if row.metric.name == "gpu.link.errors"} - old
+    assert kinds >= {*named, "c2c", "c2c_replay"}
     assert not any(gpu.faults.values())
     assert gpu.problems == []
 
@@ -75,7 +71,8 @@ def test_a_lower_level_neither_yields_nor_asks_for_values_of_a_higher_one(driver
     assert seldom(gpu) == expected
     assert fake.calls("nvmlDeviceGetMarginTemperature") == 1, "a verdict needs it at any level"
     numbers = {number for fields in (gpu_fields(gpu).values()) for number, _ in fields}
-    assert numbers & {*ALL_COUNTS, *ALL_LINK_COUNTS, *ALL_FIELDS} == {SHUTDOWN_LIMIT}
+    rows = {number: row for number, row in (ROWS | LINK_FIELDS).items() if row.metric is not FAULT}
+    assert {number for number in numbers & {*rows} if rows[number].value not in JUDGED} == {SHUTDOWN_LIMIT}
 
 
 def gpu_fields(watched):

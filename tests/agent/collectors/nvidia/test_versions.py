@@ -13,7 +13,7 @@ from tests.nvml_versions import BINDINGS, HEADERS, WANTED, at, binding, used
 from chipwatch.collectors.nvidia import activity
 from chipwatch.collectors.nvidia.fields import ACTIONS, DRAIN, IMEX, RECOVERY, RESET, SLOWDOWNS, DriverFields
 from chipwatch.collectors.nvidia.gpm import GRAPHICS, HEAD, METRIC
-from chipwatch.collectors.nvidia.metrics import THROTTLES, of_gpu
+from chipwatch.collectors.nvidia.metrics import FAST, SHARES, SLOW, THROTTLES
 from chipwatch.collectors.nvidia.query import NUMBER, UNPACK
 from chipwatch.host import nvml
 
@@ -52,6 +52,12 @@ OF_A_DRIVER = [
 ]
 GPM_WORDS = {1: "GRAPHICS_UTIL", 2: "SM_UTIL", 3: "SM_OCCUPANCY", 5: "ANY_TENSOR_UTIL", 10: "DRAM_BW_UTIL",
              11: "FP64_UTIL", 12: "FP32_UTIL", 13: "FP16_UTIL"}  # fmt: skip
+FIELD_WORDS = {
+    3: "ECC_SBE_VOL_TOTAL", 4: "ECC_DBE_VOL_TOTAL", 82: "MEMORY_TEMP", 83: "TOTAL_ENERGY_CONSUMPTION",
+    94: "PCIE_REPLAY_COUNTER", 138: "NVLINK_THROUGHPUT_DATA_TX", 139: "NVLINK_THROUGHPUT_DATA_RX", 142: "REMAPPED_COR",
+    143: "REMAPPED_UNC", 145: "REMAPPED_FAILURE", 186: "POWER_INSTANT", 197: "PCIE_COUNT_TX_BYTES",
+    198: "PCIE_COUNT_RX_BYTES", 202: "NVLINK_COUNT_XMIT_BYTES", 204: "NVLINK_COUNT_RCV_BYTES",
+}  # fmt: skip
 ORDER = (
     "DOUBLE",
     "UNSIGNED_INT",
@@ -178,7 +184,10 @@ def test_numbers_without_a_name_are_right_for_each_version(source, version):
     for number, reason in THROTTLES.items():
         assert has[f"NVML_FI_DEV_PERF_POLICY_{reason.upper()}"] == number
     assert {has[f"NVML_GPM_METRIC_{word}"]: word for word in GPM_WORDS.values()} == GPM_WORDS
-    assert {*of_gpu().active} == {*GPM_WORDS}
+    assert {number for number, row in SHARES.items() if not row.value} == {*GPM_WORDS}
+    named = {f"NVML_FI_DEV_{word}": number for number, word in FIELD_WORDS.items()}
+    assert {name: has.get(name, number) for name, number in named.items()} == named
+    assert {*FAST, *SLOW} == {*FIELD_WORDS, *THROTTLES}
     assert GRAPHICS in GPM_WORDS
     types = {word: has[f"NVML_VALUE_TYPE_{word}"] for word in ORDER if f"NVML_VALUE_TYPE_{word}" in has}
     assert all(ORDER[value] == word for word, value in types.items())

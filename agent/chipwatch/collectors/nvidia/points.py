@@ -1,0 +1,116 @@
+"""Makes the points of a GPU or of an instance: leaves out what is not possible, finds where counters start again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from chipwatch.collectors.nvidia.metrics import ALWAYS, INSTANCE, WHOLE, Place, shaped
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.host.counters import Life, MemberSum
+from chipwatch.host.gpu_metrics import MOST
+
+MOST_COUNT: Final = 2.0**63
+SHARE: Final = math.nextafter(101, 0)
+"""Largest share (%); GPM's rounding errors below 101 become 100."""
+SENSOR: Final = math.nextafter(0, 1)
+"""Least reading of a sensor that reads 0 where it is absent."""
+BOUNDS: Final = {
+    "%": (0.0, 100.0, SHARE),
+    "Cel": (SENSOR, MOST["Cel"], 0.0),
+    "gpu.fan.utilization": (0.0, 100.0, 200.0),
+    "gpu.module.power": (SENSOR, MOST["W"], 0.0),
+    "gpu.power.limit": (SENSOR, MOST["W"], 0.0),
+    "gpu.rows.failed": (0.0, 1.0, MOST_COUNT),
+    "gpu.temperature.limit": (-MOST["Cel"], MOST["Cel"], 0.0),
+    "gpu.temperature.margin": (-MOST["Cel"], MOST["Cel"], 0.0),
+}
+"""By unit or metric the least and the largest value, and the largest that counts as this; of others 0 and MOST."""
+
+
+class PartSeries(NamedTuple):
+    """One metric with one set of dimensions."""
+
+    metric: Metric
+    dims: Dimensions
+    least: float
+    most: float
+    limit: float
+    """A reading up to this counts as `most`."""
+    life: Life | None
+    """Of a counter."""
+    is_wanted: bool
+    """False if the level leaves it out."""
+
+
+class _SeriesByPlace(dict[Place, PartSeries]):
+    def __init__(self, dims: Dimensions, metrics: Mapping[str, Metric], level: Level) -> None:
+        super().__init__()
+        self._dims, self._metrics, self._level = dims, metrics, level
+
+    def __missing__(self, place: Place) -> PartSeries:
+        name, *values = place
+        metric = self._metrics[name]
+        bounds = BOUNDS.get(name) or BOUNDS.get(metric.unit) or (0.0, MOST.get(metric.unit, MOST_COUNT), 0.0)
+        further = metric.dims[len(metric.dims) - len(values) :]
+        dims = self._dims | dict(zip(further, values, strict=True))
+        life = Life() if metric.kind is Kind.COUNTER else None
+        is_wanted = metric.level <= self._level or name in ALWAYS
+        series = self[place] = PartSeries(metric, dims, *bounds, life, is_wanted)
+        return series
+
+
+class PartPoints:
+    """The points of one part in a tick, and its counters over ticks."""
+
+    def __init__(self, dims: Dimensions, keys: tuple[str, ...], level: Level) -> None:
+        """`keys`: the keys of `dims`, in the order in which metrics declare them."""
+        table = INSTANCE if "mig" in dims else WHOLE
+        self._dims, self.metrics = dims, {name: shaped(metric, *keys) for name, metric in table.items()}
+        self._series = _SeriesByPlace(dims, self.metrics, level)
+        self._sums: dict[Place, MemberSum] = {}
+        self.at = 0
+        """Time of the tick (ns since the epoch)."""
+        self.points: list[Datapoint] = []
+        """Where the points of the tick are added."""
+
+    def put(self, name: str, value: float) -> None:
+        """Add a gauge of the whole part, whose value is known to be possible."""
+        self.points.append(self.metrics[name].point(self.at, value, self._dims))
+
+    def add(self, place: Place, value: float | None, rise: float = math.inf) -> bool:
+        """
+        Add a reading of a metric, and return whether it is to be trusted; None: not read.
+
+        A rise of a counter by more than `rise` is doubted.
+        """
+        metric, dims, least, most, limit, life, is_wanted = self._series[place]
+        if value is None:
+            return False
+        if not least <= value <= most:
+            if not most < value <= limit:
+                return False
+            value = most
+        if life is None:
+            if is_wanted:
+                self.points.append(metric.point(self.at, value, dims))
+            return True
+        if not life.take(value, self.at, rise):
+            return False
+        if is_wanted:
+            self.points.append(metric.point(self.at, value, dims, start_time=life.start_time))
+        return True
+
+    def add_total(self, place: Place, members: Mapping[Any, float]) -> None:
+        """Add the sum of a counter over its members by name."""
+        metric, dims, *_ = self._series[place]
+        total = self._sums.setdefault(place, MemberSum())
+        total.take(members, self.at)
+        self.points.append(metric.point(self.at, total.value, dims, start_time=total.start_time))
+
+    def life(self, place: Place) -> Life:
+        """Return the life of a counter."""
+        life = self._series[place].life
+        assert life is not None
+        return life
