@@ -10,10 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests/golden/messages.txt"
 ROOMS = ("agent", "sinks")
-MAKERS = {"refusal", "_wrong", "_report", "Fault", "error"}
+MAKERS = {"refusal", "_wrong", "_report", "Fault", "Notice", "error"}
 """Functions and classes, besides exceptions, that make or print a message."""
-LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log", "resolved"}
-LOGGERS = {"log", "logger", "_log", "_logger"}
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log", "resolved", "tell"}
+LOGGERS = {"log", "logger", "_log", "_logger", "_notices"}
 
 
 def messages() -> str:
@@ -40,7 +40,11 @@ def of_source(source: str) -> Iterator[str]:
         args = call.args
         match call.func:
             case ast.Attribute(attr=word, value=ast.Name(id=owner) | ast.Attribute(attr=owner)) if word in LEVELS:
-                args = args[{"log": 2, "resolved": 1}.get(word, 0) :] if owner.endswith("logger") else args
+                args = (
+                    args[{"log": 2, "resolved": 1, "tell": 1}.get(word, 0) :]
+                    if owner.endswith(("logger", "notices"))
+                    else args
+                )
                 is_message = owner in LOGGERS
             case ast.Name(id=word) | ast.Attribute(attr=word):
                 is_message = word in MAKERS or word in _exceptions()

@@ -1,5 +1,5 @@
 """
 Log records: their forms, limits and files.
 
-It knows no part of the agent; plugins log through the standard library.
+The notices of the agent about itself are rows here; plugins log through the standard library.
 """

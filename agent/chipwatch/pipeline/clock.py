@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from chipwatch.contract.datapoint import Datapoint
 from chipwatch.contract.errors import text_of
 from chipwatch.contract.extensions import DeviceFacts
-from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.logs.notices import Notices
 from chipwatch.pipeline.derivation import Derivation
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.watchdog import Progress, Watchdog
@@ -72,17 +72,17 @@ class PartRunner:
     """Calls parts of the agent; an exception of one costs only its own share, and is logged and counted."""
 
     def __init__(self) -> None:
-        self.failed = 0
-        self._logger = ThrottledLogger(log, "tick")
+        self._logger = Notices(log, "tick", "tick")
+        self.counts = self._logger.counts
 
     def __call__(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
         """Return what `call` returns; log and count an exception under the name `who`, and return None."""
         try:
             return call(*args)
         except Exception as bug:
-            self.failed += 1
             kind = type(bug).__name__
-            self._logger.log(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
+            cause = f"{who} {kind}"
+            self._logger.tell("failed", f"{who} failed: {kind}: {text_of(bug)}", cause=cause, traceback=True)
             return None
 
 
@@ -230,7 +230,7 @@ class Pipeline:
     @property
     def failed(self) -> int:
         """Parts of ticks that ended in a bug."""
-        return self._survive.failed
+        return self._survive.counts["failed"]
 
     @property
     def devices(self) -> Mapping[str, DeviceFacts]:

@@ -131,23 +131,21 @@ class SinkHealth:
         self.is_closed = False
         """True once the reader of the points has left for good."""
 
-    def fail(self, problem: BaseException) -> tuple[int, str, str]:
-        """Count a failed attempt; return the level of its message, its cause and its text."""
-        text, kind, level = text_of(problem), "bug", logging.ERROR
-        cause = f"bug {type(problem)}"
+    def fail(self, problem: BaseException) -> tuple[str, str, str]:
+        """Count a failed attempt; return its event, its cause and its text."""
+        text = text_of(problem)
         if isinstance(problem, Retryable):
-            cause = kind = "retried"
-            level = logging.WARNING
+            event = cause = "retried"
         elif isinstance(problem, Refused):
-            kind, cause, self.refused = "refused", f"refused {text}", text
+            event, cause, self.refused = "refused", f"refused {text}", text
         else:
-            text = f"{type(problem).__name__}: {text}"
+            event, cause, text = "bug", f"bug {type(problem)}", f"{type(problem).__name__}: {text}"
             self.refused = f"it fails by a bug: {text}"
             text = f"bug: {text}"
-        self.counts[kind] += 1
-        self.failures[kind] += 1
+        self.counts[event] += 1
+        self.failures[event] += 1
         self.last_error = text
-        return level, cause, text
+        return event, cause, text
 
     def be_well(self, rejected: str) -> None:
         """Note that nothing waits; `rejected` is why points were last rejected."""
@@ -315,11 +313,9 @@ class SinkDelivery:
 
     def _fail(self, problem: BaseException, *, is_last: bool) -> float:
         """Count and log what failed; return the seconds to wait."""
-        level, cause, text = self.health.fail(problem)
-        is_bug = cause.startswith("bug")
-        kind = "bug" if is_bug else cause.partition(" ")[0]
-        pause, longest = self._pauses.after(problem, self.health.failures[kind])
-        self._log.failed(level, cause, text, (pause, longest), is_last=is_last, traceback=is_bug)
+        event, cause, text = self.health.fail(problem)
+        pause, longest = self._pauses.after(problem, self.health.failures[event])
+        self._log.failed(event, cause, text, (pause, longest), is_last=is_last)
         return pause
 
     def _end_all(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from chipwatch.contract.text import count, duration
+from chipwatch.logs.notices import NOTICES
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.spool.file import Ledger
 
@@ -47,18 +48,17 @@ class DeliveryLog:
         self._began: float | None = None  # when catching up began
         self._next_progress = PROGRESS
 
-    def failed(
-        self, level: int, cause: str, text: str, pause: tuple[float, float], *, is_last: bool, traceback: bool
-    ) -> None:
+    def failed(self, event: str, cause: str, text: str, pause: tuple[float, float], *, is_last: bool) -> None:
         """Log that points cannot be sent because of `text`; `pause`: seconds to the next attempt, and the most."""
         wait, most = pause
+        level, is_bug = NOTICES["sink"][event].level, event == "bug"
         now, ledger = self._clock(), self._ledger
         self.is_quiet = False
         if not self._attempts:
             self._outage = now, ledger.sent, ledger.dropped.total()
         self._attempts += 1
         since = self._outage[0]
-        if self._attempts == 1 and wait < BLIP and not (is_last or traceback):
+        if self._attempts == 1 and wait < BLIP and not (is_last or is_bug):
             return
         past = f" for {duration(now - since, 2)}" if now - since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
@@ -67,7 +67,7 @@ class DeliveryLog:
         text = f"cannot send{what}{plan}: {text}"
         if not self._is_logged and now - since >= LONG:
             self._failures = ThrottledLogger(log, self._name, self._clock)
-        self._is_logged |= self._failures.log(level, cause, text, traceback=traceback)
+        self._is_logged |= self._failures.log(level, cause, text, traceback=is_bug)
 
     def delivered(self, where: Callable[[], str | None]) -> None:
         """Log what changed with a delivery; `where` returns how to find the points, None if the first is not logged."""

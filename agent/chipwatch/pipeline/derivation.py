@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar, cast
@@ -66,13 +65,12 @@ class Derivation(PluginRunner):
             result = self._thread.ask(PATIENCE, call)
         except (TimeoutError, RuntimeError) as problem:
             self.ok = False
-            self.failed += 1
             self.trouble = "its last call has not returned; passed over until it does"
             if isinstance(problem, RuntimeError):  # the thread cannot be started
                 self.trouble = f"{problem}; tried again in the next tick"
-            self._logger.log(logging.WARNING, "busy", self.trouble)
+            self._logger.tell("skipped", self.trouble)
             return None
-        self._logger.resolved("busy", "its calls return again")
+        self._logger.over("skipped")
         return cast("T", result)
 
     def _derive(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object], points: list[Datapoint]) -> None:
@@ -82,7 +80,7 @@ class Derivation(PluginRunner):
             self.validation.take(self.processor.derive(tick, at), at, points)
         except PartlyCollected as partly:
             self.trouble = "; ".join(partly.problems)
-            self._logger.log(logging.WARNING, "partly", self.trouble)
+            self._logger.tell("partial", self.trouble)
         except BaseException:
             points.clear()
             raise

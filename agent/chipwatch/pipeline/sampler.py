@@ -75,7 +75,6 @@ class Sampler(PluginRunner):
         """The collector's description of its devices, after the first reading."""
         self.absence: Unavailable | None = None
         """Why nothing could be read when the collector was last not available."""
-        self.partial = self.skipped = 0
         self.knowledge = FactsReader(name, collector)
         serves = self.knowledge.has_any or self.follows or self._tell or isinstance(collector, HasEvidence)
         self._is_mute = not serves and self._survive(self.validation.wants_none, "cannot list its metrics") is True
@@ -123,10 +122,9 @@ class Sampler(PluginRunner):
         if self.ended:
             return False
         if self.is_busy or (self._thread and self._thread.is_ending):
-            self.skipped += 1
             self.is_hung, self.ok = True, False
             what = "reading" if self.is_busy else "close"
-            self._logger.log(logging.WARNING, "busy", f"the last {what} has not returned; skipped until it does")
+            self._logger.tell("skipped", f"the last {what} has not returned; skipped until it does")
             return False
         if not self.is_open:
             if time.monotonic() < self._retry_at:
@@ -215,8 +213,8 @@ class Sampler(PluginRunner):
                 self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
-            if self.skipped:
-                self._logger.resolved("busy", "its readings return again")
+            if self.counts["skipped"]:
+                self._logger.over("skipped")
             if self.found is None:
                 self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
         except InputEnded as end:
@@ -235,10 +233,9 @@ class Sampler(PluginRunner):
             self._tell()
 
     def _partly(self, problems: Sequence[str]) -> None:
-        self.partial += len(problems)
         self.trouble = "; ".join(problems) or None
         for problem in problems:
-            self._logger.log(logging.WARNING, problem, problem)
+            self._logger.tell("partial", problem, cause=problem)
 
 
 def _teller(collector: Collector, learn: Callable[[Mapping[str, str]], None]) -> Callable[[], None] | None:

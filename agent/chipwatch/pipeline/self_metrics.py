@@ -5,54 +5,31 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.logs.notices import LEVEL, NOTICES, SENT
 
 if TYPE_CHECKING:
     from chipwatch.pipeline.clock import Pipeline
-    from chipwatch.pipeline.derivation import Derivation
     from chipwatch.pipeline.route import Route
-    from chipwatch.pipeline.sampler import Sampler
 
-C, S, R = ("collector",), ("sink",), ("reason", "sink")
-P = ("collector", "part")
-D = ("processor",)
-LEVEL: Final = Level.DETAILED
 STATM: Final = Path("/proc/self/statm")
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 ZEROS: Final = 14.5
 """Least seconds between two readings that have counters without events, too: 15, by a tick that may be early."""
 
 # fmt: off
-SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, C)
-OK = gauge("agent.collector.ok", "1", "1: the last reading came in time; 0: it failed or hangs.", LEVEL, C)
-FAILED = counter("agent.collector.failed", "{reading}", "Readings that ended in a bug.", LEVEL, C)
-PARTIAL = counter("agent.collector.partial", "{problem}", "Things that a reading could not read.", LEVEL, C)
-SKIPPED = counter("agent.collector.skipped", "{tick}", "Ticks passed over while a reading hung.", LEVEL, C)
-NOT_FINITE = counter("agent.collector.not_finite", "{point}", "Values dropped as NaN or infinite.", LEVEL, C)
-MALFORMED = counter("agent.collector.malformed", "{point}", "Points left out for a part that is malformed.", LEVEL, P)
-DERIVED_SECONDS = gauge("agent.processor.seconds", "s", "How long the last call took.", LEVEL, D)
-DERIVED_FAILED = counter("agent.processor.failed", "{call}", "Calls that ended in a bug.", LEVEL, D)
-DERIVED_LEFT_OUT = counter(
-    "agent.processor.left_out", "{point}", "Derived points left out: malformed, NaN or infinite.", LEVEL, D
-)
-SENT = counter("agent.sink.sent", "{point}", "Points delivered.", LEVEL, S)
-REJECTED = counter("agent.sink.rejected", "{point}", "Points that the far side will never take.", LEVEL, R)
-DROPPED = counter("agent.sink.dropped", "{point}", "Points lost before they were sent.", LEVEL, R)
-RETRIED = counter("agent.sink.retried", "{request}", "Requests that failed and are tried again.", LEVEL, S)
-REFUSED = counter("agent.sink.refused", "{request}", "Requests refused for the set-up.", LEVEL, S)
-SINK_SECONDS = gauge("agent.sink.seconds", "s", "How long the last request took.", LEVEL, S)
-SPOOL_BYTES = gauge("agent.spool.bytes", "By", "Bytes that wait for the sink.", LEVEL, S)
-SPOOL_OLDEST = gauge("agent.spool.oldest", "s", "Age of the oldest points that wait for the sink.", LEVEL, S)
-SPOOL_FAULTS = counter("agent.spool.file.faults", "{fault}", "Times that the spool's file failed.", LEVEL, S)
-MISSED = counter("agent.ticks.missed", "{tick}", "Ticks that came too late to be made.", LEVEL)
-TICKS_FAILED = counter("agent.ticks.failed", "{failure}", "Parts of ticks that ended in a bug of the agent.", LEVEL)
-INCIDENTS = counter("agent.incidents", "{incident}", "Incidents recorded, by cause.", dims=("cause",))
+SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, ("collector",))
+OK = gauge("agent.collector.ok", "1", "1: the last reading came in time; 0: it failed or hangs.", LEVEL, ("collector",))
+DERIVED_SECONDS = gauge("agent.processor.seconds", "s", "How long the last call took.", LEVEL, ("processor",))
+SINK_SECONDS = gauge("agent.sink.seconds", "s", "How long the last request took.", LEVEL, ("sink",))
+SPOOL_BYTES = gauge("agent.spool.bytes", "By", "Bytes that wait for the sink.", LEVEL, ("sink",))
+SPOOL_OLDEST = gauge("agent.spool.oldest", "s", "Age of the oldest points that wait for the sink.", LEVEL, ("sink",))
 INCIDENT = gauge("incident.recorded", "1", "1 for two minutes: an incident is in this file.", dims=("cause", "file"))
 RSS = gauge("agent.memory.rss", "By", "Resident memory of the agent.", LEVEL)
 CPU = counter("agent.cpu", "s", "CPU time of the agent, all threads.", LEVEL)
@@ -76,6 +53,16 @@ class Incident(NamedTuple):
         return INCIDENT.point(at, 1.0, _named(cause=self.cause, file=self.file))
 
 
+def counters_of(kind: str) -> dict[Metric, None]:
+    """Return the counters of a kind of part, each once."""
+    return dict.fromkeys(notice.metric for notice in NOTICES[kind].values() if notice.metric)
+
+
+def is_steady(metric: Metric, kind: str) -> bool:
+    """Return whether a part has this counter from its start on, as far as a sink needs zeros."""
+    return metric is not SENT and {*metric.dims} <= {kind}
+
+
 class AgentCollector(Collector):
     """
     Always collected, whatever was chosen; of level `detailed`, so that a paid sink gets only the files of incidents.
@@ -84,18 +71,12 @@ class AgentCollector(Collector):
     """
 
     metrics = (
-        SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, DERIVED_SECONDS, DERIVED_FAILED,
-        DERIVED_LEFT_OUT, SENT, REJECTED, DROPPED, RETRIED, REFUSED, SINK_SECONDS, SPOOL_BYTES,
-        SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, INCIDENTS, INCIDENT, RSS, CPU,
+        SECONDS, OK, *counters_of("collector"), DERIVED_SECONDS, *counters_of("processor"), *counters_of("sink"),
+        SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, *counters_of("tick"), *counters_of("incident"), INCIDENT, RSS, CPU,
     )  # fmt: skip
     never_waits = True
     level: Level = Level.ALL
-    events = frozenset(
-        {
-            *(FAILED.name, PARTIAL.name, SKIPPED.name, NOT_FINITE.name, DERIVED_FAILED.name, DERIVED_LEFT_OUT.name),
-            *(RETRIED.name, REFUSED.name, SPOOL_FAULTS.name, MISSED.name, TICKS_FAILED.name),
-        }
-    )
+    events = frozenset(metric.name for kind in NOTICES for metric in counters_of(kind) if is_steady(metric, kind))
     zeros: bool = True
 
     def __init__(self, start_time: int) -> None:
@@ -131,64 +112,53 @@ class AgentCollector(Collector):
             self._zeros_due = now + ZEROS
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
-        missed, failed = (pipeline.missed, pipeline.failed) if pipeline else (0, 0)
-        yield from self._counted(at, NO_DIMENSIONS, (MISSED, missed), (TICKS_FAILED, failed))
+        ticks = {"missed": pipeline.missed, "failed": pipeline.failed} if pipeline else {}
+        yield from self._counted(at, "tick", "", ticks)
         if pipeline:
             for sampler in pipeline.samplers:
                 if sampler.ok is not None:
-                    yield from self._of_collector(sampler, at)
+                    dims = _named(collector=sampler.name)
+                    yield SECONDS.point(at, sampler.seconds, dims)
+                    yield OK.point(at, 1.0 if sampler.ok else 0.0, dims)
+                    yield from self._counted(at, "collector", sampler.name, sampler.counts)
             for derivation in pipeline.derivations:
-                yield from self._of_processor(derivation, at)
+                if derivation.ok is not None:
+                    yield DERIVED_SECONDS.point(at, derivation.seconds, _named(processor=derivation.name))
+                    yield from self._counted(at, "processor", derivation.name, derivation.counts)
             for route in pipeline.routes:
                 yield from self._of_sink(route, at)
         self._read_at = at
 
-    def _counted(self, at: int, dims: Dimensions, *counts: tuple[Metric, int]) -> Iterator[Datapoint]:
-        """Yield counters of events: the ones that had any, now and then all if a sink needs that."""
-        for metric, count in counts:
-            if count or self._with_zeros:
+    def _counted(self, at: int, kind: str, name: str, counts: Mapping[str, int]) -> Iterator[Datapoint]:
+        """Yield counters of the notices of a part: the ones that had any, now and then all if a sink needs that."""
+        totals: Counter[tuple[Metric, Dimensions]] = Counter()
+        if self._with_zeros:
+            steady = (metric for metric in counters_of(kind) if is_steady(metric, kind))
+            totals.update({(metric, _dims(metric, kind, name)): 0 for metric in steady})
+        for entry, count in [*counts.items()]:  # another thread may add one meanwhile
+            notice, _, detail = entry.partition(":")
+            if metric := NOTICES[kind][notice].metric:
+                totals[metric, _dims(metric, kind, name, detail)] += count
+        for (metric, dims), count in totals.items():
+            if metric is SENT:
+                yield metric.point(at, count, dims, start_time=self._start_time)
+            elif count or self._with_zeros:
                 start_time = self._starts.setdefault((metric.name, dims), min(self._read_at, at - 1))
                 yield metric.point(at, count, dims, start_time=start_time)
 
     def _of_incidents(self, incidents: Sequence[Incident], at: int) -> Iterator[Datapoint]:
         """Yield the number by cause, and each 15 s the files of new ones."""
-        for cause, number in Counter(incident.cause for incident in incidents).items():
-            yield from self._counted(at, _named(cause=cause), (INCIDENTS, number))
+        causes = Counter(f"incident:{incident.cause}" for incident in incidents)
+        yield from self._counted(at, "incident", "", causes)
         if len(incidents) > self._incidents or (incidents and time.monotonic() >= self._files_due):
             self._incidents, self._files_due = len(incidents), (now := time.monotonic()) + ZEROS
             yield from (incident.point(at) for incident in incidents if now < incident.until)
 
-    def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
-        dims = _named(collector=sampler.name)
-        yield SECONDS.point(at, sampler.seconds, dims)
-        yield OK.point(at, 1.0 if sampler.ok else 0.0, dims)
-        failed, partial, skipped, lost = sampler.failed, sampler.partial, sampler.skipped, sampler.validation.not_finite
-        if self._with_zeros or failed or partial or skipped or lost:
-            counts = (FAILED, failed), (PARTIAL, partial), (SKIPPED, skipped), (NOT_FINITE, lost)
-            yield from self._counted(at, dims, *counts)
-        for part, points in tuple(sampler.validation.malformed.items()):
-            yield from self._counted(at, _named(collector=sampler.name, part=part), (MALFORMED, points))
-
-    def _of_processor(self, derivation: Derivation, at: int) -> Iterator[Datapoint]:
-        if derivation.ok is None:
-            return
-        dims, checked = _named(processor=derivation.name), derivation.validation
-        yield DERIVED_SECONDS.point(at, derivation.seconds, dims)
-        left_out = checked.not_finite + checked.malformed.total()
-        yield from self._counted(at, dims, (DERIVED_FAILED, derivation.failed), (DERIVED_LEFT_OUT, left_out))
-
     def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
         dims, worker, spool = _named(sink=route.name), route.worker, route.spool
-        for entry, points in spool.ledger.ended().items():
-            kind, _, reason = entry.partition(":")
-            ours = points - self._before.get((route.name, entry), 0)
-            if kind == "sent":
-                yield SENT.point(at, ours, dims, start_time=self._start_time)
-            elif reason:
-                metric = REJECTED if kind == "rejected" else DROPPED
-                yield from self._counted(at, _named(reason=reason, sink=route.name), (metric, ours))
-        counts = (RETRIED, worker.health.counts["retried"]), (REFUSED, worker.health.counts["refused"])
-        yield from self._counted(at, dims, *counts, (SPOOL_FAULTS, spool.file.faults.total()))
+        ended = {entry: n - self._before.get((route.name, entry), 0) for entry, n in spool.ledger.ended().items()}
+        ended.pop("rejected:", None)  # a sink that gives no reason
+        yield from self._counted(at, "sink", route.name, {**ended, **worker.health.counts, **spool.file.faults})
         yield SPOOL_BYTES.point(at, spool.bytes, dims)
         yield SINK_SECONDS.point(at, worker.seconds, dims)
         oldest = spool.oldest()
@@ -196,6 +166,11 @@ class AgentCollector(Collector):
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _dims(metric: Metric, kind: str, name: str, detail: str = "") -> Dimensions:
+    """Return the dimensions of a counter: the name of the part, and the detail."""
+    return _named(**{word: name if word == kind else detail for word in metric.dims})
 
 
 @lru_cache(1000)

@@ -8,7 +8,6 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Final, TypeVar
@@ -18,6 +17,7 @@ from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Met
 from chipwatch.contract.errors import PartlyCollected, text_of
 from chipwatch.contract.extensions import HasVerdictMetrics, YieldsOtherNames
 from chipwatch.contract.processor import Processor
+from chipwatch.logs.notices import Notices
 from chipwatch.logs.throttled import ThrottledLogger
 
 log = logging.getLogger(__name__)
@@ -52,21 +52,18 @@ class Validation:
     def __init__(
         self,
         level: Level,
-        logger: ThrottledLogger,
+        notices: Notices,
         always: frozenset[str] = frozenset(),
         declared: Callable[[], Collection[Metric] | None] = lambda: None,
     ) -> None:
         """
-        Take points of at most `level` or of `always`; log malformed ones, which are left out, to `logger`.
+        Take points of at most `level` or of `always`; tell malformed ones, which are left out, by `notices`.
 
         `declared` returns the metrics of the plugin, None where it cannot list them; it is asked once for each metric.
         """
-        self._level, self._logger, self._always, self._declared = level, logger, always, declared
+        self._level, self._notices, self._always, self._declared = level, notices, always, declared
         self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is slow
         self._metrics: list[Metric] = []  # keeps them alive, so that no other object gets these identities
-        self.not_finite = 0
-        self.malformed: Counter[str] = Counter()
-        """Points left out, by the part that was at fault."""
         self.problems: dict[str, str] = {}
         """Faults of the points of this reading, an example for each part."""
         self.breaches: dict[str, str] = {}
@@ -113,15 +110,16 @@ class Validation:
         )
 
     def _leave_out(self, point: object, problem: Malformed) -> None:
-        self.malformed[problem.part] += 1
-        if problem.part not in self.problems:
-            name = "" if problem.part in {"point", "metric"} or not isinstance(point, Datapoint) else point.metric.name
-            text = self.problems[problem.part] = f"malformed points are left out: {f'{name}: ' * bool(name)}{problem}"
-            self._logger.log(logging.ERROR, f"malformed {problem.part}", text)
+        part, named = problem.part, ""
+        if part not in {"point", "metric"} and isinstance(point, Datapoint):
+            named = f"{point.metric.name}: "
+        text = f"malformed points are left out: {named}{problem}"
+        self.problems.setdefault(part, text)
+        self._notices.tell("malformed", text, cause=f"malformed {part}", detail=part)
 
     def _breach(self, kind: str, text: str) -> None:
         self.breaches.setdefault(kind, text)
-        self._logger.log(logging.WARNING, f"breach of {kind}", text)
+        self._notices.tell("breach", text, cause=kind)
 
     def _checked(self, point: Datapoint) -> Datapoint | None:
         """Return `point` with plain numbers and text, None if it is not wanted; raise Malformed."""
@@ -136,9 +134,8 @@ class Validation:
             )
         number = _number(value)
         if not math.isfinite(number):
-            self.not_finite += 1
             text = self.problems["not finite"] = f"{metric.name} is {number}: what is not finite is left out"
-            self._logger.log(logging.WARNING, "not finite", text)
+            self._notices.tell("not finite", text)
             return None
         if type(dims) is not Dimensions:
             raise Malformed("dims", f"expected Dimensions, got {_kind(dims)}")
@@ -284,7 +281,9 @@ class PluginRunner:
     def __init__(self, plugin: Collector | Processor, kind: str, name: str, level: Level) -> None:
         """Keep points of at most `level`, and points of the metrics that a verdict needs."""
         self.name = name
-        self._logger = ThrottledLogger(log, f"{kind} {name}")
+        self._logger = Notices(log, kind, f"{kind} {name}")
+        self.counts = self._logger.counts
+        """Its events, by name."""
         always = plugin.always if isinstance(plugin, HasVerdictMetrics) else frozenset()
         is_dynamic = isinstance(plugin, YieldsOtherNames) and plugin.dynamic
         self.validation = Validation(level, self._logger, always, lambda: None if is_dynamic else plugin.metrics)
@@ -300,7 +299,6 @@ class PluginRunner:
         """Points of the last call."""
         self.seconds = 0.0
         """Seconds that the last call took."""
-        self.failed = 0
         self.unavailable: str | None = None
         """Why there is nothing to read or to derive from, or None."""
 
@@ -315,10 +313,10 @@ class PluginRunner:
             self._guard.call(lambda: read(points))
         except BaseException as bug:  # a plugin's SystemExit, too
             self.ok = False
-            self.failed += 1
-            self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
+            kind, text = type(bug).__name__, text_of(bug)
+            self.trouble = f"{kind}: {text}"
             is_bug = not isinstance(bug, OSError)  # which is a fault of the host
-            self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
+            self._logger.tell("failed", f"failed: {text}", cause=kind, traceback=is_bug)
         if problems:
             self.trouble = "; ".join(filter(None, (self.trouble, *problems.values())))
         self.seconds, self.yielded = time.monotonic() - begun, len(points)

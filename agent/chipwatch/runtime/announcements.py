@@ -11,6 +11,7 @@ from chipwatch.contract.extensions import IsScraped
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import duration
 from chipwatch.contract.version import __version__
+from chipwatch.logs.notices import NOTICES
 from chipwatch.pipeline.build import window_length
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
@@ -63,11 +64,12 @@ class Announcements:
         for route in self._pipeline.routes:
             now, before = route.spool.ledger.totals(), self._before[route.name]
             counts = {word: n - before[word] for word, n in now.items() if word != "kept"} | {"kept": now["kept"]}
+            unsent = any(n for word, n in counts.items() if NOTICES["sink"][word].level >= logging.WARNING)
             if before["kept"]:
                 counts["kept before"] = before["kept"]
             if not counts["dropped"]:
                 del counts["dropped"]
-            worker, unsent = route.worker, counts["rejected"] or counts.get("dropped") or counts["kept"]
+            worker = route.worker
             is_well = worker.health.is_closed or not unsent or (once and worker.health.last_error)
             level = logging.INFO if is_well else logging.WARNING
             name = f"{route.name}: " if len(self._pipeline.routes) > 1 else ""

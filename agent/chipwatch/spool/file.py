@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import file_of, os_text
 from chipwatch.contract.text import count
+from chipwatch.logs.notices import Notices
 from chipwatch.logs.throttled import ThrottledLogger
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ NEWEST: Final = "newest"
 STATE: Final = "sink"
 """Memo of what the sink must know after a restart; the destination follows if it is known."""
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
-HARMLESS: Final = frozenset({"disk", "busy"})
-"""Kinds of faults that have lost no point yet."""
 
 
 @dataclass(slots=True)
@@ -197,10 +196,10 @@ class SpoolFile:
         """None: the points are in memory only."""
         self.store: Store | None = None
         self.pending: PendingEnds | None = None
-        self.faults: Counter[str] = Counter()
-        """Failures of the file by kind."""
         self.lock = threading.Lock()
-        self.logger = ThrottledLogger(log, f"spool {name}")
+        self.logger = Notices(log, "sink", f"spool {name}")
+        self.faults = self.logger.counts
+        """Failures of the file by kind."""
         self._state, self._on_lost = state, on_lost
 
     @property
@@ -217,13 +216,13 @@ class SpoolFile:
         try:
             content = Store.load(self.path)
         except Busy as problem:
-            self.fault("busy", f"{problem}; {IN_MEMORY}")
+            self.logger.tell("busy", f"{problem}; {IN_MEMORY}")
         except (OSError, *Store.failures) as problem:
             self._fail(problem)
         else:
             self.store = content.store
             if content.repair:
-                self.fault("corrupt", content.repair)
+                self.logger.tell("corrupt", content.repair)
             return content
         return None
 
@@ -263,11 +262,6 @@ class SpoolFile:
             self.pending = None
         return self.pending is None and self.store is not None
 
-    def fault(self, kind: str, text: str) -> None:
-        """Count a fault of a kind, and log it once."""
-        self.faults[kind] += 1
-        self.logger.log(logging.WARNING if kind in HARMLESS else logging.ERROR, kind, text)
-
     def close(self) -> None:
         """Close it for good."""
         if self.store is not None:
@@ -298,7 +292,7 @@ class SpoolFile:
     # -- trouble -------------------------------------------------------------------------------------------------------
 
     def _fail(self, problem: Exception) -> None:
-        self.fault("disk", f"{file_of(problem) or self.path}: {os_text(problem)}; {IN_MEMORY}")
+        self.logger.tell("disk", f"{file_of(problem) or self.path}: {os_text(problem)}; {IN_MEMORY}")
 
     def _replace(self, problem: Exception) -> None:
         """Close a corrupt file and set it aside; the next `open` makes a new one."""
@@ -309,8 +303,8 @@ class SpoolFile:
         self.store.close()
         self.store = self.pending = None
         try:
-            self.fault("corrupt", set_file_aside(self.path, problem))
+            self.logger.tell("corrupt", set_file_aside(self.path, problem))
         except OSError as error:
-            self.fault("disk", f"{self.path}: {problem}, and cannot be renamed: {error}; {IN_MEMORY}")
+            self.logger.tell("disk", f"{self.path}: {problem}, and cannot be renamed: {error}; {IN_MEMORY}")
             self.path = None
         self._on_lost()

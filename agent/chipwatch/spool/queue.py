@@ -62,6 +62,7 @@ class Spool:
         self._place = Destination(destination)
         self.file = SpoolFile(name, path, self._place.state, self._drop_stored)
         """Every public method holds its lock; the private ones are called under that."""
+        self._notices = self.file.logger
         self._queue: deque[Chunk] = deque()  # by rising key
         self._unsaved: deque[Chunk] = deque()  # chunks of the queue that are not on disk yet
         self._next_key = 0
@@ -214,7 +215,7 @@ class Spool:
             try:
                 size = self.file.do(methodcaller("add", chunk))
             except (TypeError, ValueError, OverflowError) as problem:
-                self.file.fault("unwritable", f"{chunk.left} points cannot be written, and are dropped: {problem}")
+                self._notices.tell("unwritable", f"{chunk.left} points cannot be written, and are dropped: {problem}")
                 self._end(chunk, {"dropped:unwritable": chunk.left})
                 continue
             if size is None:
@@ -226,8 +227,8 @@ class Spool:
             if chunk is not self._queue[-1]:
                 chunk.points = None
         if self.file.faults:
-            self.file.logger.resolved("disk", "points are written to disk again")
-            self.file.logger.resolved("busy", "no other agent uses the spool any more")
+            self._notices.over("disk")
+            self._notices.over("busy")
 
     def _trim(self) -> None:
         for stored, most, reason in ((True, self._max_bytes, "spool full"), (False, MEMORY_BYTES, "memory full")):
@@ -239,7 +240,7 @@ class Spool:
                 self._drop(chunk, reason)
 
     def _drop(self, chunk: Chunk, reason: str) -> None:
-        self.file.logger.log(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({chunk.left} now)")
+        self._notices.log(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({chunk.left} now)")
         self._end(chunk, {f"dropped:{reason}": chunk.left})
 
     def _load(self, chunk: Chunk) -> bool:
@@ -254,7 +255,9 @@ class Spool:
             chunk.points, chunk.common = read
         except LookupError as problem:
             self._queue.remove(chunk)
-            self.file.fault("unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}")
+            self._notices.tell(
+                "unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}"
+            )
             why = str(problem)
             self.file.do(lambda store: store.set_aside(why, key=chunk.key))
             excess = min(max(-self.ledger.balance(), 0), chunk.left - 1)  # its number of points may be corrupt
@@ -333,7 +336,7 @@ class Spool:
         lost = +Counter({"dropped:unreadable": kept.balance()})
         if lost:
             number = lost.total()
-            self.file.fault("unreadable", f"{number} points of its file are in its ledger but not in its chunks")
+            self._notices.tell("unreadable", f"{number} points of its file are in its ledger but not in its chunks")
         unknown = Counter(self.ledger.ended()) + lost
         for change in (entries, lost):
             self.ledger.add(change)

@@ -236,8 +236,8 @@ def test_a_collector_that_hangs_is_begun_once_and_the_others_go_on(build, gate, 
         pipe.tick()
     until(lambda: values(sink) == [1, 2, 3, 4, 5])
     assert hung.begun == 1
-    assert (pipe.samplers[0].ok, pipe.samplers[0].skipped) == (False, 4)
-    assert (pipe.samplers[1].ok, pipe.samplers[1].skipped) == (True, 0)
+    assert (pipe.samplers[0].ok, pipe.samplers[0].counts["skipped"]) == (False, 4)
+    assert (pipe.samplers[1].ok, pipe.samplers[1].counts["skipped"]) == (True, 0)
 
 
 def test_only_the_first_tick_waits_for_one_that_hangs(build, gate):
@@ -280,7 +280,7 @@ def test_a_collector_that_raises_each_time_does_not_disturb_others(build, until)
     for _ in range(5):
         pipe.tick()
     until(lambda: values(sink) == [1, 2, 3, 4, 5])
-    assert (pipe.samplers[0].ok, pipe.samplers[0].failed) == (False, 5)
+    assert (pipe.samplers[0].ok, pipe.samplers[0].counts["failed"]) == (False, 5)
 
 
 def test_a_thousand_ticks_need_no_more_threads_than_one(build, gate):

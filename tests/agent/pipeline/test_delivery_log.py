@@ -35,9 +35,8 @@ class Bench:
             self.log.drained()
 
     def fail(self, text="no answer", wait=1.0, **options):
-        self.log.failed(
-            logging.WARNING, text, text, (wait, max(wait, 60.0)), **{"is_last": False, "traceback": False} | options
-        )
+        event = "bug" if options.pop("traceback", False) else "retried"
+        self.log.failed(event, text, text, (wait, max(wait, 60.0)), **{"is_last": False} | options)
 
     def lines(self):
         """Return the new lines."""

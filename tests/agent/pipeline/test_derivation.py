@@ -62,7 +62,7 @@ def test_a_processor_whose_thread_cannot_be_started_costs_no_reading_and_is_trie
     with monkeypatch.context() as scarce:
         scarce.setattr(threading.Thread, "start", full)
         derive_all([derivation], points, 7)
-    assert (values(points), derivation.ok, derivation.failed) == ([1.0], False, 1)
+    assert (values(points), derivation.ok, derivation.counts) == ([1.0], False, {"skipped": 1})
     assert caplog.messages == ["processor made: can't start new thread; tried again in the next tick"]
     derive_all([derivation], points, 7)
     assert (values(points), derivation.ok) == ([1.0, 1.0], True)
@@ -86,8 +86,8 @@ def test_a_processor_that_fails_loses_its_points_of_this_tick_and_is_logged_once
         points = [READ.point(at, 1.0)]
         derive_all([broken, well], points, at)
         assert values(points) == [1.0, 1.0]
-    assert (broken.ok, broken.failed, broken.trouble, broken.yielded) == (False, 2, "SystemExit: no luck", 0)
-    assert (well.ok, well.failed, well.trouble, well.yielded) == (True, 0, None, 1)
+    assert (broken.ok, broken.counts["failed"], broken.trouble, broken.yielded) == (False, 2, "SystemExit: no luck", 0)
+    assert (well.ok, well.counts["failed"], well.trouble, well.yielded) == (True, 0, None, 1)
     assert [r.getMessage() for r in caplog.records] == ["processor broken: failed: no luck"]
     assert caplog.records[0].levelno == logging.ERROR
 
@@ -108,7 +108,7 @@ def test_a_processor_cannot_change_what_the_others_and_the_sinks_see():
 def test_a_malformed_point_is_left_out_alone_and_counted(bad):
     derivation = made(lambda tick, at: [bad(at), READ.point(at, 2.0)])
     assert values(derivation.run((), 7)) == [2.0]
-    assert derivation.validation.not_finite + derivation.validation.malformed.total() == 1
+    assert derivation.counts.total() == 1
 
 
 def test_a_point_above_the_level_is_left_out():

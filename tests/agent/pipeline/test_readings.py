@@ -138,7 +138,7 @@ def test_what_hangs_stops_alone_and_the_others_are_read_in_the_same_tick(build, 
         assert here == {name: at for name in "abc" if at == 1 or name not in hung}
         assert not late
     for one, sampler in zip(several, pipeline.samplers, strict=True):
-        assert (sampler.ok, sampler.skipped) == ((False, 2) if one.name in hung else (True, 0))
+        assert (sampler.ok, sampler.counts["skipped"]) == ((False, 2) if one.name in hung else (True, 0))
         assert not one.closed_on
     text = "the last reading has not returned; skipped until it does"
     assert caplog.messages == [f"collector {name}: {text}" for name in hung]
@@ -176,7 +176,7 @@ def test_an_exception_costs_only_the_reading_that_raised_it(build, bug, marked):
     several = [Files(name, fail if name == "b" else lambda _: None, marked=marked) for name in "abc"]
     pipeline = build(*several, grace=LONG)
     assert [read(pipeline, at)[0].keys() for at in (1, 2, 3)] == [{*"abc"}, {*"ac"}, {*"abc"}]
-    assert pipeline.samplers[1].failed == 1
+    assert pipeline.samplers[1].counts["failed"] == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

@@ -180,7 +180,7 @@ def test_a_collector_of_which_nothing_is_wanted_is_read_once_to_say_that_it_is_t
 def test_what_is_not_finite_is_left_out_and_counted(bench):
     b = bench([math.nan, 1.0, math.inf, -math.inf])
     assert b.read() == [("x.load", 1.0)]
-    assert b.sampler.validation.not_finite == 3
+    assert b.sampler.counts["not finite"] == 3
     assert b.sampler.ok
 
 
@@ -202,7 +202,7 @@ def test_a_reading_is_timed_and_counted(bench):
 def test_only_the_malformed_point_is_left_out_and_its_reading_reports_it(bench, caplog):
     b = bench([1, (LOAD, "2"), 3], 4)
     assert b.read() == [("x.load", 1), ("x.load", 3)]
-    assert (b.sampler.ok, b.sampler.failed, b.sampler.validation.malformed) == (True, 0, {"value": 1})
+    assert (b.sampler.ok, b.sampler.counts) == (True, {"malformed:value": 1})
     assert b.sampler.trouble == "malformed points are left out: x.load: value: expected a number, got str"
     assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == [f"collector x: {b.sampler.trouble}"]
     b.read()
@@ -215,9 +215,9 @@ def test_only_the_malformed_point_is_left_out_and_its_reading_reports_it(bench, 
 def test_a_bug_ends_one_reading_and_what_came_before_it_stands(bench, caplog):
     b = bench([1, ValueError("oh")], 2)
     assert b.read() == [("x.load", 1)]
-    assert (b.sampler.ok, b.sampler.failed, b.sampler.trouble) == (False, 1, "ValueError: oh")
+    assert (b.sampler.ok, b.sampler.counts["failed"], b.sampler.trouble) == (False, 1, "ValueError: oh")
     assert b.read() == [("x.load", 2)]
-    assert (b.sampler.ok, b.sampler.failed, b.sampler.trouble) == (True, 1, None)
+    assert (b.sampler.ok, b.sampler.counts["failed"], b.sampler.trouble) == (True, 1, None)
     assert b.collector.calls == ["open", "collect", "collect"]
 
 
@@ -225,7 +225,7 @@ def test_a_bug_is_logged_once_with_its_traceback(bench, caplog):
     b = bench(ValueError("oh"))
     for _ in range(20):
         b.read()
-    assert b.sampler.failed == 20
+    assert b.sampler.counts["failed"] == 20
     (record,) = logged(caplog, logging.ERROR)
     assert record.getMessage() == "collector x: failed: oh"
     assert record.exc_info[0] is ValueError
@@ -234,7 +234,7 @@ def test_a_bug_is_logged_once_with_its_traceback(bench, caplog):
 def test_a_bug_in_opening_is_tried_again_only_after_a_while(bench, caplog):
     b = bench(1, opening=[ValueError("oh")] * 3, retry=3600)
     assert b.read() == []
-    assert (b.sampler.ok, b.sampler.failed) == (False, 1)
+    assert (b.sampler.ok, b.sampler.counts["failed"]) == (False, 1)
     assert b.read() is None
     assert b.collector.calls == ["open"]
 
@@ -243,7 +243,7 @@ def test_what_could_be_read_stands_where_some_things_could_not(bench, caplog):
     b = bench([1, PartlyCollected(["gpu 3 is lost", "gpu 4 is lost"])])
     for _ in range(10):
         assert b.read() == [("x.load", 1)]
-    assert (b.sampler.ok, b.sampler.partial, b.sampler.failed) == (True, 20, 0)
+    assert (b.sampler.ok, b.sampler.counts["partial"], b.sampler.counts["failed"]) == (True, 20, 0)
     assert b.sampler.trouble == "gpu 3 is lost; gpu 4 is lost"
     assert [r.getMessage() for r in logged(caplog, logging.WARNING)] == [
         "collector x: gpu 3 is lost",
@@ -255,7 +255,7 @@ def test_absent_hardware_is_logged_once_and_looked_for_again_later(bench, caplog
     caplog.set_level(logging.DEBUG)
     b = bench(1, opening=[Unavailable("no such device in /dev")], retry=3600)
     assert b.read() == []
-    assert (b.sampler.unavailable, b.sampler.ok, b.sampler.failed) == ("no such device in /dev", None, 0)
+    assert (b.sampler.unavailable, b.sampler.ok, b.sampler.counts["failed"]) == ("no such device in /dev", None, 0)
     assert b.read() is None
     assert b.collector.calls == ["open", "close"]
     assert caplog.messages == ["collector x: nothing to read: no such device in /dev; tried again every 3600 s"]
@@ -302,7 +302,7 @@ def test_a_reading_that_hangs_is_begun_once_and_passed_over_until_it_comes_back(
     b = bench([1, gate], 2)
     assert b.sampler.request(7)
     assert [b.sampler.request(at) for at in range(8, 18)] == [False] * 10
-    assert (b.sampler.ok, b.sampler.skipped) == (False, 10)
+    assert (b.sampler.ok, b.sampler.counts["skipped"]) == (False, 10)
     until(lambda: "collect" in b.collector.calls)
     assert b.collector.calls == ["open", "collect"]
     gate.set()
@@ -369,7 +369,7 @@ def test_an_input_that_has_ended_is_not_asked_again_and_its_last_points_stand(be
 
     assert made.read() == [("x.load", 1.0)]
     assert made.read() is None
-    assert (made.sampler.ended, made.sampler.ok, made.sampler.partial) == (end, True, 1)
+    assert (made.sampler.ended, made.sampler.ok, made.sampler.counts["partial"]) == (end, True, 1)
     assert made.collector.calls.count("collect") == 1
 
 
@@ -424,7 +424,7 @@ def with_problems(bug, problems):
 def test_any_exception_costs_one_reading_and_is_logged(bench, caplog, bug):
     b = bench([1, bug], 2, retry=0)
     assert b.read() == [("x.load", 1)]
-    assert (b.sampler.ok, b.sampler.failed, b.sampler.ended) == (False, 1, None)
+    assert (b.sampler.ok, b.sampler.counts["failed"], b.sampler.ended) == (False, 1, None)
     assert len(logged(caplog, logging.ERROR)) == 1
     assert b.read() == [("x.load", 2)]
     assert b.sampler.ok
@@ -444,7 +444,7 @@ def test_a_reading_without_an_end_is_cut_and_logged(bench, caplog):
     b = bench(1)
     b.collector.collect = lambda at: iter(lambda: LOAD.point(at, 1.0), None)
     assert len(b.read()) == MOST_POINTS
-    assert (b.sampler.ok, b.sampler.partial) == (True, 1)
+    assert (b.sampler.ok, b.sampler.counts["partial"]) == (True, 1)
     assert b.sampler.trouble == f"more than {MOST_POINTS} points in one reading; the rest is left out"
 
 
@@ -458,7 +458,7 @@ def test_an_identity_that_cannot_be_determined_costs_a_reading_and_the_points_st
     b = bench(1, learn=lambda reported: reported.items())
     b.collector.identify = identity
     assert b.read() == [("x.load", 1)]
-    assert (b.sampler.ok, b.sampler.failed) == (False, 1)
+    assert (b.sampler.ok, b.sampler.counts["failed"]) == (False, 1)
     assert len(logged(caplog, logging.ERROR)) == 1
     assert b.read() == [("x.load", 1)]
 

@@ -264,7 +264,7 @@ def test_what_fails_has_points_from_the_first_failure_on_unless_a_sink_needs_zer
 
     parts.own.zeros = False
     assert events(BORN + S) == {"agent.collector.not_finite": (1, 1)}
-    sampler.failed = 2
+    sampler.counts["failed"] = 2
     assert events(BORN + 2 * S) == {"agent.collector.not_finite": (1, 0), "agent.collector.failed": (2, 2)}
     parts.own.zeros = True
     assert [len(events(BORN + n * S)) for n in range(3, 7)] == [9, 2, 2, 2]  # all of them now and then
@@ -281,7 +281,7 @@ def test_the_first_failure_of_an_agent_that_is_hours_old_is_an_increase(parts, b
     for seconds in range(0, 3 * 3600, 60):
         window.add([*parts.own.collect(BORN + seconds * S)], BORN + seconds * S)
     seconds -= back  # the clock is set back
-    sampler.failed, sampler.validation.malformed["value"] = 2, 3
+    sampler.counts["failed"], sampler.counts["malformed:value"] = 2, 3
     route.spool.refuse(4, "over max_series")
     for at in range(BORN + seconds * S + S, BORN + seconds * S + 121 * S, 60 * S):
         done |= {point.metric.name: point.increase for point in window.add([*parts.own.collect(at)], at)}

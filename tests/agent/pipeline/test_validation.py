@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.contract.errors import PartlyCollected
-from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.logs.notices import Notices
 from chipwatch.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
 from chipwatch.spool.sqlite import decode, encode
 
@@ -45,7 +45,7 @@ class Array:
 
 
 def take(*points, level=Level.ALL, declared=None):
-    logger = ThrottledLogger(logging.getLogger("chipwatch.test"), "collector x")
+    logger = Notices(logging.getLogger("chipwatch.test"), "collector", "collector x")
     made, taken = Validation(level, logger, declared=lambda: declared), []
     for _ in range(2):  # what is remembered of the first reading must not let anything pass in the second
         taken.clear()
@@ -100,7 +100,7 @@ def test_a_malformed_point_is_left_out_alone_and_counted_by_its_part(name, caplo
     part, bad = BAD[name]
     taken, made = take(GOOD, bad, GOOD._replace(value=2.0))
     assert [point.value for point in taken] == [1.0, 2.0]
-    assert made.malformed == {part: 2}
+    assert made._notices.counts == {f"malformed:{part}": 2}
     (record,) = caplog.records
     assert record.getMessage().startswith("collector x: malformed points are left out: ")
     assert f"{part}: " in record.getMessage()
@@ -123,19 +123,19 @@ def test_numbers_of_other_kinds_become_plain_ones(given, plain):
     (point,), made = take(GOOD._replace(value=given))
     assert point.value == plain
     assert type(point.value) in (float, int)
-    assert not made.malformed
+    assert not made._notices.counts
 
 
 def test_texts_of_other_kinds_in_dimensions_become_plain_ones():
     (point,), made = take(GOOD._replace(dims=Dimensions({"a": Word("b"), "state": State.UP})))
     assert point.dims == Dimensions(a="b", state="up")
     assert {type(text) for pair in point.dims.items() for text in pair} == {str}
-    assert not made.malformed
+    assert not made._notices.counts
 
 
 def test_what_is_not_finite_is_counted_apart():
     taken, made = take(GOOD._replace(value=float("nan")), GOOD._replace(value=float("-inf")))
-    assert (taken, made.not_finite, made.malformed) == ([], 4, {})
+    assert (taken, made._notices.counts) == ([], {"not finite": 4})
 
 
 def test_what_is_not_finite_is_named_once_with_its_value(caplog):
@@ -172,7 +172,7 @@ def test_what_is_declared_or_cannot_be_listed_gives_no_warning(caplog):
 
 def test_what_is_above_the_level_is_left_out_without_a_word(caplog):
     taken, made = take(gauge("x.detail", "1", "A detail.", Level.ALL).point(NOW, None), level=Level.BASIC)
-    assert (taken, made.malformed, caplog.records) == ([], {}, [])
+    assert (taken, made._notices.counts, caplog.records) == ([], {}, [])
 
 
 def test_a_collector_that_makes_new_metrics_for_ever_takes_no_more_memory():
@@ -183,14 +183,14 @@ def test_a_collector_that_makes_new_metrics_for_ever_takes_no_more_memory():
 
 @pytest.mark.parametrize("endless", [GOOD, None, gauge("x.other", "1", "O.", Level.ALL).point(NOW, 1.0)])
 def test_a_reading_without_an_end_is_cut_and_logged(endless):
-    made, taken = Validation(Level.BASIC, ThrottledLogger(logging.getLogger("chipwatch.test"), "x")), []
+    made, taken = Validation(Level.BASIC, Notices(logging.getLogger("chipwatch.test"), "collector", "x")), []
     with pytest.raises(PartlyCollected, match=f"more than {MOST_POINTS} points in one reading"):
         made.take(itertools.repeat(endless), NOW, taken)
     assert len(taken) <= MOST_POINTS
 
 
 def test_a_reading_of_exactly_as_many_points_as_are_taken_is_whole():
-    made, taken = Validation(Level.ALL, ThrottledLogger(logging.getLogger("chipwatch.test"), "x")), []
+    made, taken = Validation(Level.ALL, Notices(logging.getLogger("chipwatch.test"), "collector", "x")), []
     made.take([GOOD] * MOST_POINTS, NOW, taken)
     assert len(taken) == MOST_POINTS
 
@@ -236,6 +236,9 @@ def test_what_is_taken_can_be_written_and_is_read_back_as_it_was(points):
 
 
 def test_a_metric_that_is_always_wanted_is_taken_above_the_level_and_its_neighbour_is_not():
-    made, taken = Validation(Level.BASIC, ThrottledLogger(logging.getLogger("agent.test"), "x"), frozenset({"x.a"})), []
+    made, taken = (
+        Validation(Level.BASIC, Notices(logging.getLogger("agent.test"), "collector", "x"), frozenset({"x.a"})),
+        [],
+    )
     made.take((gauge(name, "1", "M.", Level.ALL).point(NOW, 1.0) for name in ("x.a", "x.b")), NOW, taken)
     assert [point.metric.name for point in taken] == ["x.a"]
