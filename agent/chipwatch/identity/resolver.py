@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,9 +23,12 @@ from chipwatch.logs.throttled import ThrottledLogger
 log = logging.getLogger(__name__)
 
 LATE_TIMEOUT: Final = 5.0
-"""Seconds that points wait for a LATE dimension after all others are known: less than a sink's flush."""
 HINT_TIMEOUT: Final = 30.0
-"""Seconds that points wait for a hint whose platform is detected but does not answer, as GKE's for a new pod."""
+"""
+Seconds that points wait for optional dimensions once all others are known: for LATE ones alone, and for hints.
+
+The first is less than a sink's flush; the second is long enough for GKE's metadata server, which starts with a new pod.
+"""
 START_TIMEOUT: Final = 1.0
 """Seconds that the start waits for a detected platform."""
 DETECTION_TIMEOUT: Final = 3.0
@@ -67,8 +70,8 @@ class Identity:
     wanted value is known, so that no point is sent with a part of the identity. A value never changes once it is found,
     because it is part of the name of every series.
 
-    Hints are optional dimensions: `known` includes those that were found, and waits HINT_TIMEOUT for a detected
-    platform. A missing hint never ends the program.
+    LATE dimensions and hints are optional: once all others are known, points wait for them for some seconds, then go
+    without. A hint is awaited only while a platform may still answer, and never ends the program.
     """
 
     def __init__(
@@ -85,8 +88,8 @@ class Identity:
         self._known: Dimensions | None = None
         self._changed = threading.Condition()
         self._closed = threading.Event()
-        self._timers: dict[frozenset[str], threading.Timer] = {}
-        self._optional: set[str] = set()
+        self._timer: threading.Timer | None = None
+        self._waits = True  # for optional dimensions
         self._running = False
         self._logger = ThrottledLogger(log, "identity")
 
@@ -121,7 +124,7 @@ class Identity:
         """Wait at most `seconds`, then no longer for hints; return whether the dimensions are known."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._known is not None, seconds) and self._hints:
-                self._stop_waiting(self._hints)
+                self._go_without()
             return self._known is not None
 
     def offer(self, words: Mapping[str, str], origin: str = "its records") -> None:
@@ -134,8 +137,8 @@ class Identity:
         """Stop asking; safe to call twice."""
         self._closed.set()
         with self._changed:
-            for timer in self._timers.values():
-                timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -173,7 +176,7 @@ class Identity:
         answers = {source.name: self._answers.get(source.name, NO_ANSWER) for source in relevant}
         return "; ".join(f"{name}: {answer.trouble}" for name, answer in answers.items() if answer.trouble)
 
-    # -- the search; callers hold the lock, except of `_poll`, `_add` and `_stop_waiting` -----------------------
+    # -- the search; callers hold the lock, except of `_poll`, `_add` and `_go_without` -------------------------
 
     def _poll(self, source: IdentitySource) -> None:
         """Ask `source` until no value is missing or no retry is useful; runs on a thread."""
@@ -201,26 +204,19 @@ class Identity:
     def _publish(self) -> None:
         """Set the known dimensions unless points must wait for more."""
         awaited = self._awaited()
-        if awaited and awaited <= LATE:
-            self._stop_waiting_after(LATE_TIMEOUT, LATE)
-        elif self._running and not awaited.isdisjoint(self._hints):
-            self._stop_waiting_after(HINT_TIMEOUT, frozenset(self._hints))
+        if self._timer is None and awaited and awaited <= {*LATE, *self._hints}:
+            self._timer = threading.Timer(LATE_TIMEOUT if awaited <= LATE else HINT_TIMEOUT, self._go_without)
+            self._timer.daemon = True
+            self._timer.start()
         found = {word: self._found[word].value for word in self._wanted if word in self._found}
         if not awaited and (dims := Dimensions(found, **self._given)) != self._known:
             self._known = dims
             self._logger.resolved("missing", f"known: {dict(dims)}")
 
-    def _stop_waiting_after(self, seconds: float, words: frozenset[str]) -> None:
-        """Start a timer, once, after which points do not wait for `words`."""
-        if words not in self._timers:
-            timer = self._timers[words] = threading.Timer(seconds, self._stop_waiting, (words,))
-            timer.daemon = True
-            timer.start()
-
-    def _stop_waiting(self, words: Collection[str]) -> None:
-        """Let points go without `words`, which are still asked for; also called by a timer's thread."""
+    def _go_without(self) -> None:
+        """Let points go without optional dimensions, which are still asked for; also called by the timer's thread."""
         with self._changed:
-            self._optional.update(words)
+            self._waits = False
             self._publish()
             self._log_missing()
             self._changed.notify_all()
@@ -252,7 +248,8 @@ class Identity:
 
     def _awaited(self, *, wait: bool | None = None) -> set[str]:
         """Return the missing dimensions that points wait for."""
-        return {*self._missing_words(), *self._missing_hints(wait=wait)} - self._optional
+        awaited = {*self._missing_words(), *self._missing_hints(wait=wait)}
+        return awaited if self._waits else awaited - LATE - {*self._hints}
 
     def _is_decided(self) -> bool:
         return self._known is not None or bool(self._unavailable(wait=True))
