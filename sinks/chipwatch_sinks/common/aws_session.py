@@ -104,7 +104,7 @@ class Session:
     """
     The methods of a session that botocore's credentials and settings call.
 
-    botocore's own imports the whole client, which takes 4 MB; it is made only if a source of credentials calls AWS.
+    botocore's own imports the whole client, which takes 12 MB; it is made only if a source of credentials calls AWS.
     """
 
     def __init__(self, profile: str | None) -> None:
@@ -148,9 +148,9 @@ class Session:
 
     def create_client(self, *words: Any, **more: Any) -> Any:
         """Return a client of botocore, for STS and SSO."""
-        from chipwatch_sinks.common.aws_client import create_client  # noqa: PLC0415  # takes 4 MB
+        from botocore.session import Session as Whole  # noqa: PLC0415  # takes 12 MB, only for a role or SSO
 
-        return create_client(self._own.get("profile"), *words, **more)
+        return Whole(profile=self._own.get("profile")).create_client(*words, **more)
 
     def endpoint(self, service: str) -> str | None:
         """Return the address that the environment or the profile sets for `service`, or None."""

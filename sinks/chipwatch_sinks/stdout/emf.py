@@ -11,7 +11,7 @@ from typing import Final
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.common import cloudwatch_rules
-from chipwatch_sinks.common.cloudwatch_rules import LARGEST, unit_of
+from chipwatch_sinks.common.cloudwatch_rules import unit_of
 from chipwatch_sinks.stdout.jsonl import SERIES
 
 compact: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -27,7 +27,7 @@ def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected
     latest: dict[tuple[Dimensions, int], _Event] = {}
     for point in batch:
         name, definition, reason = _emf_series(point.metric, point.dims, resolution)
-        if reason := reason or _emf_fault(point):
+        if reason := reason or cloudwatch_rules.point_fault(point, None):
             rejected.append(Rejected(point, reason))
             continue
         key = (point.dims, point.at // 1_000_000)
@@ -81,16 +81,6 @@ def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str,
 def series_fault(metric: Metric, dims: Dimensions) -> str | None:
     """Return why CloudWatch rejects every point of this series, or None."""
     return _emf_series(metric, dims, 60)[2]
-
-
-def _emf_fault(point: Datapoint) -> str | None:
-    """Return why CloudWatch rejects this point of a valid series, or None."""
-    figure = point.increase if point.metric.kind is Kind.COUNTER else point.value
-    if figure is None:
-        return "first reading of a counter"
-    total = point.summary
-    figures = (figure,) if total is None else (total.minimum, total.maximum)
-    return None if all(abs(figure) <= LARGEST for figure in figures) else "number out of range"
 
 
 def _emf_numbers(point: Datapoint) -> list[str]:

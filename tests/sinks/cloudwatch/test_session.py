@@ -7,7 +7,6 @@ from botocore.config import Config
 from chipwatch.contract.errors import Refused, Retryable
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.cloudwatch.client import endpoint_of
-from chipwatch_sinks.common.aws_client import SmallLoader
 from chipwatch_sinks.common.aws_session import Session, reading_credentials
 
 PARTITIONS = botocore.session.Session().get_data("partitions")["partitions"]
@@ -43,10 +42,8 @@ def asked(session, service, operation, region, flags):
 
 
 @pytest.fixture(scope="module")
-def sessions():
-    small = botocore.session.Session()
-    small.register_component("data_loader", SmallLoader())
-    return botocore.session.Session(), small
+def session():
+    return botocore.session.Session()
 
 
 def found(region, flags):
@@ -60,23 +57,15 @@ def found(region, flags):
 
 @pytest.mark.parametrize("flags", FLAGS, ids=["plain", "fips", "dual-stack", "both"])
 @pytest.mark.parametrize("region", [*REGIONS, "us-east-99", "xx-nowhere-1"])
-def test_the_address_of_every_region_is_that_of_botocore(sessions, region, flags):
+def test_the_address_of_every_region_is_that_of_botocore(session, region, flags):
     if flags != FLAGS[0] and region not in ONE_OF_EACH:
         return  # all regions of a partition have its kinds
-    theirs = asked(sessions[1], "cloudwatch", "put_metric_data", region, flags)[0]
+    theirs = asked(session, "cloudwatch", "put_metric_data", region, flags)[0]
     ours = found(region, flags)
     if isinstance(theirs, str):
         assert ours is None, theirs
     else:
         assert (f"{ours}/", region, "monitoring") == (theirs[0].rstrip("/") + "/", *theirs[1:])
-
-
-@pytest.mark.parametrize("flags", FLAGS, ids=["plain", "fips", "dual-stack", "both"])
-@pytest.mark.parametrize("region", ONE_OF_EACH)
-def test_without_the_list_of_all_endpoints_roles_are_assumed_where_botocore_does_it(sessions, region, flags):
-    whole, small = (asked(session, "sts", "assume_role", region, flags) for session in sessions)
-
-    assert small == whole
 
 
 @pytest.mark.parametrize(
