@@ -256,7 +256,7 @@ def _ignore_timers() -> None:
 def _top(config: Config, given: SimpleNamespace) -> int:
     from chipwatch.top import program  # noqa: PLC0415
 
-    asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
+    asked = {key: getattr(given, key) for key in ("colors", "replay") if hasattr(given, key)}
     if hasattr(given, "interval") and config.interval:
         asked["interval"] = config.interval
     if any(word.endswith(RECORDINGS) or Path(word).is_file() for word in given.hosts):

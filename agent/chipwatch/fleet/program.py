@@ -179,14 +179,14 @@ def run(
     """Show the fleet, and the nodes that Enter opens, until the user ends it; return the exit code."""
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch fleet` prints the nodes once")
-    terminal = Terminal(is_ascii=options.ascii)
+    terminal = Terminal()
 
     def wake() -> None:
         terminal.wake()
 
     def fresh() -> Terminal:
         nonlocal terminal
-        terminal = Terminal(is_ascii=options.ascii)
+        terminal = Terminal()
         return terminal
 
     asked = make(wake)

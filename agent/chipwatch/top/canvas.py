@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
-
-from rich.cells import cell_len
 
 MOUSE: Final = "\x1b[?1000{0}\x1b[?1006{0}"
 """Reports of buttons and of the wheel, with SGR's coordinates."""
@@ -36,25 +32,6 @@ class Ended(Exception):
         self.number = number
 
 
-ASCII: Final = {"·": ".", "─": "-"} | dict.fromkeys("▏▎▍", ".") | dict.fromkeys("▌▋▊▉█", "#")
-"""Character -> the one for a terminal that has ASCII alone."""
-STEPS: Final = " ._-=+*#@"
-"""The characters for braille patterns, by the number of dots."""
-
-
-def _alike(problem: UnicodeError) -> tuple[str, int]:
-    """Return characters that look alike, for others as many question marks as they take cells."""
-    assert isinstance(problem, UnicodeEncodeError)
-    text = problem.object[problem.start : problem.end]
-    return "".join(
-        STEPS[(ord(char) & 0xFF).bit_count()] if "\u2800" <= char <= "\u28ff" else ASCII.get(char, "?" * cell_len(char))
-        for char in text
-    ), problem.end
-
-
-codecs.register_error("cells", _alike)
-
-
 def keys(text: str) -> Iterator[str]:
     """
     Yield the keys in a terminal's input: characters, and names of other keys; unknown sequences are left out.
@@ -78,8 +55,3 @@ def refused(env: Mapping[str, str]) -> str | None:
     if env.get("TERM", "") in ("", "dumb", "unknown"):
         return f"the terminal (TERM={env.get('TERM', '')}) cannot move its cursor"
     return None
-
-
-def is_utf8() -> bool:
-    """Return whether the terminal can show more than ASCII, by the encoding of standard output."""
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -46,7 +46,6 @@ class TopOptions:
 
     interval: float = 1.0
     colors: str | None = None
-    ascii: bool = False
     replay: Sequence[Path] = ()
 
 
@@ -55,7 +54,7 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch --once --format table` prints one reading")
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
-    terminal = Terminal(is_ascii=options.ascii)
+    terminal = Terminal()
     if options.replay:
         player = Player(ColumnFrames(load_run(*options.replay)))
         return show(player, terminal, Top(options.replay[0].name, options, env), env)

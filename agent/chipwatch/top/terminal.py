@@ -7,12 +7,13 @@ import os
 import re
 import select
 import signal
+import sys
 import termios
 import tty
 from types import FrameType
 from typing import Any, Final, Self
 
-from chipwatch.top.canvas import BEGIN, END, ENTER, LEAVE, Ended, is_utf8, keys
+from chipwatch.top.canvas import BEGIN, END, ENTER, LEAVE, Ended, keys
 
 UNFINISHED: Final = re.compile(rb"\x1b(\[<?[0-9;]*|O)?$")
 REST: Final = 0.05
@@ -25,9 +26,9 @@ ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 class Terminal:
     """Draws lines that have changed, and waits for keys; use it as a context, which restores the terminal."""
 
-    def __init__(self, *, is_ascii: bool) -> None:
-        """Send ASCII alone if the terminal `is_ascii`, or is not of UTF-8; what that lacks becomes question marks."""
-        self._encoding = "ascii" if is_ascii or not is_utf8() else "utf-8"
+    def __init__(self) -> None:
+        """Send the encoding of standard output; characters that it lacks become question marks."""
+        self._encoding = sys.stdout.encoding or "utf-8"
         self._drawn: list[str] = []
         self._stale = True
         """True if the terminal may show something else than the last drawing; signal handlers set it."""
@@ -114,7 +115,7 @@ class Terminal:
             self._write(f"{BEGIN}{text}{END}")
 
     def _write(self, text: str) -> None:
-        data = text.encode(self._encoding, "cells")
+        data = text.encode(self._encoding, "replace")
         try:
             while data:
                 data = data[os.write(1, data) :]

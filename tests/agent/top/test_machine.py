@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 from rich.cells import cell_len
 
@@ -188,11 +191,6 @@ def test_figures_of_a_table_descend_texts_ascend_and_absent_values_are_last():
     assert ordered(["b", "a"], columns, "none", reverse=True) == ["a", "b"]
 
 
-def test_a_bar_in_ascii_is_rounded_to_cells():
-    bars = ("".join(part for part, _ in bar(percent, 10)) for percent in (50, 53, 56))
-    assert [text.encode("ascii", "cells") for text in bars] == [b"#####.....", b"#####.....", b"######...."]
-
-
 def test_a_click_hits_the_column_under_it():
     columns = [Column("a", 4, str), Column("b", 6, str, percent=float), Column("c", 1, str, rest=True)]
     assert [title_at(columns, 40, x) for x in (0, 5, 6, 36, 37, 39, 40)] == ["a", "a", "b", "b", "c", "c", ""]
@@ -202,7 +200,6 @@ def test_a_click_hits_the_column_under_it():
 def test_a_graph_in_braille_has_two_values_a_cell_and_four_dots_a_row():
     assert graph([0, 25, 50, 100, None, 100], 1, 100) == ["⣀⣼⢸"]
     assert graph([100, 50], 2, 100) == ["⡇", "⣿"]
-    assert graph([0, 0, 50, 50, 100, 100], 1, 100)[0].encode("ascii", "cells") == b"_=@"
 
 
 @pytest.mark.parametrize(
@@ -322,13 +319,9 @@ def test_a_process_of_an_impossible_number_is_listed_without_a_user():
     assert (process.pid, process.user) == (-1, "")
 
 
-def test_on_a_terminal_of_ascii_other_characters_become_marks_of_the_same_width():
-    assert "日x\u00e9".encode("ascii", "cells") == b"??x?"
-
-
-def test_a_terminal_of_another_encoding_is_sent_ascii_alone(monkeypatch):
-    monkeypatch.setattr(terminal, "is_utf8", lambda: False)
-    assert terminal.Terminal(is_ascii=False)._encoding == "ascii"
+def test_a_terminal_of_another_encoding_is_sent_question_marks(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert "日x\u00e9".encode(terminal.Terminal()._encoding, "replace") == b"?x?"
 
 
 def test_the_time_axis_ends_now_or_in_the_past():

@@ -118,12 +118,6 @@ def test_palettes_send_colours(sit, gpus, colors):
     assert COLORED.search(seat.sent)
 
 
-def test_ascii_sends_only_ascii(sit, gpus):
-    seat = sit("--ascii", env=gpus.env)
-    assert "####" in seat.shows("H100", "lost", "now")
-    assert seat.sent.isascii()
-
-
 def test_a_terminal_that_is_resized_is_filled_again(sit, gpus):
     seat = sit(size=(120, 40), env=gpus.env)
     seat.shows("H100", "lost", "q quit")
