@@ -19,6 +19,7 @@ from chipwatch.host.procfs import read_small
 
 LEAST: Final = {"Cel": -100.0}
 """By unit, the least possible value where that is not 0."""
+LARGEST: Final = 2**63 - 1
 
 
 class FileRow(NamedTuple):
@@ -28,7 +29,7 @@ class FileRow(NamedTuple):
     path: str
     """Of the file, below the folder of the device; the first match of a glob. `a+b`: the sum of two files."""
     scale: float = 1
-    """The number of the file's units in one of the metric's, such as 1000 for millidegrees."""
+    """Factor of the number for the metric's unit, such as 1e-3 for millidegrees."""
     pattern: re.Pattern[bytes] | None = None
     """Finds the number in the text, as group 1, where a word is 1 and no text 0; None: the text is the number."""
     dims: Dimensions = NO_DIMENSIONS
@@ -51,7 +52,8 @@ class FileRow(NamedTuple):
             word = found[1] or b""
         try:
             number = float(word) if b"." in word else int(word)
-            return number if self.scale == 1 else number / self.scale
+            # Divided, 45123 millidegrees are 45.123; a count that is not scaled down stays a whole number.
+            return number * self.scale if self.scale >= 1 else number / (1 / self.scale)
         except (ValueError, OverflowError):
             return int(bool(word)) if self.pattern else None
 
@@ -86,10 +88,9 @@ class RowFiles:
 
     def text(self, path: str) -> bytes | None:
         """Return the content of a file; None if it cannot be read."""
-        paths = sorted(self.folder.glob(path)) if "*" in path else [self.folder / path]
         try:
-            return read_small(paths[0]) if paths else None
-        except OSError:
+            return read_small(next(self.folder.glob(path)) if "*" in path else f"{self.folder}/{path}")
+        except (OSError, StopIteration):
             return None
 
     def reject(self, row: FileRow, text: bytes) -> None:
@@ -111,13 +112,20 @@ class Folders:
     """The folders of all devices of one kind, which come and go."""
 
     def __init__(
-        self, root: Path, glob: str, find: Find, level: Level = Level.ALL, kept: LastValues | None = None
+        self,
+        root: Path,
+        glob: str,
+        find: Find,
+        level: Level = Level.ALL,
+        *,
+        kept: LastValues | None = None,
+        reader: Callable[[Path], RowFiles] = RowFiles,
     ) -> None:
         """`find` chooses among the folders `glob` below `root`; an earlier run `kept` their counters."""
-        self._root, self._glob, self._find, self._kept = root, glob, find, kept
+        self._root, self._glob, self._find, self._kept, self._reader = root, glob, find, kept, reader
         self.level = level
         self._listed: list[Path] | None = None
-        self._devices: dict[tuple[Dimensions, Path, int], tuple[Folder, Counters]] = {}
+        self._devices: dict[tuple[Dimensions, Path, int], tuple[Folder, RowFiles, Counters]] = {}
         """By dimensions, folder and its inode: a driver that is loaded again takes any name."""
         self._totals = Counters()
 
@@ -127,7 +135,7 @@ class Folders:
 
     def __iter__(self) -> Iterator[Folder]:
         """Iterate over the devices of the last reading."""
-        return (device for device, _ in self._devices.values())
+        return (device for device, *_ in self._devices.values())
 
     def _search(self) -> None:
         """Find the devices again if other ones are there."""
@@ -136,19 +144,21 @@ class Folders:
             return
         before, self._devices, self._listed = self._devices, {}, listed
         for device in self._find(listed):
-            if rows := [row for row in device.rows if row.level <= self.level]:
+            rows = [row._replace(dims=device.dims | row.dims) for row in device.rows if row.level <= self.level]
+            if rows:
                 key = device.dims, device.path, inode(device.path)
-                counters = before[key][1] if key in before else Counters(kept=self._kept, device=device.path)
-                self._devices[key] = device._replace(rows=rows), counters
+                new = self._reader(device.path), Counters(kept=self._kept, device=device.path)
+                _, reader, counters = before.get(key, (device, *new))
+                self._devices[key] = device._replace(rows=rows), reader, counters
 
     def points(self, at: int) -> Iterator[Datapoint]:
         """Yield the values of each device, then the totals; what cannot be read or cannot be true is left out."""
         self._search()
         members: dict[tuple[Metric, Dimensions], dict[object, float]] = {}
-        for key, (device, counters) in self._devices.items():
-            for row, value in RowFiles(device.path).read(device.rows):
-                metric, unit, dims = row.metric, row.metric.unit, device.dims | row.dims
-                if not LEAST.get(unit, 0) <= value <= MOST.get(unit, 2**63 - 1):
+        for key, (device, reader, counters) in self._devices.items():
+            for row, value in reader.read(device.rows):
+                metric, dims = row.metric, row.dims
+                if not LEAST.get(metric.unit, 0) <= value <= MOST.get(metric.unit, LARGEST):
                     continue
                 if row.total:
                     of_all = Dimensions({word: dims[word] for word in row.total.dims})

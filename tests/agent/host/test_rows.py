@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from tests.doubles.sysfs import write
@@ -18,8 +19,8 @@ SPEED = gauge("thing.speed", "GT/s", "Speed.", Level.ALL, ("thing",))
 ERRORS = counter("thing.errors", "{error}", "Errors of one.", Level.DETAILED, ("thing", "kind"))
 ALL_ERRORS = counter("things.errors", "{error}", "Errors of all.", dims=("kind",))
 TABLE = (
-    FileRow(HEAT, "new_input", 1000, total=HOTTEST),
-    FileRow(HEAT, "old/temp*_input", 1000, total=HOTTEST),
+    FileRow(HEAT, "new_input", 1e-3, total=HOTTEST),
+    FileRow(HEAT, "old/temp*_input", 1e-3, total=HOTTEST),
     FileRow(STATE, "state", pattern=re.compile(rb"(live)|\S")),
     FileRow(SPEED, "speed", pattern=re.compile(rb"^(\d+(?:\.\d+)?) GT/s")),
     FileRow(
@@ -76,7 +77,7 @@ def test_a_level_without_a_row_does_not_open_its_file(tmp_path, put, monkeypatch
     for path in ("new_input", "speed", "errors", "state"):
         put(f"a/{path}", "TOTAL 1")
     opened = []
-    monkeypatch.setattr(rows, "read_small", lambda path: opened.append(path.name) or b"1")
+    monkeypatch.setattr(rows, "read_small", lambda path: opened.append(path.rpartition("/")[2]) or b"1")
     read(Folders(tmp_path, "*", each("thing", TABLE), Level.BASIC))
     assert opened == ["new_input", "state", "errors"]  # the sum of all errors is basic
 
@@ -88,7 +89,7 @@ def test_a_file_of_several_rows_is_read_once(tmp_path, put, monkeypatch):
         for kind in (b"ue", b"ce")
     ]
     opened = []
-    monkeypatch.setattr(rows, "read_small", lambda path: opened.append(path) or path.read_bytes())
+    monkeypatch.setattr(rows, "read_small", lambda path: opened.append(path) or Path(path).read_bytes())
     assert [value for _, value in RowFiles(tmp_path).read(kinds)] == [1, 2]
     assert len(opened) == 1
 

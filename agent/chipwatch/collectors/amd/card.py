@@ -42,17 +42,17 @@ ROWS: Final = (
     FileRow(gpu_metrics.MEMORY_USED, "device/mem_info_vram_used"),
     FileRow(gpu_metrics.MEMORY_TOTAL, "device/mem_info_vram_total"),
     FileRow(gpu_metrics.MEMORY_ACTIVITY, "device/mem_busy_percent"),
-    FileRow(gpu_metrics.POWER, "{hwmon}/power1_average", 1e6),
-    FileRow(gpu_metrics.POWER, "{hwmon}/power1_input", 1e6),  # MI300 has this one only
-    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_cap", 1e6),
-    FileRow(gpu_metrics.FAN, "{hwmon}/pwm1", 255 / 100),
-    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{edge}", 1000),
-    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{junction}", 1000),  # MI300 has no edge
-    FileRow(HOTSPOT, "{hwmon}/{junction}", 1000),
-    FileRow(gpu_metrics.MEMORY_TEMPERATURE, "{hwmon}/{mem}", 1000),
-    FileRow(gpu_metrics.CLOCK_GRAPHICS, "{hwmon}/freq1_input", 1e6),
+    FileRow(gpu_metrics.POWER, "{hwmon}/power1_average", 1e-6),
+    FileRow(gpu_metrics.POWER, "{hwmon}/power1_input", 1e-6),  # MI300 has this one only
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_cap", 1e-6),
+    FileRow(gpu_metrics.FAN, "{hwmon}/pwm1", 100 / 255),
+    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{edge}", 1e-3),
+    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{junction}", 1e-3),  # MI300 has no edge
+    FileRow(HOTSPOT, "{hwmon}/{junction}", 1e-3),
+    FileRow(gpu_metrics.MEMORY_TEMPERATURE, "{hwmon}/{mem}", 1e-3),
+    FileRow(gpu_metrics.CLOCK_GRAPHICS, "{hwmon}/freq1_input", 1e-6),
     FileRow(gpu_metrics.CLOCK_GRAPHICS, "device/pp_dpm_sclk", pattern=CURRENT),
-    FileRow(gpu_metrics.CLOCK_MEMORY, "{hwmon}/freq2_input", 1e6),  # an APU has none
+    FileRow(gpu_metrics.CLOCK_MEMORY, "{hwmon}/freq2_input", 1e-6),  # an APU has none
     FileRow(gpu_metrics.CLOCK_MEMORY, "device/pp_dpm_mclk", pattern=CURRENT),
 )
 """

@@ -55,7 +55,7 @@ def sensors(chips: Sequence[Path]) -> Iterator[Folder]:
         for match in (INPUT.fullmatch(path.name) for path in sorted(folder.glob("*_input"))):
             if match:
                 row = (
-                    FileRow(TEMPERATURE, match[0], 1000, total=total) if match[2] == "temp" else FileRow(FAN, match[0])
+                    FileRow(TEMPERATURE, match[0], 1e-3, total=total) if match[2] == "temp" else FileRow(FAN, match[0])
                 )
                 label = text(folder / f"{match[1]}_label") or match[1]
                 chip_name = f"{name}_{driver}" if name in often else name
@@ -111,9 +111,9 @@ class HardwareCollector(Collector):
         memory = folder / "devices/system/edac/mc"
         parts: dict[str, Folders | processor.Energy] = {
             "sensor": Folders(folder / "class/hwmon", "hwmon*", sensors, self.level),
-            "CPU package": Folders(folder / "devices/system/cpu", "cpu[0-9]*", packages, self.level, kept),
+            "CPU package": Folders(folder / "devices/system/cpu", "cpu[0-9]*", packages, self.level, kept=kept),
             "memory controller": Folders(memory, "mc[0-9]*", each("controller", CONTROLLER), self.level),
-            "": Folders(memory, "mc[0-9]*/[dr]*[0-9]", modules, self.level, kept),
+            "": Folders(memory, "mc[0-9]*/[dr]*[0-9]", modules, self.level, kept=kept),
             "PCIe device": pcie.Pcie(folder, self.level, kept),
         }
         if self.level >= Level.DETAILED:

@@ -49,7 +49,7 @@ class Pcie(Folders):
         """Find the devices under `sys`; an earlier run `kept` their counters."""
         self._widths: dict[Path, int] = {}
         """Lanes that both ends of a link can use, by the device's folder."""
-        super().__init__(sys / "bus/pci/devices", "*", self._watched, level, kept)
+        super().__init__(sys / "bus/pci/devices", "*", self._watched, level, kept=kept)
 
     def points(self, at: int) -> Iterator[Datapoint]:
         """Yield the values of the rows, and the widths of the links."""

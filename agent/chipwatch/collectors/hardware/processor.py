@@ -22,7 +22,7 @@ ENERGY: Final = counter("cpu.energy", "J", "Energy that a part of the CPUs took.
 METRICS: Final = (EVENTS, THROTTLED, ENERGY)
 ROWS: Final = (
     FileRow(EVENTS, "thermal_throttle/package_throttle_count"),
-    FileRow(THROTTLED, "thermal_throttle/package_throttle_total_time_ms", 1000),
+    FileRow(THROTTLED, "thermal_throttle/package_throttle_total_time_ms", 1e-3),
 )
 """Of a CPU (Documentation/ABI/testing/sysfs-devices-system-cpu); Intel only."""
 DOMAIN: Final = re.compile(r"intel-rapl:\d+(:\d+)?")

@@ -23,14 +23,14 @@ ROWS: Final = (
     FileRow(gpu_metrics.CLOCK_GRAPHICS, "gt_act_freq_mhz"),
     FileRow(gpu_metrics.CLOCK_GRAPHICS, "device/tile0/gt0/freq0/act_freq"),
     # Of the card, else of its package: sysfs-driver-intel-xe-hwmon in Documentation/ABI/testing of Linux.
-    FileRow(gpu_metrics.ENERGY, "{hwmon}/energy1_input", 1e6),
-    FileRow(gpu_metrics.ENERGY, "{hwmon}/energy2_input", 1e6),
-    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_max", 1e6),
-    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_cap", 1e6),
-    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power2_max", 1e6),
-    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power2_cap", 1e6),
-    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{pkg}", 1000),
-    FileRow(gpu_metrics.MEMORY_TEMPERATURE, "{hwmon}/{vram}", 1000),
+    FileRow(gpu_metrics.ENERGY, "{hwmon}/energy1_input", 1e-6),
+    FileRow(gpu_metrics.ENERGY, "{hwmon}/energy2_input", 1e-6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_max", 1e-6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power1_cap", 1e-6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power2_max", 1e-6),
+    FileRow(gpu_metrics.POWER_LIMIT, "{hwmon}/power2_cap", 1e-6),
+    FileRow(gpu_metrics.TEMPERATURE, "{hwmon}/{pkg}", 1e-3),
+    FileRow(gpu_metrics.MEMORY_TEMPERATURE, "{hwmon}/{vram}", 1e-3),
 )
 """Below /sys/class/drm/cardN."""
 REASONS: Final = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from chipwatch.contract.datapoint import Dimensions, Level, Metric, counter, gauge
+from chipwatch.host.rows import FileRow
 
 PORT: Final = ("device", "port")
 # fmt: off
@@ -71,32 +72,29 @@ ERROR: Final = re.compile(
 OPERATION: Final = re.compile(r"(send|recv|rdma_(?:read|write)(?:_resp|_recv)?)_(bytes|wrs)")
 METRICS: Final = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
 
-
-class CounterSeries(NamedTuple):
-    """A counter that is the sum of some files."""
-
-    metric: Metric
-    dims: Dimensions
-    files: tuple[str, ...]
-    factor: int = 1
+GAUGES: Final = (
+    # The kernel answers EINVAL for a width or speed that it does not know.
+    FileRow(STATE, "state", pattern=re.compile(rb"^(?:(4:)|\d:)")),
+    FileRow(RATE, "rate", pattern=re.compile(rb"^(\d+(?:\.\d+)?) Gb/sec")),
+)
+"""Of a port: `4: ACTIVE` and `100 Gb/sec (4X EDR)`."""
 
 
-def plan(names: Sequence[str], dims: Dimensions) -> Iterator[CounterSeries]:
-    """Yield the series that the readable files make."""
+def counter_rows(files: Mapping[str, str]) -> Iterator[FileRow]:
+    """Yield the rows that files make, given their paths by name."""
     used: set[str] = set()
     for metric, more, choices in FIRST_OF:
-        for files in (tuple(choice.split("+")) for choice in choices):
-            if all(name in names for name in files):
-                used.update(files)
-                yield CounterSeries(metric, dims | more, files, 4 if WORDS.fullmatch(files[0]) else 1)
-                break
-    if errors := tuple(name for name in names if LINK_ERROR.fullmatch(name)):
-        yield CounterSeries(ERRORS, dims, errors)
-    for name in names:
+        there = [names for choice in choices if files.keys() >= {*(names := choice.split("+"))}]
+        used.update(*there[:1])
+        for names in there:
+            scale = 4 if WORDS.fullmatch(names[0]) else 1
+            yield FileRow(metric, "+".join(files[name] for name in names), scale, dims=Dimensions(more))
+    for name, path in files.items():
         if operation := OPERATION.fullmatch(name):
             metric = SIZES if operation[2] == "bytes" else OPERATIONS
-            yield CounterSeries(metric, dims | {"operation": operation[1]}, (name,))
+            yield FileRow(metric, path, dims=Dimensions(operation=operation[1]))
         elif ERROR.search(name):
-            yield CounterSeries(DETAIL, dims | {"error": name}, (name,))
+            total = ERRORS if LINK_ERROR.fullmatch(name) else None
+            yield FileRow(DETAIL, path, dims=Dimensions(error=name), total=total)
         elif name not in used:
-            yield CounterSeries(OTHER, dims | {"counter": name}, (name,))
+            yield FileRow(OTHER, path, dims=Dimensions(counter=name))

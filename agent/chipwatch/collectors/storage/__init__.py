@@ -33,8 +33,8 @@ MILLIDEGREES: Final = re.compile(rb"^([1-9]\d*)$")
 """An absent sensor reads 0."""
 DRIVE: Final = (
     FileRow(NVME, "state", pattern=re.compile(rb"(live)|\S")),
-    FileRow(TEMPERATURE, "hwmon*/temp1_input", 1000, MILLIDEGREES),
-    FileRow(TEMPERATURE, "device/hwmon/hwmon*/temp1_input", 1000, MILLIDEGREES),
+    FileRow(TEMPERATURE, "hwmon*/temp1_input", 1e-3, MILLIDEGREES),
+    FileRow(TEMPERATURE, "device/hwmon/hwmon*/temp1_input", 1e-3, MILLIDEGREES),
 )
 DISCONNECTED: Final = gauge("lustre.disconnected", "{target}", "Targets of Lustre that are not connected.")
 CONNECTED: Final = gauge(

@@ -63,7 +63,7 @@ def test_every_reading_of_a_card_has_the_unit_of_the_catalogue(machine, read):
 def test_a_new_counter_takes_one_row_and_one_line_of_a_fixture(machine, monkeypatch):
     """The file is read, scaled and counted, and no tool is asked where a card has no such file."""
     slips = counter("gpu.slips", "s", "Time in which the chip slipped.", dims=("gpu",))
-    monkeypatch.setattr(card, "ROWS", (*card.ROWS, FileRow(slips, "device/slips_ms", 1000)))
+    monkeypatch.setattr(card, "ROWS", (*card.ROWS, FileRow(slips, "device/slips_ms", 1e-3)))
     machine.card(1, {"slips_ms": 2500})
     machine.card(2)
     collector = opened(machine.collector())
