@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +20,7 @@ from chipwatch.fleet.screen import compose as compose_fleet
 from chipwatch.recording.columns import load_run
 from chipwatch.top.machine import MachineState
 from chipwatch.top.palette import PALETTES, render
-from chipwatch.top.replay import ColumnFrames, jobs
+from chipwatch.top.replay import frames, jobs
 from chipwatch.top.screen import Look, Notes, compose
 from chipwatch.top.view import View
 from chipwatch.verdict.expect import parse
@@ -73,13 +75,12 @@ def screens(answer: Mapping[str, Any], summary: tuple[str, str], recording: Path
 
 def played(recording: Path) -> list[Text]:
     """Return the screen of a recording at PLACE."""
-    machine, frames, listed = MachineState(), ColumnFrames(load_run(recording)), list[str]()
-    for _, at, points in frames.frames():
-        machine.take(points, at)
-        listed = jobs(points) or listed
-        if frames.share >= PLACE:
-            break
-    return top(machine, Notes(recording.name, f"recording {frames.share:.0%}, x1", jobs=listed))
+    recorded = load_run(recording)
+    machine, listed, number = MachineState(), list[str](), len(recorded.times())
+    for frame in islice(frames(recorded), ceil(PLACE * number)):
+        machine.take(frame.points, frame.at)
+        listed = jobs(frame.points) or listed
+    return top(machine, Notes(recording.name, f"recording {PLACE:.0%}, x1", jobs=listed))
 
 
 def fleet_nodes() -> list[FleetNode]:

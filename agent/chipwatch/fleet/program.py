@@ -180,21 +180,12 @@ def run(
     if why := refused(env):
         raise ConfigError(f"top: {why}; `chipwatch fleet` prints the nodes once")
     terminal = Terminal()
-
-    def wake() -> None:
-        terminal.wake()
-
-    def fresh() -> Terminal:
-        nonlocal terminal
-        terminal = Terminal()
-        return terminal
-
-    asked = make(wake)
+    asked = make(terminal.wake)
     asked.start()
     fleet, source, code = FleetTop(given, options, env), FleetSource(asked, asked.interval), 0
     try:
         while not code:
-            code = show(source, fresh(), fleet, env)
+            code = show(source, terminal, fleet, env)
             if code or fleet.view.opened is None:
                 break
             (name,), fleet.view.opened, fleet.view.orders = fleet.view.opened, None, []
@@ -205,8 +196,8 @@ def run(
                 continue
             else:
                 read = page_of(address, asked.access)
-            frames = NodeFrames(read, min(asked.interval, 5.0), wake)
-            code = show(frames, fresh(), Top(name, options, env), env)
+            frames = NodeFrames(read, min(asked.interval, 5.0), terminal.wake)
+            code = show(frames, terminal, Top(name, options, env), env)
     finally:
         asked.close()
     return code

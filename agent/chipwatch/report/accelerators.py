@@ -129,7 +129,7 @@ class DeviceUsage:
         """Energy as a text; by the readings of power where the counter stands still."""
         if self._counted is not None and amounts.stands_still(self._counted, self._drawn):
             return f"{amounts.energy(self._drawn)} by power"
-        return _unless_none(amounts.energy, self.joules)
+        return _unless_none(self.joules, amounts.energy)
 
 
 def _throttled(device: DeviceUsage) -> str | None:
@@ -146,21 +146,21 @@ def _idle(device: DeviceUsage) -> str | None:
     return ", ".join(f"{cause} {amounts.clock(seconds)}" for cause, seconds in times if seconds >= 1) or None
 
 
-def _readings(device: DeviceUsage, percent: float | None) -> str | None:
-    """Return a figure of the readings of a device, only where its busy time is not known."""
-    return None if device.spans.mean is not None else _unless_none("{:.0f} %".format, percent)
+def _read(device: DeviceUsage) -> Utilization:
+    """Return the readings of a device, none where its busy time is known."""
+    return device.read if device.spans.mean is None else Utilization()
 
 
-def _unless_none(text: Callable[[float], str], value: float | None) -> str | None:
+def _unless_none(value: float | None, text: Callable[[float], str] = "{:.0f} %".format) -> str | None:
     return None if value is None else text(value)
 
 
 COLUMNS: Final[Mapping[str, Callable[[DeviceUsage], str | None]]] = {
-    "busy": lambda device: _unless_none("{:.0f} %".format, device.spans.mean),
-    "busy p95": lambda device: _unless_none("{:.0f} %".format, device.spans.percentile(0.95)),
-    "util mean": lambda device: _readings(device, device.read.mean),
-    "util p95": lambda device: _readings(device, device.read.percentile(0.95)),
-    "memory peak": lambda device: _unless_none(amounts.binary, device.memory),
+    "busy": lambda device: _unless_none(device.spans.mean),
+    "busy p95": lambda device: _unless_none(device.spans.percentile(0.95)),
+    "util mean": lambda device: _unless_none(_read(device).mean),
+    "util p95": lambda device: _unless_none(_read(device).percentile(0.95)),
+    "memory peak": lambda device: _unless_none(device.memory, amounts.binary),
     "energy": lambda device: device.energy,
     "throttled": _throttled,
     "idle, by cause": _idle,

@@ -8,7 +8,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -119,19 +119,12 @@ class RunSummary:
         """Yield the lines below the first one."""
         states = (state for processor in self._answering for state in device_states(processor.answer()))
         self._accelerators.set_slices({state.key: state.slices for state in states if state.key[1:]})
-        for part in (
-            self._time(usage),
-            self._cpu(usage),
-            self._memory(usage),
-            self._bytes(usage),
-            self._accelerators.lines(),
-        ):
-            yield from (f"  {line}" for line in part)
-        if self._price is not None:
-            yield from (f"  {line}" for line in self._accelerators.cost(usage.seconds, self._price))
-        yield from (f"  {line}" for line in self._accelerators.advice(usage.seconds))
-        if self._routes:
-            yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
+        used = self._accelerators
+        cost = () if self._price is None else used.cost(usage.seconds, self._price)
+        sent = "; ".join(_sent(route, before) for route, before in self._routes)
+        parts = self._time(usage), self._cpu(usage), self._memory(usage), self._bytes(usage), used.lines(), cost
+        for line in (*chain(*parts), *used.advice(usage.seconds), *([f"sent      {sent}"] if sent else [])):
+            yield f"  {line}"
 
     def _take_cpu(self, cpus: Datapoint, share: Datapoint | None) -> None:
         self._cpus = cpus.value

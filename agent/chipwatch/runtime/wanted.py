@@ -108,29 +108,21 @@ class Wanted:
         """Yield a sentence for each sink that got nothing since the start, unless its worker has logged why."""
         for route in self._pipeline.routes:
             ledger = route.spool.ledger
-            if ledger.sent > self._before[route.name] or route.worker.health.last_error:
-                continue
-            if ledger.collected:
-                yield f"{route.name}: nothing was delivered: {ledger}"
-            elif absent(self._samplers, tuple(name for name in self._samplers if name != "agent")):
-                yield f"{route.name}: nothing was delivered: no collector finds anything to read; see `chipwatch check`"
-            elif failures := self._failures():
-                yield f"{route.name}: nothing was delivered: collectors failed: {failures}"
-            elif left_out := self._left_out():
-                yield f"{route.name}: nothing was delivered: {left_out}"
-            elif not self._pipeline.ticks:
-                yield f"{route.name}: nothing was delivered: it was stopped before its reading ended"
-            else:
-                yield f"{route.name}: nothing was delivered: level, include and exclude leave out every reading"
+            if ledger.sent == self._before[route.name] and not route.worker.health.last_error:
+                why = str(ledger) if ledger.collected else self._nothing_read()
+                yield f"{route.name}: nothing was delivered: {why}"
 
-    def _left_out(self) -> str:
-        """Return the collectors whose last reading had no point that could be taken, each with the cause."""
+    def _nothing_read(self) -> str:
+        """Return why there is no point to deliver."""
         samplers = self._samplers.values()
-        return "; ".join(
-            f"{sampler.name}: {sampler.trouble}" for sampler in samplers if sampler.trouble and not sampler.yielded
-        )
-
-    def _failures(self) -> str:
-        """Return the collectors whose last reading failed or has not returned, each with the cause."""
-        failed = [sampler for sampler in self._samplers.values() if sampler.ok is False]
-        return "; ".join(f"{sampler.name}: {sampler.trouble or 'its reading has not returned'}" for sampler in failed)
+        failed = [f"{one.name}: {one.trouble or 'its reading has not returned'}" for one in samplers if one.ok is False]
+        left_out = [f"{one.name}: {one.trouble}" for one in samplers if one.trouble and not one.yielded]
+        if absent(self._samplers, tuple(name for name in self._samplers if name != "agent")):
+            return "no collector finds anything to read; see `chipwatch check`"
+        if failed:
+            return f"collectors failed: {'; '.join(failed)}"
+        if left_out:
+            return "; ".join(left_out)
+        if not self._pipeline.ticks:
+            return "it was stopped before its reading ended"
+        return "level, include and exclude leave out every reading"

@@ -1,9 +1,9 @@
-"""Lines of styled text, bars, graphs and short numbers."""
+"""Lines of styled text, bars and short numbers."""
 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -11,10 +11,6 @@ from rich.cells import cell_len, set_cell_size
 Line = list[tuple[str, str]]
 """Texts, each with its role: a key of a palette."""
 BLOCKS: Final = " ▏▎▍▌▋▊▉█"
-DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
-"""Bits of a braille pattern for 1 to 4 dots from below, in its left and its right half."""
-PER_CELL: Final = 2
-"""Values in a cell of a graph."""
 WHOLE: Final = "{:.0f}".format
 LOADS: Final = (10, 40, 80)
 """Shares (%) from which another colour is drawn."""
@@ -28,38 +24,9 @@ def bar(percent: float | None, width: int, role: str = "") -> Line:
     return [(full, role or load(percent)), ("·" * (width - len(full)), "dim")]
 
 
-def sparkline(values: Sequence[float | None], width: int) -> Line:
-    """Return a graph of the last of `values` (%) in a row, in colours by load; few values fill the row too."""
-    count = width * PER_CELL
-    latest = [*values][-count:] or [None]
-    if len(latest) < count:
-        latest = [latest[at * len(latest) // count] for at in range(count)]
-    line: Line = []
-    for at, cell in enumerate(graph(latest, 1, 100)[0]):
-        known = [value for value in latest[at * PER_CELL : (at + 1) * PER_CELL] if value is not None]
-        role = load(max(known, default=0))
-        line[-1:] = [(line[-1][0] + cell, role)] if line and line[-1][1] == role else [*line[-1:], (cell, role)]
-    return line
-
-
-def graph(values: Sequence[float | None], rows: int, most: float) -> list[str]:
-    """Return `rows` lines with a graph of `values`, of which PER_CELL share a cell, from 0 to `most`."""
-    levels = [0 if v is None else max(1, round(min(max(v / most, 0), 1) * rows * 4) if most else 0) for v in values]
-    lines = []
-    for row in reversed(range(rows)):
-        halves = [min(max(n - 4 * row, 0), 4) for n in levels]
-        lines.append("".join(_dots(left, right) for left, right in zip(halves[::2], halves[1::2], strict=True)))
-    return lines
-
-
 def rule(width: int) -> Line:
     """Return a line across the screen."""
     return [("─" * width, "dim")]
-
-
-def _dots(left: int, right: int) -> str:
-    bits = (DOTS[0][left - 1] if left else 0) | (DOTS[1][right - 1] if right else 0)
-    return chr(0x2800 | bits) if bits else " "
 
 
 def fit(line: Line, width: int) -> Line:
@@ -145,22 +112,3 @@ def load(percent: float | None) -> str:
 def shown(text: str) -> str:
     """Return `text` without control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
-
-
-def axis(width: int, seconds: float, behind: float) -> str:
-    """Return the labels of a time axis of `seconds` that ends `behind` seconds ago."""
-    marks = [
-        (at, f"{_ago(behind + seconds * (width - at) / width)}") for at in range(0, width - 12, max(16, width // 4))
-    ]
-    marks.append((width - len(end := "now" if behind < 1 else _ago(behind)), end))
-    text = ""
-    for at, label in marks:
-        text = f"{text:<{at}}{label}"
-    return text
-
-
-def _ago(seconds: float) -> str:
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"-{seconds / size:.{0 if (seconds / size).is_integer() else 1}f} {unit}"
-    return f"-{seconds:.0f} s"

@@ -85,8 +85,6 @@ class Live(Source):
         self._table = ProcessTable(str(config.proc), config.root)
         self._stop = threading.Event()
         self._facts = FactsOfTick()
-        self._devices: dict[str, DeviceFacts] = {}
-        """Collector -> its last facts."""
         self._pipeline: Pipeline | None = None
         self.frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
 
@@ -125,9 +123,8 @@ class Live(Source):
             at = time.time_ns()
             points = self._window.add(pipeline.gather(at), at)
             troubles = tuple(self._troubles(pipeline))
-            self._devices |= {fact.source: fact for fact in self._facts.facts if isinstance(fact, DeviceFacts)}
             present = [sampler.name for sampler in pipeline.samplers if sampler.unavailable is None]
-            facts = [self._devices[name] for name in present if name in self._devices]
+            facts = [pipeline.devices[name] for name in present if name in pipeline.devices]
             models = {device.dims: device.model for fact in facts for device in fact.devices if device.model}
             processors = (derivation.processor for derivation in pipeline.derivations)
             answers = [processor.answer() for processor in processors if isinstance(processor, Answers)]

@@ -34,11 +34,13 @@ SIGNALS: Final = {"t": "TERM", "i": "INT", "u": "USR1", "s": "STOP", "c": "CONT"
 """Key -> signal."""
 
 
-class ProcessStat(NamedTuple):
-    """The line of /proc/PID/stat."""
+class KnownProcess(NamedTuple):
+    """A process as of the last reading: its user and command, its CPU ticks and their time."""
 
-    name: str
-    stat: Stat
+    user: str
+    command: str
+    ticks: int
+    at: float
 
 
 class ProcessTable:
@@ -47,10 +49,8 @@ class ProcessTable:
     def __init__(self, proc: str = HERE, root: Path = Path("/")) -> None:
         """Take the places of the node's /proc and /."""
         self._proc, self._users = proc, UserNames(root)
-        self._names: dict[tuple[int, float], tuple[str, str]] = {}
-        """User and command of each process."""
-        self._before: dict[tuple[int, float], tuple[int, float]] = {}
-        """CPU ticks of each process in the last reading, and its time."""
+        self._known: dict[tuple[int, float], KnownProcess] = {}
+        """By pid and start."""
         self._all: list[ListedProcess] = []
         self._due = 0.0
 
@@ -82,37 +82,33 @@ class ProcessTable:
         current = stat_of(self._proc, pid)
         if not current:
             return None
-        stat, identity = current.stat, (pid, current.stat.began)
-        if not (names := self._names.get(identity)):
-            names = self._names[identity] = (
-                self._user(pid),
-                shortened(command_of(self._proc, pid, current.name)),
-            )
-        before, at = self._before.get(identity, (0, 0.0))
-        self._before[identity] = stat.own, now
-        cpu = 100 * (stat.own - before) / ProcTree.second / (now - at) if at and now > at else None
+        name, stat = current
+        known, cpu = self._known.get((pid, stat.began)), None
+        if known and now > known.at:
+            cpu = 100 * (stat.own - known.ticks) / ProcTree.second / (now - known.at)
+        user, command = (known.user, known.command) if known else self._names(pid, name)
+        self._known[pid, stat.began] = KnownProcess(user, command, stat.own, now)
         resident = 100 * stat.pages / PAGES
-        return ListedProcess((), pid, names[0], None, None, cpu, names[1], "", resident, _age(stat), stat.began)
+        return ListedProcess((), pid, user, None, None, cpu, command, "", resident, _age(stat), stat.began)
 
-    def _user(self, pid: int) -> str:
-        """Return the owner's name, or number."""
+    def _names(self, pid: int, name: str) -> tuple[str, str]:
+        """Return the owner's name, or number, and the command."""
+        user = ""
         with suppress(OSError):
-            return self._users.name(f"{Path(f'{self._proc}/{pid}').stat().st_uid}")
-        return ""
+            user = self._users.name(f"{Path(f'{self._proc}/{pid}').stat().st_uid}")
+        return user, shortened(command_of(self._proc, pid, name))
 
     def _forget(self, rows: Iterable[ListedProcess | None]) -> None:
         """Forget the processes that are not in `rows`."""
         present = {(row.pid, row.began) for row in rows if row}
-        self._names = {key: names for key, names in self._names.items() if key in present}
-        self._before = {key: value for key, value in self._before.items() if key in present}
+        self._known = {key: known for key, known in self._known.items() if key in present}
 
 
-def stat_of(proc: str, pid: int) -> ProcessStat | None:
-    """Return the figures of a process, None if it cannot be read."""
+def stat_of(proc: str, pid: int) -> tuple[str, Stat] | None:
+    """Return the name and the figures of a process, None if it cannot be read."""
     line = read(f"{proc}/{pid}/stat")
     with suppress(ValueError):  # it has ended
-        stat = parse_stat(line)
-        return ProcessStat(os.fsdecode(line[line.index(b"(") + 1 : line.rindex(b")")]), stat)
+        return os.fsdecode(line[line.index(b"(") + 1 : line.rindex(b")")]), parse_stat(line)
     return None
 
 
@@ -143,7 +139,7 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
     """Return what /proc has about a process: its tree, cgroup, and the names of its environment without values."""
     pid = process.pid
     current = stat_of(proc, pid)
-    if not current or current.stat.began != process.began:
+    if not current or current[1].began != process.began:
         return {"process": f"{pid} has ended, or is of another container"}
     name, stat = current
     began = datetime.now().astimezone() - timedelta(seconds=_age(stat))
@@ -168,13 +164,13 @@ def details(process: ListedProcess, proc: str = HERE) -> Mapping[str, str]:
 
 def _named(proc: str, pid: int) -> str:
     process = stat_of(proc, pid)
-    return f"{pid} {process.name}" if process else f"{pid}"
+    return f"{pid} {process[0]}" if process else f"{pid}"
 
 
 def _ancestors(proc: str, stat: Stat) -> list[int]:
     pids = [stat.parent]
     while len(pids) < MOST_ANCESTORS and pids[-1] and (parent := stat_of(proc, pids[-1])):
-        pids.append(parent.stat.parent)
+        pids.append(parent[1].parent)
     return [*takewhile(bool, pids)]
 
 
@@ -191,7 +187,7 @@ def send(process: ListedProcess, name: str, proc: str = HERE) -> str:
         return f"not sent to {target}: {getattr(problem, 'strerror', None) or problem}"
     try:
         current = stat_of(proc, process.pid)  # after the opening: the handle stays with this process
-        if not current or current.stat.began != process.began:
+        if not current or current[1].began != process.began:
             return f"not sent: {target} has ended"
         signal.pidfd_send_signal(handle, signal.Signals[f"SIG{name}"])
     except OSError as problem:

@@ -29,7 +29,7 @@ from chipwatch.top.draw import Line
 from chipwatch.top.live import Frame, Live, Source
 from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
-from chipwatch.top.replay import ColumnFrames, Player, jobs
+from chipwatch.top.replay import Player, jobs
 from chipwatch.top.screen import Notes, compose, processes_of
 from chipwatch.top.terminal import Terminal
 from chipwatch.top.view import View
@@ -56,7 +56,7 @@ def run(config: Config, options: TopOptions, env: Mapping[str, str] = os.environ
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
     terminal = Terminal()
     if options.replay:
-        player = Player(ColumnFrames(load_run(*options.replay)))
+        player = Player(load_run(*options.replay))
         return show(player, terminal, Top(options.replay[0].name, options, env), env)
     source = Live(config, options.interval, terminal.wake)
     delivery = Delivery(state_folder(config.spool, env), terminal.wake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
@@ -30,36 +31,23 @@ Job = tuple[str, ...]
 """Name, user, partition and namespace."""
 
 
-class ColumnFrames:
-    """The ticks of columns; a place is the number of a tick."""
-
-    share = 0.0
-
-    def __init__(self, recorded: Recorded) -> None:
-        self.broken = recorded.broken
-        self._recorded, self._times = recorded, recorded.times()
-
-    def frames(self, start: int = 0) -> Iterator[tuple[int, int, list[Datapoint]]]:
-        """Yield the place, the time (ns) and the points of each tick from the place `start` on."""
-        window = Window(0, born=self._times[0], increases=True)
-        for number, (at, present) in enumerate(self._recorded.ticks(self._times[start:]), start):
-            points = [
-                column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
-                for column, place in present
-            ]
-            self.share = (number + 1) / len(self._times)
-            yield number, at, window.add(points, at)
+def frames(recorded: Recorded, start: int = 0) -> Iterator[Frame]:
+    """Yield the ticks of a recording from the number `start` on, counters with their increase."""
+    window = Window(0, born=recorded.started, increases=True)
+    for at, present in recorded.ticks(recorded.times()[start:]):
+        points = [
+            column.metric.point(at, column.values[place], column.dims, start_time=column.start(place))
+            for column, place in present
+        ]
+        yield Frame(at, window.add(points, at))
 
 
 class Player(Source):
     """Yields the frames of a recording at their times, faster or slower, or from another place."""
 
-    def __init__(self, recording: ColumnFrames) -> None:
-        """Read the first frame; raise NotARecording."""
-        self._recording = recording
-        self._index: list[tuple[int, int]] = []
-        """Time and place of each frame so far."""
-        self._frames = recording.frames()
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded, self._times = recorded, recorded.times()
+        self._frames = frames(recorded)
         self._next: Frame | None = None
         self._speed, self._due = 1.0, 0.0
         self._at = 0
@@ -83,7 +71,9 @@ class Player(Source):
             self._speed = min(max(self._speed * SPEEDS[key], 1 / 8), 256.0)
             self._due = time.monotonic()
         elif key in SEEKS:
-            self._wind(self._at + int(SEEKS[key] * 1e9))
+            self._skip_to = self._at + SEEKS[key] * 1e9
+            if SEEKS[key] < 0:
+                self._wind_back()
 
     def due(self) -> float:
         """Return the seconds until the next frame."""
@@ -91,30 +81,23 @@ class Player(Source):
 
     def mode(self) -> str:
         """Return place, speed, whether it has ended, and whether lines are missing."""
+        share = bisect(self._times, self._next.at if self._next else inf) / len(self._times)
         end = "" if self._next else ", ended"
-        broken = ", some lines are broken" if self._recording.broken else ""
-        return f"recording {self._recording.share:.0%}, x{self._speed:g}{end}{broken}"
+        broken = ", some lines are broken" if self._recorded.broken else ""
+        return f"recording {share:.0%}, x{self._speed:g}{end}{broken}"
 
     def _advance(self) -> None:
-        read = next(self._frames, None)
-        if read is None:
-            self._next = None
-            return
-        place, at, points = read
-        if not self._index or at > self._index[-1][0]:
-            self._index.append((at, place))
-        gap = (at - self._at) / 1e9 if self._at else 0.0
-        self._due = time.monotonic() + min(max(gap, 0.0), LONGEST_PAUSE) / self._speed
-        self._next = Frame(at, points)
+        self._next = next(self._frames, None)
+        if self._next:
+            gap = (self._next.at - self._at) / 1e9 if self._at else 0.0
+            self._due = time.monotonic() + min(max(gap, 0.0), LONGEST_PAUSE) / self._speed
 
-    def _wind(self, to: int) -> None:
-        """Continue at the time `to`; winding back starts some minutes earlier, since the graphs show them."""
-        if to < self._at:
-            start = next((place for at, place in reversed(self._index) if at <= to - BEFORE * 1e9), self._index[0][1])
-            self._frames, self.rewound = self._recording.frames(start), True
-            self._advance()
-            to = max(to, self._index[0][0])
-        self._skip_to = to
+    def _wind_back(self) -> None:
+        """Continue some minutes before the place: the graphs show them."""
+        start = max(0, bisect(self._times, self._skip_to - BEFORE * 1e9) - 1)
+        self._frames, self.rewound = frames(self._recorded, start), True
+        self._advance()
+        self._skip_to = max(self._skip_to, self._times[0])
 
 
 def jobs(points: Iterable[Datapoint]) -> list[str]:

@@ -14,31 +14,14 @@ from typing import Any, Final, NamedTuple
 from chipwatch.report.devices import label
 from chipwatch.top import accelerators, host
 from chipwatch.top.accelerators import COMPACT
-from chipwatch.top.draw import (
-    PER_CELL,
-    Line,
-    axis,
-    clock,
-    figure,
-    fit,
-    flow,
-    graph,
-    load,
-    rule,
-    scaled,
-    shown,
-    sides,
-    sparkline,
-    width_of,
-)
+from chipwatch.top.draw import Line, clock, fit, flow, rule, scaled, shown, sides, width_of
+from chipwatch.top.graphs import graphs
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import HERE, SIGNALS, details
 from chipwatch.top.table import Column, figures, fitting, ordered, table, title_at
 from chipwatch.top.view import Drawn, View
 
 SMALLEST: Final = (40, 10)
-TALLEST: Final = 8
-"""Lines of a graph."""
 PROCESS_COLUMNS: Final = (
     Column("#", 4, lambda process: (label(process.device), "label"), lambda _: 0.0, optional=True),
     Column("PID", 8, lambda process: (f"{process.pid}", ""), lambda process: -process.pid),
@@ -51,14 +34,6 @@ PROCESS_COLUMNS: Final = (
     figures("time", 8, attrgetter("age"), clock, columns=COMPACT),
     Column("command", 0, lambda process: (process.command, ""), left=True, rest=True),
 )  # fmt: skip
-TRENDS: Final = (
-    ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
-    ("power", "power", 0.0, " W"),
-    ("cpu.utilization", "CPU", 100.0, " %"), ("memory.utilization", "host memory", 100.0, " %"),
-    ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
-    ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
-)  # fmt: skip
-"""Trend of the machine, title, its largest value (0: the largest one shown), unit."""
 
 
 class Guide(NamedTuple):
@@ -141,7 +116,7 @@ def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
     room = height - 1 - len(lines)
     processes = _processes(machine, view) if view.processes else []
     space = room if not processes or room < 6 else max(3, room - min(len(processes) + 2, room * 2 // 3))
-    lines += _graphs(machine, view, width, space)
+    lines += graphs(machine, view, width, space)
     if processes and height - 1 - len(lines) >= 3:
         add_table(lines, 1, processes, fitting(PROCESS_COLUMNS, processes, width), look)
     view.page = max(1, height // 2)
@@ -186,37 +161,6 @@ def _header(machine: MachineState, view: View, notes: Notes, width: int) -> list
     return [left, *flow(notes.delivery, width)]
 
 
-def _graphs(machine: MachineState, view: View, width: int, room: int) -> list[Line]:
-    """Return the graphs in at most `room` lines, the time axis below them."""
-    shown = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
-    if not shown or room < 3 or not view.graphs:
-        return []
-    rows = min((room - 2) // len(shown), TALLEST)
-    room_of_title = 20
-    cells = width - room_of_title
-    count = cells * PER_CELL
-    end, step = machine.now - int(view.back * 1e9), float(view.step)
-    if view.zoom is None and not view.back:
-        first = machine.trends[shown[0][0]].first
-        step = min(step, max((end - first) / 1e9, machine.gap) / (count - 1))
-    lines: list[Line] = [rule(width)]
-    for name, title, most, unit in shown:
-        values = machine.trends[name].means(end, step, count, longest=2 * machine.gap)
-        peak = most or max([*(value for value in values if value is not None), 1e-9])
-        curve = graph(values, rows, peak)
-        now = figure(values[-1]) if most or unit == " W" else figure(values[-1], scaled)
-        texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", *[""] * rows]
-        roles = [load(100 * (rows - row - 0.5) / rows) if most else "graph" for row in range(rows)]
-        drawn: list[Line] = [[pair] for pair in zip(curve, roles, strict=True)]
-        if most and rows == 1:
-            drawn = [sparkline(values, cells)]
-        lines += [
-            [(f"{text:{room_of_title}}"[:room_of_title], "label"), *part]
-            for text, part in zip(texts, drawn, strict=False)
-        ]
-    return [*lines, [(" " * room_of_title, ""), (axis(cells, count * step, view.back), "dim")]]
-
-
 def processes_of(machine: MachineState) -> list[ListedProcess]:
     """Return the processes of all accelerators, or without any the processes of the host."""
     return [process for device in machine.devices for process in device.processes or ()] or [*machine.others]
@@ -232,11 +176,14 @@ def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
 
 def _details(process: ListedProcess, proc: str, width: int) -> list[Line]:
     """Return the details of a process, long ones in several lines."""
-    lines: list[Line] = []
-    for name, text in details(process, proc).items():
-        for at, part in enumerate(wrap(shown(" ".join(text.split())), width - 14, max_lines=8) or [""]):
-            lines.append([(f"{'' if at else name:14}", "label"), (part, "")])
-    return lines
+    rows = ((f"{name:14}", shown(" ".join(text.split()))) for name, text in details(process, proc).items())
+    return [line for head, text in rows for line in _wrapped(head, text, width, "label", max_lines=8)]
+
+
+def _wrapped(head: str, text: str, width: int, role: str, **options: Any) -> list[Line]:
+    """Return a text in lines of `width` behind its head, which has this role."""
+    parts = wrap(text, width - len(head), **options) or [""]
+    return [[(head if part is parts[0] else " " * len(head), role), (part, "")] for part in parts]
 
 
 def footer(view: View, width: int, keys: Sequence[tuple[str, str]]) -> Line:
@@ -269,6 +216,5 @@ def help_lines(guide: Guide, width: int) -> list[Line]:
     for task, rows in guide.tasks:
         lines.append([(task, "title")])
         for keys, text in rows:
-            parts = enumerate(wrap(text, width - 18))
-            lines += [[(f"  {'' if at else keys:15} ", "key"), (part, "")] for at, part in parts]
+            lines += _wrapped(f"  {keys:15} ", text, width, "key")
     return [*lines, *([(part, "dim")] for text in guide.notes for part in wrap(text, width))]

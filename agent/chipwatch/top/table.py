@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from chipwatch.top.draw import WHOLE, Line, bar, figure, fit, load, padded, sparkline, width_of
+from chipwatch.top.draw import WHOLE, Line, bar, figure, fit, load, padded, width_of
+from chipwatch.top.graphs import sparkline
 
 LEAST: Final = 6
 """Cells of a bar or a graph below which columns yield."""

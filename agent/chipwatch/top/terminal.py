@@ -43,7 +43,8 @@ class Terminal:
             os.set_blocking(end, False)
 
     def __enter__(self) -> Self:
-        """Take the terminal, and the signals that end, stop and resize."""
+        """Take the terminal, and the signals that end, stop and resize; it may be taken again once it is restored."""
+        self._is_ending, self._cause = False, None
         self._before = termios.tcgetattr(0)
         interrupting = () if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else (signal.SIGINT,)
         for number in (*interrupting, *ENDING):

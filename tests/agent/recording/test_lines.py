@@ -7,7 +7,7 @@ import pytest
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, counter, gauge
 from chipwatch.recording.columns import LONGEST, NotARecording, load
-from chipwatch.top.replay import ColumnFrames
+from chipwatch.top.replay import frames as played
 from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9
@@ -25,7 +25,7 @@ def text(ticks=3):
 
 
 def frames(path, start=0):
-    return [*ColumnFrames(load(path)).frames(start)]
+    return [(frame.at, frame.points) for frame in played(load(path), start)]
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -33,8 +33,8 @@ def test_what_the_agent_printed_is_read_back_tick_by_tick(tmp_path, zipped):
     path = tmp_path / "run"
     path.write_bytes(gzip.compress(text().encode()) if zipped else text().encode())
     found = frames(path)
-    assert [at for _, at, _ in found] == [AT, AT + S, AT + 2 * S]
-    power, read = found[1][2]
+    assert [at for at, _ in found] == [AT, AT + S, AT + 2 * S]
+    power, read = found[1][1]
     assert (power.metric.name, power.metric.kind, power.value, power.dims["gpu"]) == (
         "gpu.power",
         Kind.GAUGE,
@@ -42,14 +42,14 @@ def test_what_the_agent_printed_is_read_back_tick_by_tick(tmp_path, zipped):
         "0",
     )
     assert (read.increase, read.window_start, read.start_time, read.at) == (1000.0, AT, AT - S, AT + S)
-    assert frames(path, found[1][0])[1:] == found[2:]
+    assert frames(path, 1)[1:] == found[2:]
 
 
 def test_a_point_whose_time_its_series_has_passed_is_left_out_and_counted(tmp_path):
     path = tmp_path / "run"
     late = lines([POWER.point(AT + 5 * S, 1.0), POWER.point(AT, 2.0), POWER.point(AT + 6 * S, 3.0)], [])
     path.write_text(late)
-    assert [(at, len(points)) for _, at, points in frames(path)] == [(AT + 5 * S, 1), (AT + 6 * S, 1)]
+    assert [(at, len(points)) for at, points in frames(path)] == [(AT + 5 * S, 1), (AT + 6 * S, 1)]
     assert load(path).broken == 1
 
 

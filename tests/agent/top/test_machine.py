@@ -11,7 +11,8 @@ from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.report.devices import DeviceState
 from chipwatch.top import terminal
 from chipwatch.top.canvas import keys
-from chipwatch.top.draw import axis, bar, fit, flow, graph, scaled, width_of
+from chipwatch.top.draw import bar, fit, flow, scaled, width_of
+from chipwatch.top.graphs import axis, graph
 from chipwatch.top.host import cores, strip
 from chipwatch.top.machine import ListedProcess, MachineState
 from chipwatch.top.processes import ProcessTable

@@ -73,7 +73,7 @@ def test_a_line_of_proc_that_is_cut_is_left_out(processes, tmp_path):
     (tmp_path / "7/stat").write_bytes(b"7 (a) b) (c) S 1")
     assert processes.stat_of(f"{tmp_path}", 7) is None
     (tmp_path / "7/stat").write_bytes(b"7 (a) b) (c) S 1" + b" 0" * 40)
-    assert processes.stat_of(f"{tmp_path}", 7).name == "a) b) (c"
+    assert processes.stat_of(f"{tmp_path}", 7)[0] == "a) b) (c"
     (row,) = processes.ProcessTable(f"{tmp_path}").of_host()
     assert (row.pid, row.command) == (7, "[a) b) (c]")
 

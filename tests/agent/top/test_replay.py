@@ -6,7 +6,7 @@ import pytest
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.recording.columns import load
-from chipwatch.top.replay import ColumnFrames, Player
+from chipwatch.top.replay import Player
 from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9
@@ -28,7 +28,7 @@ def recorded(path, ticks=200, interval=1):
 
 @pytest.fixture
 def player(tmp_path):
-    made = Player(ColumnFrames(load(recorded(tmp_path / "run.jsonl.gz", interval=60))))
+    made = Player(load(recorded(tmp_path / "run.jsonl.gz", interval=60)))
     made.start()
     yield made
     made.close()
@@ -76,7 +76,7 @@ def test_a_recording_is_played_up_to_where_its_file_is_damaged(tmp_path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2 :] = b"\xff" * (len(data) // 2)
     path.write_bytes(data)
-    player = Player(ColumnFrames(load(path)))
+    player = Player(load(path))
     assert [frame.at for frame in player.new()] == [AT]
     for _ in range(200):
         player.press("]")
