@@ -17,7 +17,14 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.errors import PartlyCollected
 from chipwatch.contract.extensions import Device
-from chipwatch.host.gpu_metrics import GpuPoints, Readings, plausible
+from chipwatch.host.gpu_metrics import (
+    PROCESS_MEMORY_USED,
+    PROCESS_MEMORY_UTILIZATION,
+    PROCESS_UTILIZATION,
+    GpuPoints,
+    Readings,
+    plausible,
+)  # fmt: skip
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.pace import SLOW, Pace
 from chipwatch.host.process_tree import ProcTree, Where
@@ -28,6 +35,8 @@ from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
 CARD: Final = re.compile(r"card\d+")
 MOST_MEMORY: Final = 1 << 50
 """Bytes, or a larger unit of them, that no process has."""
+TOO_LARGE: Final = 2**63
+"""No true value is as large."""
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 STATUS: Final = "device/power/runtime_status"
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
@@ -68,6 +77,10 @@ class CardFiles(RowFiles):
         """Names of files in the hwmon by label, for paths of rows: `{hwmon}/{edge}`."""
         self.suspended = False
         """True if the card slept at the last reading."""
+        self.total: float | None = None
+        """Bytes of memory as last read, or None."""
+        self.is_apu = False
+        """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
         self._opened: dict[str, KeptFile] = {}
         self._sleeps = self.keep(STATUS)
 
@@ -149,37 +162,43 @@ CardReadings = Mapping[Any, Readings]
 """Readings by a tool's own number of the card."""
 
 
-class Cards(dict[str, C]):
-    """The cards of a vendor by the kernel's number."""
+class ToolRow(NamedTuple):
+    """A value in the output of a maker's program."""
 
-    def __init__(self, find: Callable[[], Iterable[tuple[str, Path]]], make: Callable[[str, Path], C]) -> None:
-        """`find` yields number and folder of each card; `make` opens a card or raises LookupError."""
-        super().__init__()
-        self._find, self._make, self._next = find, make, 0
-        self.are_identified = False
-        """True if their points have the dimension `uuid`."""
+    name: str
+    """A regular expression for the whole name of the value, in lower case."""
+    metric: Metric
+    unit: str = ""
+    """The unit that the number has, if it has one."""
+    scale: float = 1
+    """Factor of the number for the metric's unit."""
 
-    def search(self, now: int, *, force: bool = False) -> None:
-        """Every five minutes, add new cards, and open lost ones again; `now` in monotonic ns."""
-        if now < self._next and not force:
-            return
-        self._next = now + SEARCH_INTERVAL
-        for index, folder in self._find():
-            card = self.get(index)
-            if card is None or card.lost:
-                with suppress(LookupError):  # no readable sensor
-                    new = self._make(index, folder)
-                    if self.are_identified:
-                        new.identify()
-                    # A card may come back under another number.
-                    for old in [old for old in self.values() if old is card or (old.lost and old.slot == new.slot)]:
-                        self.pop(old.index).close()
-                    self[index] = new
 
-    def close(self) -> None:
-        """Close all cards."""
-        close_all(*self.values())
-        self.clear()
+def tool_readings(cells: Mapping[str, object], rows: Iterable[ToolRow]) -> Readings:
+    """Return the readings in the values of one card, by name; of several rows of a metric the last one counts."""
+    readings: Readings = {}
+    for row in rows:
+        for name, cell in cells.items():
+            if re.fullmatch(row.name, name) and (value := tool_number(cell, row.unit)) is not None:
+                readings[row.metric] = value * row.scale
+    return readings
+
+
+def tool_number(value: object, unit: str = "") -> float | None:
+    """
+    Return the number in a tool's output, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
+
+    None for `N/A` in any spelling, and for a number with text around it other than parentheses and `unit`.
+    """
+    if isinstance(value, dict):
+        given = value.get("unit")
+        has_other = unit and isinstance(given, str) and given.lower() != unit
+        return None if has_other else tool_number(value.get("value"))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < TOO_LARGE else None
+    if not isinstance(value, str) or not (found := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%]*)\)?", value.lower())):
+        return None
+    return tool_number(float(found[1])) if found[2] in ("", unit) else None
 
 
 class CardTool:
@@ -255,17 +274,46 @@ class CardCollector(Collector, Generic[C]):
     metrics: Sequence[Metric] = ()
     level: Level = Level.ALL
 
-    def __init__(self, cards: Cards[C], dimensions: Sequence[str]) -> None:
-        cards.are_identified = bool(dimensions)
+    def __init__(self, dimensions: Sequence[str]) -> None:
+        """`dimensions`: `uuid` if the points have it beside the card's number."""
+        self._is_identified = bool(dimensions)
         if dimensions:
             self.metrics = tuple(map(_identified, self.metrics))
-        self._cards, self._clock, self._slow = cards, time.monotonic_ns, Pace(SLOW)
+        self._cards: dict[str, C] = {}
+        """By the kernel's number."""
+        self._clock, self._slow, self._next_search = time.monotonic_ns, Pace(SLOW), 0
         self._share: TreeClients | None = None
 
     def open(self) -> None:
         self.close()
-        self._slow = Pace(SLOW)
-        self._cards.search(self._clock(), force=True)
+        self._slow, self._next_search = Pace(SLOW), 0
+        self._search(self._clock())
+
+    def find_cards(self) -> Iterable[tuple[str, Path]]:
+        """Yield the kernel's number and the folder of each card of the vendor."""
+        raise NotImplementedError
+
+    def make_card(self, index: str, folder: Path) -> C:
+        """Open a card; raise LookupError if it has no readable sensor."""
+        raise NotImplementedError
+
+    def _search(self, now: int) -> None:
+        """Every five minutes, add new cards, and open lost ones again; `now` in monotonic ns."""
+        if now < self._next_search:
+            return
+        self._next_search = now + SEARCH_INTERVAL
+        for index, folder in self.find_cards():
+            card = self._cards.get(index)
+            if card is None or card.lost:
+                with suppress(LookupError):
+                    new = self.make_card(index, folder)
+                    if self._is_identified:
+                        new.identify()
+                    # A card may come back under another number.
+                    cards = list(self._cards.values())
+                    for old in [old for old in cards if old is card or (old.lost and old.slot == new.slot)]:
+                        self._cards.pop(old.index).close()
+                    self._cards[index] = new
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         for point in self._read(at):
@@ -273,7 +321,7 @@ class CardCollector(Collector, Generic[C]):
 
     def _read(self, at: int) -> Iterator[Datapoint]:
         now = self._clock()
-        self._cards.search(now)
+        self._search(now)
         slow, cards = self._slow.is_due(now / SECOND), list(self._cards.values())
         awake = [(card, readings) for card in cards if (readings := card.read_card(now, slow=slow)) is not None]
         problems = [problem for card, _ in awake for problem in card.problems.values()]
@@ -292,8 +340,8 @@ class CardCollector(Collector, Generic[C]):
         return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
 
     def close(self) -> None:
-        self._cards.close()
-        self._share = None
+        close_all(*self._cards.values())
+        self._cards, self._share = {}, None
 
     def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, Readings]:
         """
@@ -374,7 +422,7 @@ def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, i
 
 
 class TreeClients:
-    """The DRM clients of a process tree."""
+    """The DRM clients of a process tree: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 
     def __init__(self, config: Where, pid: int, parse: Parser) -> None:
         """`pid`: first process of the tree; raise ProcessLookupError without it."""
@@ -393,9 +441,29 @@ class TreeClients:
         self._before, self._clients = self._clients, current
         self._read_at, self._passed = now, now - self._read_at
 
-    def points(self, at: int, cards: Iterable[Any]) -> Iterable[Datapoint]:
+    def points(self, at: int, cards: Iterable[CardFiles]) -> Iterator[Datapoint]:
         """Read, and yield the share of each card that the tree uses; utilization from the second reading on."""
-        raise NotImplementedError
+        self.read()
+        for card in cards:
+            queues = self.queues(card.slot)
+            used: dict[int, int] = dict.fromkeys(queues, 0)
+            for client in self.on_card(card.slot):
+                if client.memory is not None:
+                    used[client.pid] = used.get(client.pid, 0) + client.memory + (client.gtt if card.is_apu else 0)
+            # fdinfo and a compute driver may count the same memory: take the larger number of each process.
+            total = sum(max(value, queues.get(pid, 0)) for pid, value in used.items())
+            if used and (card.total is None or total <= card.total):
+                yield PROCESS_MEMORY_USED.point(at, total, card.dims)
+                if card.total:
+                    yield PROCESS_MEMORY_UTILIZATION.point(at, 100 * total / card.total, card.dims)
+            # The engine times of fdinfo do not include work in the queues: a share of 0 would be false.
+            if not queues and (share := self.utilization(card.slot)) is not None:
+                yield PROCESS_UTILIZATION.point(at, share, card.dims)
+
+    def queues(self, slot: str) -> Mapping[int, int]:
+        """Return the bytes that a compute driver counts for each process of the tree on a card."""
+        del slot
+        return {}
 
     def on_card(self, slot: str) -> list[DrmClient]:
         """Return the clients of a card."""

@@ -14,7 +14,7 @@ from chipwatch.collectors.amd.card import METRICS, AmdCard, find
 from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceProcess
-from chipwatch.host.drm import SECOND, CardCollector, CardReadings, Cards, CardTool
+from chipwatch.host.drm import SECOND, CardCollector, CardReadings, CardTool
 from chipwatch.host.gpu_metrics import GpuPoints, Readings
 from chipwatch.host.procfs import close_all
 from chipwatch.host.supervised_process import QueryFailed
@@ -62,9 +62,7 @@ class AmdCollector(CardCollector[AmdCard]):
     metrics = METRICS
 
     def __init__(self, config: Config) -> None:
-        super().__init__(
-            Cards(lambda: find(config.sys), lambda index, device: AmdCard(index, device, self.level)), config.dimensions
-        )
+        super().__init__(config.dimensions)
         self._config = config
         self._tool: CardTool | None = None
         self._gaps: Gaps | None = None
@@ -83,6 +81,12 @@ class AmdCollector(CardCollector[AmdCard]):
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._share = AmdShare(config, config.pid)
+
+    def find_cards(self) -> Iterable[tuple[str, Path]]:
+        return find(self._config.sys)
+
+    def make_card(self, index: str, folder: Path) -> AmdCard:
+        return AmdCard(index, folder, self.level)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         return self._from_tool(at) if self._tool else super().collect(at)

@@ -100,8 +100,6 @@ class AmdCard(CardFiles):
     def __init__(self, index: str, folder: Path, level: Level) -> None:
         """Open the files of `level`; raise LookupError if there is none."""
         super().__init__(index, folder)
-        self.total: float | None = None
-        """Bytes of memory as last read, or None."""
         self.gaps: frozenset[Metric] = frozenset()
         """Wanted metrics that the last two readings lacked."""
         self._missing: frozenset[Metric] = frozenset()
@@ -112,7 +110,6 @@ class AmdCard(CardFiles):
         self._has_table = self.keep(TABLE)
         form = self.text(TABLE) if self._has_table and self.begin() else None
         self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
-        """True if its VRAM is a part of the machine's memory; it uses more of that (GTT)."""
         if self.is_apu:
             self._wanted -= VRAM  # a tool would return only the part that is VRAM
         rows = (*APU_ROWS, *ROWS) if self.is_apu else ROWS

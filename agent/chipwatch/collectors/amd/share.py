@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from chipwatch.collectors.amd.card import AmdCard
-from chipwatch.contract.datapoint import Datapoint
-from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import DrmClient, Engine, TreeClients, size
 from chipwatch.host.process_tree import Where
 from chipwatch.host.procfs import number, text
@@ -39,25 +36,14 @@ class AmdShare(TreeClients):
     def __init__(self, config: Where, pid: int) -> None:
         super().__init__(config, pid, parse_client)
         self._sys, self._slots = config.sys, {n: node.slot for n, node in find_nodes(config.sys).items()}
+        self._used_by: Mapping[str, Mapping[int, int]] = {}
 
-    def points(self, at: int, cards: Iterable[AmdCard]) -> Iterator[Datapoint]:
-        self.read()
-        used_by = computing(self._sys, self._slots, self.pids)
-        for card in cards:
-            queues = used_by.get(card.slot, {})
-            used: dict[int, int] = dict.fromkeys(queues, 0)
-            for client in self.on_card(card.slot):
-                if client.memory is not None:
-                    used[client.pid] = used.get(client.pid, 0) + client.memory + (client.gtt if card.is_apu else 0)
-            # fdinfo and KFD may count the same memory: take the larger number of each process.
-            total = sum(max(value, queues.get(pid, 0)) for pid, value in used.items())
-            if used and (card.total is None or total <= card.total):
-                yield gpu_metrics.PROCESS_MEMORY_USED.point(at, total, card.dims)
-                if card.total:
-                    yield gpu_metrics.PROCESS_MEMORY_UTILIZATION.point(at, 100 * total / card.total, card.dims)
-            # The engine times of fdinfo do not include work in KFD's queues: a share of 0 would be false.
-            if not queues and (share := self.utilization(card.slot)) is not None:
-                yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)
+    def read(self) -> None:
+        super().read()
+        self._used_by = computing(self._sys, self._slots, self.pids)
+
+    def queues(self, slot: str) -> Mapping[int, int]:
+        return self._used_by.get(slot, {})
 
 
 def computing(sys: Path, places: Mapping[str, Place], pids: Iterable[int] | None = None) -> dict[Place, dict[int, int]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chipwatch.collectors.amd.card import HOTSPOT
 from chipwatch.contract.datapoint import Metric
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardReadings, CardTool
+from chipwatch.host.drm import CardReadings, CardTool, ToolRow, tool_readings
 from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.pace import HOUR, Backoff
 from chipwatch.host.supervised_process import OneShot, QueryFailed, quoted
@@ -23,26 +23,8 @@ if TYPE_CHECKING:
 
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 MIB: Final = 1 << 20
-TOO_LARGE: Final = 2**63
-"""No true value is as large."""
 Gap = tuple[str, Metric]
 """PCI address of a card, and a metric that sysfs lacks."""
-
-
-def number(value: object, unit: str | None = None) -> float | None:
-    """
-    Return the number in a tool's output, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
-
-    None for `N/A` in any spelling, and for a number with text around it other than parentheses and `unit`.
-    """
-    if isinstance(value, dict):
-        given = value.get("unit")
-        return None if unit and isinstance(given, str) and given.lower() != unit else number(value.get("value"))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if abs(value) < TOO_LARGE else None
-    if not isinstance(value, str) or not (found := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%]*)\)?", value.lower())):
-        return None
-    return number(float(found[1])) if found[2] in ("", unit) else None
 
 
 def parse_json(data: bytes) -> Any:
@@ -59,39 +41,38 @@ def parse_json(data: bytes) -> Any:
     raise QueryFailed(f"printed no JSON: {shown!r}" if shown else "printed nothing")
 
 
-# Keys of a value in a row of amd-smi, its metric, the unit that it must have if it has one, and the factor.
-AMD_SMI: Final[tuple[tuple[str, Metric, str, float], ...]] = (
-    ("usage.gfx_activity", gpu_metrics.UTILIZATION, "%", 1),
-    ("usage.umc_activity", gpu_metrics.MEMORY_ACTIVITY, "%", 1),
-    ("mem_usage.total_vram", gpu_metrics.MEMORY_TOTAL, "mb", MIB),
-    ("mem_usage.used_vram", gpu_metrics.MEMORY_USED, "mb", MIB),
-    ("temperature.hotspot", HOTSPOT, "c", 1),
-    ("temperature.hotspot", gpu_metrics.TEMPERATURE, "c", 1),
-    ("temperature.edge", gpu_metrics.TEMPERATURE, "c", 1),  # the later one wins; MI300 has no edge
-    ("temperature.mem", gpu_metrics.MEMORY_TEMPERATURE, "c", 1),
-    ("power.socket_power", gpu_metrics.POWER, "w", 1),
-    ("power.power_limit", gpu_metrics.POWER_LIMIT, "w", 1),
-    ("energy.total_energy_consumption", gpu_metrics.ENERGY, "j", 1),
-    ("clock.gfx_0.clk", gpu_metrics.CLOCK_GRAPHICS, "mhz", 1),
-    ("clock.mem_0.clk", gpu_metrics.CLOCK_MEMORY, "mhz", 1),
-    ("fan.usage", gpu_metrics.FAN, "%", 1),
-    ("ecc.total_correctable_count", gpu_metrics.ECC_CORRECTED, "", 1),
-    ("ecc.total_uncorrectable_count", gpu_metrics.ECC_UNCORRECTED, "", 1),
+# The keys of a value in a row of amd-smi.
+AMD_SMI: Final = (
+    ToolRow("usage.gfx_activity", gpu_metrics.UTILIZATION, "%"),
+    ToolRow("usage.umc_activity", gpu_metrics.MEMORY_ACTIVITY, "%"),
+    ToolRow("mem_usage.total_vram", gpu_metrics.MEMORY_TOTAL, "mb", MIB),
+    ToolRow("mem_usage.used_vram", gpu_metrics.MEMORY_USED, "mb", MIB),
+    ToolRow("temperature.hotspot", HOTSPOT, "c"),
+    ToolRow("temperature.hotspot", gpu_metrics.TEMPERATURE, "c"),
+    ToolRow("temperature.edge", gpu_metrics.TEMPERATURE, "c"),  # the later one wins; MI300 has no edge
+    ToolRow("temperature.mem", gpu_metrics.MEMORY_TEMPERATURE, "c"),
+    ToolRow("power.socket_power", gpu_metrics.POWER, "w"),
+    ToolRow("power.power_limit", gpu_metrics.POWER_LIMIT, "w"),
+    ToolRow("energy.total_energy_consumption", gpu_metrics.ENERGY, "j"),
+    ToolRow("clock.gfx_0.clk", gpu_metrics.CLOCK_GRAPHICS, "mhz"),
+    ToolRow("clock.mem_0.clk", gpu_metrics.CLOCK_MEMORY, "mhz"),
+    ToolRow("fan.usage", gpu_metrics.FAN, "%"),
+    ToolRow("ecc.total_correctable_count", gpu_metrics.ECC_CORRECTED),
+    ToolRow("ecc.total_uncorrectable_count", gpu_metrics.ECC_UNCORRECTED),
 )
 
 
 def amd_smi(data: bytes) -> CardReadings:
     """Parse `amd-smi metric --json`: a list (ROCm 6), or one under `gpu_data` (ROCm 7); raise QueryFailed."""
-    cards: dict[str, Readings] = {}
-    for index, row in _amd_smi_rows(parse_json(data)):
-        readings = cards[index] = {}
-        for path, metric, unit, factor in AMD_SMI:
-            value: Any = row
-            for key in path.split("."):
-                value = value.get(key) if isinstance(value, dict) else None
-            if (found := number(value, unit or None)) is not None:
-                readings[metric] = found * factor
-    return cards
+    rows = _amd_smi_rows(parse_json(data))
+    return {n: tool_readings({name: _inside(row, name) for name, *_ in AMD_SMI}, AMD_SMI) for n, row in rows}
+
+
+def _inside(row: Any, path: str) -> Any:
+    """Return the value at the keys of `path`, which dots separate, or None."""
+    for key in path.split("."):
+        row = row.get(key) if isinstance(row, dict) else None
+    return row
 
 
 def _amd_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -103,36 +84,29 @@ def _amd_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 # Keys of rocm-smi from 4.3 to 7, in lower case; the later line wins. `GPU memory use (%)` is activity, not capacity:
 # https://github.com/ROCm/rocm_smi_lib renamed it in 6.1.2.
-ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
-    (r"gpu use \(%\)", gpu_metrics.UTILIZATION, None, 1),
-    (r"gpu memory use \(%\)", gpu_metrics.MEMORY_ACTIVITY, None, 1),
-    (r"gpu memory read/write activity \(%\)", gpu_metrics.MEMORY_ACTIVITY, None, 1),
-    (r"gpu memory allocated \(vram%\)", gpu_metrics.MEMORY_UTILIZATION, None, 1),
-    (r"vram total memory \(b\)", gpu_metrics.MEMORY_TOTAL, None, 1),
-    (r"vram total used memory \(b\)", gpu_metrics.MEMORY_USED, None, 1),
-    (r"temperature \(sensor junction\) \(c\)", HOTSPOT, None, 1),
-    (r"temperature \(sensor junction\) \(c\)", gpu_metrics.TEMPERATURE, None, 1),
-    (r"temperature \(sensor edge\) \(c\)", gpu_metrics.TEMPERATURE, None, 1),
-    (r"temperature \(sensor memory\) \(c\)", gpu_metrics.MEMORY_TEMPERATURE, None, 1),
-    (r"(average|current socket) graphics package power \(w\)", gpu_metrics.POWER, None, 1),
-    (r"max graphics package power \(w\)", gpu_metrics.POWER_LIMIT, None, 1),
-    (r"accumulated energy \(uj\)", gpu_metrics.ENERGY, None, 1e-6),
-    (r"sclk clock speed:?", gpu_metrics.CLOCK_GRAPHICS, "mhz", 1),
-    (r"mclk clock speed:?", gpu_metrics.CLOCK_MEMORY, "mhz", 1),
-    (r"fan speed \(%\)", gpu_metrics.FAN, None, 1),
+ROCM_SMI: Final = (
+    ToolRow(r"gpu use \(%\)", gpu_metrics.UTILIZATION),
+    ToolRow(r"gpu memory use \(%\)", gpu_metrics.MEMORY_ACTIVITY),
+    ToolRow(r"gpu memory read/write activity \(%\)", gpu_metrics.MEMORY_ACTIVITY),
+    ToolRow(r"gpu memory allocated \(vram%\)", gpu_metrics.MEMORY_UTILIZATION),
+    ToolRow(r"vram total memory \(b\)", gpu_metrics.MEMORY_TOTAL),
+    ToolRow(r"vram total used memory \(b\)", gpu_metrics.MEMORY_USED),
+    ToolRow(r"temperature \(sensor junction\) \(c\)", HOTSPOT),
+    ToolRow(r"temperature \(sensor junction\) \(c\)", gpu_metrics.TEMPERATURE),
+    ToolRow(r"temperature \(sensor edge\) \(c\)", gpu_metrics.TEMPERATURE),
+    ToolRow(r"temperature \(sensor memory\) \(c\)", gpu_metrics.MEMORY_TEMPERATURE),
+    ToolRow(r"(average|current socket) graphics package power \(w\)", gpu_metrics.POWER),
+    ToolRow(r"max graphics package power \(w\)", gpu_metrics.POWER_LIMIT),
+    ToolRow(r"accumulated energy \(uj\)", gpu_metrics.ENERGY, scale=1e-6),
+    ToolRow(r"sclk clock speed:?", gpu_metrics.CLOCK_GRAPHICS, "mhz"),
+    ToolRow(r"mclk clock speed:?", gpu_metrics.CLOCK_MEMORY, "mhz"),
+    ToolRow(r"fan speed \(%\)", gpu_metrics.FAN),
 )
 
 
 def rocm_smi(data: bytes) -> CardReadings:
     """Parse `rocm-smi -a --json`: an object `cardN` for each card, all values strings; raise QueryFailed."""
-    cards: dict[str, Readings] = {}
-    for index, row in _rocm_smi_rows(parse_json(data)):
-        readings = cards[index] = {}
-        for pattern, metric, unit, factor in ROCM_SMI:
-            for key, value in row.items():
-                if re.fullmatch(pattern, key) and (found := number(value, unit)) is not None:
-                    readings[metric] = found * factor
-    return cards
+    return {index: tool_readings(row, ROCM_SMI) for index, row in _rocm_smi_rows(parse_json(data))}
 
 
 def _rocm_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

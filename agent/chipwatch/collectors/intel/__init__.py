@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from chipwatch.collectors.intel.card import INTEL, IntelCard, IntelShare, parse_client
+from chipwatch.collectors.intel.card import INTEL, IntelCard, parse_client
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardCollector, Cards, CardTool, DrmClient, busy_shares, cards, clients
+from chipwatch.host.drm import CardCollector, CardTool, DrmClient, TreeClients, busy_shares, cards, clients
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.supervised_process import QueryFailed
 
@@ -52,7 +52,7 @@ class IntelCollector(CardCollector[IntelCard]):
     )  # fmt: skip
 
     def __init__(self, config: Config) -> None:
-        super().__init__(Cards(lambda: cards(config.sys, INTEL), self._make_card), config.dimensions)
+        super().__init__(config.dimensions)
         self._config = config
         self._program: str | None = None
         self._xpu: CardTool | None = None
@@ -78,9 +78,12 @@ class IntelCollector(CardCollector[IntelCard]):
             self._xpu = xpu_smi(self._program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
-                self._share = IntelShare(config, config.pid, parse_client)
+                self._share = TreeClients(config, config.pid, parse_client)
 
-    def _make_card(self, index: str, folder: Path) -> IntelCard:
+    def find_cards(self) -> Iterable[tuple[str, Path]]:
+        return cards(self._config.sys, INTEL)
+
+    def make_card(self, index: str, folder: Path) -> IntelCard:
         return IntelCard(index, folder, self.level, needs_files=self._program is None)
 
     def _ask_tools(self, now: float, problems: list[str]) -> Mapping[str, gpu_metrics.Readings]:

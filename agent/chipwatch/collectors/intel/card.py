@@ -9,7 +9,7 @@ from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Level
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, TreeClients, size
+from chipwatch.host.drm import SECOND, CardFiles, DrmClient, Engine, size
 from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.procfs import text
 from chipwatch.host.rows import FileRow
@@ -125,16 +125,3 @@ def parse_client(pid: int, fields: dict[str, str]) -> DrmClient:
             )
     memory = sum(sizes) if sizes else None
     return DrmClient(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
-
-
-class IntelShare(TreeClients):
-    """The watched process tree's share of each card: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
-
-    def points(self, at: int, cards: Iterable[IntelCard]) -> Iterator[Datapoint]:
-        self.read()
-        for card in cards:
-            memory = [one.memory for one in self.on_card(card.slot) if one.memory is not None]
-            if memory:
-                yield gpu_metrics.PROCESS_MEMORY_USED.point(at, sum(memory), card.dims)
-            if (share := self.utilization(card.slot)) is not None:
-                yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)

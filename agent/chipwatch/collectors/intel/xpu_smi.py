@@ -8,23 +8,22 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from chipwatch.contract.datapoint import Metric
 from chipwatch.host import gpu_metrics
-from chipwatch.host.drm import CardTool
+from chipwatch.host.drm import CardTool, ToolRow, tool_readings
 from chipwatch.host.gpu_metrics import Readings
 from chipwatch.host.supervised_process import OneShot
 
 IDS: Final = "0,1,2,3,4,5,8,18"
 """Metrics whose numbers mean the same in xpu-smi 1 and 2; numbers above 20 were reassigned."""
-COLUMNS: Final[tuple[tuple[str, Metric, float], ...]] = (
-    (r"gpu utilization \(%\)", gpu_metrics.UTILIZATION, 1),
-    (r"gpu power \(w\)", gpu_metrics.POWER, 1),
-    (r"gpu frequency \(mhz\)", gpu_metrics.CLOCK_GRAPHICS, 1),
-    (r"(gpu )?core temperature \((c|celsius.*|°c)\)", gpu_metrics.TEMPERATURE, 1),
-    (r"(gpu )?memory temperature \((c|celsius.*|°c)\)", gpu_metrics.MEMORY_TEMPERATURE, 1),
-    (r"gpu memory utilization \(%\)", gpu_metrics.MEMORY_UTILIZATION, 1),
-    (r"gpu energy consumed \(j\)", gpu_metrics.ENERGY, 1),
-    (r"gpu memory used \(mib\)", gpu_metrics.MEMORY_USED, 1 << 20),
+COLUMNS: Final = (
+    ToolRow(r"gpu utilization \(%\)", gpu_metrics.UTILIZATION),
+    ToolRow(r"gpu power \(w\)", gpu_metrics.POWER),
+    ToolRow(r"gpu frequency \(mhz\)", gpu_metrics.CLOCK_GRAPHICS),
+    ToolRow(r"(gpu )?core temperature \((c|celsius.*|°c)\)", gpu_metrics.TEMPERATURE),
+    ToolRow(r"(gpu )?memory temperature \((c|celsius.*|°c)\)", gpu_metrics.MEMORY_TEMPERATURE),
+    ToolRow(r"gpu memory utilization \(%\)", gpu_metrics.MEMORY_UTILIZATION),
+    ToolRow(r"gpu energy consumed \(j\)", gpu_metrics.ENERGY),
+    ToolRow(r"gpu memory used \(mib\)", gpu_metrics.MEMORY_USED, scale=1 << 20),
 )
 
 
@@ -45,11 +44,7 @@ def parse_dump(data: bytes) -> dict[int, Readings]:
     for row in rows[1:]:
         cells = {name: cell.strip() for name, cell in zip(header, row, strict=False)}
         if re.fullmatch(r"\d{1,9}", cells.get("deviceid", "")):
-            readings = readings_by_id[int(cells["deviceid"])] = {}
-            for pattern, metric, factor in COLUMNS:
-                for name, cell in cells.items():
-                    if re.fullmatch(pattern, name) and re.fullmatch(r"\d+(\.\d+)?", cell):
-                        readings[metric] = float(cell) * factor
+            readings_by_id[int(cells["deviceid"])] = tool_readings(cells, COLUMNS)
     return readings_by_id
 
 

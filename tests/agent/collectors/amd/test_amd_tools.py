@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.load import seconds_since
 
-from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, number, rocm_smi
+from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, rocm_smi
 from chipwatch.contract.datapoint import Dimensions
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.testing import check_collector
+from chipwatch.host.drm import tool_number
 from chipwatch.host.gpu_metrics import GpuPoints
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
@@ -110,7 +111,7 @@ def test_an_answer_that_is_cut_anywhere_is_refused_or_correct(path):
     ],
 )
 def test_a_cell_that_is_not_a_number_is_absent(value):
-    assert number(value, "w") is None
+    assert tool_number(value, "w") is None
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -363,7 +363,7 @@ def test_impossible_values_of_xpu_smi_are_absent(machine, cell):
     card = IntelCard("3", machine.sys / "class/drm/card3")
     heads = "DeviceId, GPU Utilization (%), GPU Memory Utilization (%), GPU Power (W), GPU Core Temperature (C)"
     readings = parse_dump(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
-    assert len(readings) == 4
+    assert len(readings) == (4 if float(cell) < 2**63 else 2)  # no tool's number is as large
     assert list(card.points.make(7, dict(readings))) == []
     card.close()
 
