@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from chipwatch.collectors.kernel.log import KernelLog
 from chipwatch.collectors.kernel.patterns import KINDS, kind_of
@@ -40,6 +40,25 @@ SAVE: Final = 60.0
 """Most seconds until a reading without a new count is saved; a new count is saved at once."""
 MAX_MESSAGE: Final = 300
 """Characters of a message that is shown as evidence."""
+DIMS: Final = {kind: Dimensions(kind=kind) for kind in KINDS}
+Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""A number that a datapoint can have."""
+
+
+class KernelCounts(msgspec.Struct):
+    """The counts of one boot, as the state folder keeps them."""
+
+    boot: str
+    next: Whole | None = None
+    """Number of the message that is read next."""
+    lost: Whole = 0
+    since: Whole = 0
+    """When all counts were 0; 0 before the first reading."""
+    counts: dict[str, Whole] = {}
+    starts: dict[str, Whole] = {}
+    """When the count of a kind was 0, for those with events."""
+    evidence: dict[str, tuple[Whole, str]] = {}
+    """Time and text of the last message of a kind."""
 
 
 class KernelCollector(Collector):
@@ -67,17 +86,11 @@ class KernelCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._log: KernelLog | None = None
-        self._boot = ""
-        self._counts: Counter[str] = Counter()
-        self._lost, self._since = 0, 0
-        self._starts: dict[str, int] = {}
-        """When the count of a kind was 0, for those with events."""
+        self._kept = KernelCounts("")
         self._zeros_pace = Pace(ZEROS)
         self._read_at: int | None = None
         """Time of the last whole reading."""
-        self._evidence: dict[Dimensions, tuple[int, str]] = {}
         self._saved = 0.0
-        self._dims = {kind: Dimensions(kind=kind) for kind in KINDS}
 
     def open(self) -> None:
         if sys.platform != "linux":
@@ -89,10 +102,10 @@ class KernelCollector(Collector):
             denied = problem.errno in (errno.EPERM, errno.EACCES)
             form = RESTRICTED if denied else "{path}: {why}; in a container mount the host's /dev/kmsg there"
             raise Unavailable(form.format(path=path, why=problem.strerror)) from problem
-        self._boot = text(self._config.proc / "sys/kernel/random/boot_id")
-        self._log, self._counts, self._lost, self._since = log, Counter(), 0, 0
-        self._starts, self._read_at, self._zeros_pace = {}, None, Pace(ZEROS)
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
+        boot = text(self._config.proc / "sys/kernel/random/boot_id")
+        self._log, self._kept = log, KernelCounts(boot, evidence=self._kept.evidence)
+        self._read_at, self._zeros_pace = None, Pace(ZEROS)
+        with suppress(OSError, msgspec.MsgspecError, RecursionError):
             self._load(log)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
@@ -102,72 +115,60 @@ class KernelCollector(Collector):
         Without `zeros`, one whose first event comes now starts at the last reading: so its increase is known.
         """
         assert self._log is not None
-        log, lost = self._log, self._log.lost
+        log, kept, lost = self._log, self._kept, self._log.lost
         born, changed = at - time.monotonic_ns(), False
         for microseconds, message in log.read():
             if kind := kind_of(message):
-                self._counts[kind] += 1
+                kept.counts[kind] = kept.counts.get(kind, 0) + 1
                 changed = True
                 shown = message.partition(b"\n")[0][:MAX_MESSAGE].decode(errors="replace")
-                self._evidence[self._dims[kind]] = min(at, born + 1000 * microseconds), shown
+                kept.evidence[kind] = min(at, born + 1000 * microseconds), shown
+        kept.next, kept.lost = log.next, kept.lost + log.lost - lost
         if not log.is_drained:
             return
-        if not self._since:
+        if not kept.since:
             # The boot if its first message is still there, else now.
             boot = boot_time(self._config.proc) if log.first == 0 else None
-            self._since = min(at, boot or at)
-        start = self._since if self.zeros or self._read_at is None else min(self._read_at, at - 1)
-        for kind in self._counts:
-            self._starts.setdefault(kind, start)
-        for kind in KINDS if self.zeros and self._zeros_pace.is_due() else self._counts:
-            start = self._starts.get(kind, self._since)
-            yield EVENTS.point(at, self._counts[kind], self._dims[kind], start_time=start)
+            kept.since = min(at, boot or at)
+        start = kept.since if self.zeros or self._read_at is None else min(self._read_at, at - 1)
+        for kind in kept.counts:
+            kept.starts.setdefault(kind, start)
+        for kind in KINDS if self.zeros and self._zeros_pace.is_due() else kept.counts:
+            yield EVENTS.point(at, kept.counts.get(kind, 0), DIMS[kind], start_time=kept.starts.get(kind, kept.since))
         self._read_at = at
-        yield LOST.point(at, self._lost + log.lost, start_time=self._since)
+        yield LOST.point(at, kept.lost, start_time=kept.since)
         if changed or log.lost > lost or time.monotonic() - self._saved >= SAVE:
-            self._save(log)
+            self._save()
 
     def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
-        return self._evidence.copy()
+        return {DIMS[kind]: last for kind, last in self._kept.evidence.items()}
 
     def describe(self) -> str:
-        return f"{self._log.next or 0} messages since the boot, {self._lost + self._log.lost} lost" if self._log else ""
+        return f"{self._kept.next or 0} messages since the boot, {self._kept.lost} lost" if self._log else ""
 
     def close(self) -> None:
         if self._log:
-            self._save(self._log)
+            self._save()
             self._log.close()
             self._log = None
 
     def _load(self, log: KernelLog) -> None:
-        """Restore the counts of an earlier process of this boot; raise OSError, and errors of a malformed file."""
-        if self.state is None or not self._boot:
+        """Restore the counts of an earlier process of this boot; raise OSError, MsgspecError or RecursionError."""
+        new = self._kept
+        if self.state is None or not new.boot:
             return
-        kept = json.loads(read_state(self.state / STATE, MAX_STATE))
-        if kept["boot"] == self._boot:
-            counts = Counter({kind: _whole(kept["counts"].get(kind, 0)) for kind in KINDS})
-            next_, lost, since = map(_whole, (kept["next"], kept["lost"], kept["since"]))
-            shown = {self._dims[kind]: (_whole(when), str(text)) for kind, (when, text) in kept["evidence"].items()}
-            starts = kept.get("starts", {})
-            self._starts = {kind: _whole(starts.get(kind, since)) for kind, count in counts.items() if count}
-            self._counts, log.next, self._lost, self._since = +counts, next_, lost, since
-            self._evidence = shown | self._evidence
+        kept = msgspec.json.decode(read_state(self.state / STATE, MAX_STATE), type=KernelCounts)
+        if kept.boot == new.boot:
+            known = DIMS.keys() & {kind for kind, count in kept.counts.items() if count}
+            for table in (kept.counts, kept.starts, kept.evidence):
+                for kind in table.keys() - known:
+                    del table[kind]
+            kept.evidence |= new.evidence
+            self._kept, log.next = kept, kept.next
 
-    def _save(self, log: KernelLog) -> None:
+    def _save(self) -> None:
         """Keep the counts in the state folder, if it exists and belongs to this user."""
         self._saved = time.monotonic()
-        folder = self.state
-        if folder is None or log.next is None or not self._since:
-            return
-        shown = {dims["kind"]: last for dims, last in self._evidence.items()}
-        kept = {"boot": self._boot, "next": log.next, "lost": self._lost + log.lost, "since": self._since}
-        kept |= {"counts": self._counts, "starts": self._starts, "evidence": shown}
-        with suppress(OSError):
-            write_state(folder / STATE, json.dumps(kept).encode())
-
-
-def _whole(number: float) -> int:
-    """Return a number that a datapoint can have; raise ValueError, TypeError or OverflowError."""
-    if not 0 <= (whole := int(number)) < 1 << 63:
-        raise ValueError("out of range")
-    return whole
+        if self.state is not None and self._kept.next is not None and self._kept.since:
+            with suppress(OSError):
+                write_state(self.state / STATE, msgspec.json.encode(self._kept))
