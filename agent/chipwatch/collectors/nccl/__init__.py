@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 RANKS: Final = gauge("job.ranks", "{rank}", "Ranks of the job on all machines, as NCCL counts them.", dims=("job",))
 BEHIND: Final = gauge(
     "job.ranks.behind", "{rank}",
-    "Ranks that have launched fewer collectives than others for half a minute, and none in that time.",
-    dims=("job",))  # fmt: skip
+    "Ranks that have launched fewer collectives than others for half a minute, and none in that time.", dims=("job",),
+)  # fmt: skip
 MISSING: Final = gauge(
-    "job.ranks.missing", "{rank}", "Ranks that have not answered the others for half a minute.",
-    dims=("job",))  # fmt: skip
+    "job.ranks.missing", "{rank}", "Ranks that have not answered the others for half a minute.", dims=("job",)
+)
 COLLECTIVES: Final = counter(
-    "job.collectives", "{collective}", "Collectives that the job launched since its first answer.",
-    dims=("job",))  # fmt: skip
+    "job.collectives", "{collective}", "Collectives that the job launched since its first answer.", dims=("job",)
+)
+FIGURES: Final = {RANKS: "ranks", BEHIND: "behind_count", MISSING: "missing_count", COLLECTIVES: "launched"}
+"""Metric -> the field of JobCollectives."""
 
 PORT: Final = 28028
 """NCCL_RAS_CLIENT_PORT of src/include/ras.h of github.com/NVIDIA/nccl."""
@@ -45,7 +47,7 @@ HIDDEN: Final = f"the sockets of its processes cannot be read: {PERMISSION}"
 class NcclCollector(Collector):
     """Asks the RAS service of each job on this machine, one after the other, on one separate thread."""
 
-    metrics = (RANKS, BEHIND, MISSING, COLLECTIVES)
+    metrics = tuple(FIGURES)
     needs_devices = True
 
     @dataclass(frozen=True, slots=True)
@@ -102,9 +104,8 @@ class NcclCollector(Collector):
                 continue
             dims = facts.owner.dims()
             starts[dims] = min(endpoint.start, starts.get(dims, endpoint.start))
-            values = (RANKS, facts.ranks), (BEHIND, facts.behind_count), (MISSING, facts.missing_count)
-            for metric, value in (*values, (COLLECTIVES, facts.launched)):
-                if value is not None:
+            for metric, name in FIGURES.items():
+                if (value := getattr(facts, name)) is not None:
                     sums[metric, dims] = sums.get((metric, dims), 0) + value
         for (metric, dims), value in sums.items():
             yield metric.point(at, value, dims, start_time=starts[dims] if metric is COLLECTIVES else None)
@@ -171,8 +172,7 @@ class NcclCollector(Collector):
         self._problems = [*problems.values()]
         before, self._endpoints = self._endpoints, {}
         for address, mine in jobs_by_address.items():
-            known = before.get(address)
-            service = (
-                known if known and known.jobs.keys() & mine.keys() else RasService(*address)
-            )  # else of another job
+            service = before.get(address)
+            if not service or service.jobs.keys().isdisjoint(mine):  # it was another job's
+                service = RasService(*address)
             service.jobs, self._endpoints[address] = mine, service

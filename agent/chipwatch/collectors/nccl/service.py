@@ -104,19 +104,13 @@ class RasService:
         grown = (most - self._launched.get(name, most) for name, most in answer.launched.items())
         self._total += sum(max(0, growth) for growth in grown)
         self._launched = answer.launched
-        owners = {self.jobs[pid].key: self.jobs[pid] for pid in answer.pids} or {
-            owner.key: owner for owner in self.jobs.values()
-        }
+        owners = {self.jobs[pid].key: self.jobs[pid] for pid in answer.pids or self.jobs}
         if len(owners) > 1:
             self._say(f"{len(owners)} jobs share {self.host}:{self.port}, and the answer does not say whose it is")
             return
         lasting = {key for key, since in self._since.items() if now - since >= LASTING}
         lost, wrong = (
-            max(
-                (group for key, group in groups.items() if key in lasting),
-                key=lambda group: group.number,
-                default=Group(),
-            )
+            max((groups[key] for key in groups.keys() & lasting), key=lambda group: group.number, default=Group())
             for groups in (missing, failed)
         )
         ranks, count, lag = _first({key: behind[key] for key in behind.keys() & lasting}, answer.communicators)
