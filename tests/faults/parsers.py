@@ -21,7 +21,7 @@ from chipwatch.collectors.neuron import NeuronCollector
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import NeuronRecords
 from chipwatch.collectors.openmetrics.endpoint import Endpoint, PageReader
-from chipwatch.collectors.tpu import message, runtime
+from chipwatch.collectors.tpu import message, metrics
 from chipwatch.collectors.tpu import readings as tpu_readings
 from chipwatch.commands import health
 from chipwatch.commands.sample import sample_config
@@ -151,7 +151,7 @@ def tpu_message(value: float) -> bytes:
 def tpu(data: bytes) -> Iterator[object]:
     values = message.decode(data)
     problems: list[str] = []
-    names = (runtime.USED, runtime.TOTAL, runtime.DUTY, runtime.CORE)
+    names = (metrics.MEMORY_USED, metrics.MEMORY_TOTAL, metrics.DUTY_CYCLE, metrics.TENSORCORE)
     for metric, _, value in tpu_readings(dict.fromkeys(names, values), 1, problems):
         yield metric, value
 

@@ -19,67 +19,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.collectors.tpu import runtime
-from chipwatch.collectors.tpu.message import Distribution, is_number, merged
-from chipwatch.collectors.tpu.runtime import DELIVERY, PROGRAMS, ROUND_TRIP, RuntimeService, RuntimeValues
+from chipwatch.collectors.tpu.metrics import (
+    DUTY_CYCLE,
+    LINK_FAULT,
+    MEMORY_TOTAL,
+    MEMORY_USED,
+    MEMORY_UTILIZATION,
+    METRICS,
+    ROWS,
+    DeviceValues,
+)  # fmt: skip
+from chipwatch.collectors.tpu.runtime import RuntimeService
 from chipwatch.collectors.tpu.sdk import Sdk
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device, DeviceProcess
 from chipwatch.host.counters import Counters
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.procfs import close_all, text
 
-# fmt: off
-DUTY_CYCLE: Final = gauge("tpu.duty_cycle", "%", "Share of time in which the chip worked.", dims=("tpu",))
-MEMORY_USED: Final = gauge("tpu.memory.used", "By", "High-bandwidth memory in use.", dims=("tpu",))
-MEMORY_TOTAL: Final = gauge("tpu.memory.total", "By", "High-bandwidth memory of the device.", dims=("tpu",))
-MEMORY_UTILIZATION: Final = gauge("tpu.memory.utilization", "%", "Share of the memory in use.", dims=("tpu",))
-TENSORCORE: Final = gauge(
-    "tpu.tensorcore.utilization", "%", "Operations of the tensor core, of its maximum.", Level.DETAILED, ("tpu",))
-TENSORCORE_IDLE: Final = gauge(
-    "tpu.tensorcore.idle", "s", "Time for which the tensor core has been idle.", Level.DETAILED, ("tpu",))
-MEMORY_ACTIVITY: Final = gauge(
-    "tpu.memory.activity", "%", "Share of the memory's bandwidth in use.", Level.DETAILED, ("tpu",))
-THROTTLED: Final = gauge(
-    "tpu.throttled", "%", "Reduction of the device's speed by throttling, in steps of 10 %.", Level.DETAILED, ("tpu",))
-QUEUED: Final = gauge(
-    "tpu.program.queued", "{program}", "Compiled programs (HLO) that wait for the device.", Level.DETAILED, ("tpu",))
-LINK_FAULT: Final = gauge(
-    "tpu.link.fault", "1", "Fault of a link between chips: 0 none, 1 to 5 transient, 6 to 9 minor, 10 unusable.",
-    Level.DETAILED, ("link",))
-PROGRAM_TIME: Final = gauge(
-    "tpu.program.time", "s", "Time from queueing a compiled program (HLO) to its start.", Level.ALL,
-    ("tpu", "statistic"))
-OPERATIONS: Final = counter(
-    "tpu.multislice.operations", "{operation}", "Transfers between slices, collectives, and their steps on the host.",
-    Level.DETAILED, ("operation", "size"))
-OPERATION_TIME: Final = counter(
-    "tpu.multislice.time", "s", "Time of all of these operations.", Level.DETAILED, ("operation", "size"))
-RTT: Final = gauge(
-    "tpu.multislice.round_trip", "s", "Least round-trip time of a connection to another slice, mean since the start.",
-    Level.DETAILED)
-RATE: Final = gauge(
-    "tpu.multislice.rate", "Gbit/s", "Rate of delivery to other slices, mean since the start of the job.",
-    Level.DETAILED)
-PACKETS: Final = counter(
-    "tpu.multislice.packets", "{packet}", "TCP packets that were sent to other slices.", Level.ALL)
-RETRANSMITS: Final = counter(
-    "tpu.multislice.retransmits", "{packet}", "TCP packets that were sent again to other slices.", Level.ALL)
-ERRORS: Final = counter(
-    "tpu.multislice.errors", "{error}", "Errors of the runtime between slices.", Level.ALL)
-UPTIME: Final = gauge("tpu.runtime.uptime", "s", "Time since the workload's runtime started.", Level.ALL)
-# fmt: on
-
-TOTALS: Final = {runtime.PACKETS: PACKETS, runtime.RETRANSMITTED: RETRANSMITS, runtime.ERRORS: ERRORS}
-QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
-MICROSECOND: Final = 1e-6
-MEGABIT: Final = 1e-3
-"""Gbit of one."""
-MAX_MEAN: Final = 1e15
-MOST: Final = 64
-"""Sizes of one operation, or devices."""
 ACCEL: Final = "/dev/accel"
 """The device file of a chip, before its number; newer chips are files of VFIO."""
 VENDOR: Final = "0x1ae0"
@@ -123,11 +82,7 @@ class TpuCollector(Collector):
         proc: Path = Path("/proc")
         """Where the host's /proc is mounted."""
 
-    metrics = (
-        DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE,
-        THROTTLED, QUEUED, LINK_FAULT, PROGRAM_TIME, OPERATIONS, OPERATION_TIME, RTT, RATE, PACKETS,
-        RETRANSMITS, ERRORS, UPTIME,
-    )  # fmt: skip
+    metrics = METRICS
     level: Level = Level.ALL
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -164,22 +119,21 @@ class TpuCollector(Collector):
         assert self._chips is not None
         assert self._service is not None
         problems: list[str] = []
-        by_key = self._service.read(problems)
+        answers = self._service.read(problems)
+        values: DeviceValues = {ROWS[name].metric: each for name, each in answers.items() if not ROWS[name].points}
         if self._sdk:
-            by_key |= self._sdk.read(problems)
-        for metric, index, value in readings(by_key, self._chips.devices, problems):
+            values |= self._sdk.read(problems)
+        for metric, index, value in readings(values, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
-        for link, fault in by_key.get(runtime.LINKS, {}).items():
+        for link, fault in values.get(LINK_FAULT, {}).items():
             if 0 <= fault <= 10:
                 yield LINK_FAULT.point(at, fault, Dimensions(link=link))
         if not self._service.is_connected:
             self._counters = Counters()  # the next workload counts from zero
-        yield from workload_points(at, self._service.distributions, self._counters)
-        for key, by_labels in self._service.totals.items():
-            if numbers := {labels: value for labels, value in by_labels.items() if 0 <= value < MAX_MEAN}:
-                counted = TOTALS.get(key)
-                yield self._counters.total(counted, at, numbers) if counted else UPTIME.point(at, max(numbers.values()))
+        for name, answer in answers.items():
+            if make := ROWS[name].points:
+                yield from make(ROWS[name], at, answer, self._counters)
         if problems:
             raise PartlyCollected(problems)
 
@@ -211,9 +165,9 @@ class TpuCollector(Collector):
         self._service, self._sdk, self._chips, self._dims = None, None, None, {}
 
 
-def readings(by_key: RuntimeValues, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
+def readings(values: DeviceValues, per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
     """Yield metric, device and value; implausible values are left out."""
-    used, total = by_key.get(runtime.USED, {}), by_key.get(runtime.TOTAL, {})
+    used, total = values.get(MEMORY_USED, {}), values.get(MEMORY_TOTAL, {})
     for index, value in sorted(total.items()):
         if 0 < value < math.inf:
             yield MEMORY_TOTAL, index, value
@@ -222,46 +176,16 @@ def readings(by_key: RuntimeValues, per_chip: int, problems: list[str]) -> Itera
             yield MEMORY_USED, index, value
             if 0 < (whole := total.get(index, 0)) < math.inf and value <= whole:
                 yield MEMORY_UTILIZATION, index, min(100.0, 100 * value / whole)  # a quotient is rounded
+    others = {metric: each for metric, each in values.items() if metric not in (MEMORY_USED, MEMORY_TOTAL, LINK_FAULT)}
     try:
-        duty = fan_out(by_key.get(runtime.DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
+        others[DUTY_CYCLE] = fan_out(others.get(DUTY_CYCLE, {}), sorted(used.keys() | total.keys()), per_chip)
     except ValueError as problem:
-        duty = {}
+        del others[DUTY_CYCLE]
         problems.append(str(problem))
-    others = (
-        (DUTY_CYCLE, duty), (TENSORCORE, by_key.get(runtime.CORE, {})),
-        (MEMORY_ACTIVITY, by_key.get(runtime.ACTIVITY, {})), (TENSORCORE_IDLE, by_key.get(runtime.IDLE, {})),
-        (QUEUED, by_key.get(runtime.QUEUE, {})),
-        (THROTTLED, {index: 10 * score for index, score in by_key.get(runtime.THROTTLE, {}).items()}),
-    )  # fmt: skip
-    for metric, values in others:
-        for index, value in sorted(values.items()):
+    for metric, each in others.items():
+        for index, value in sorted(each.items()):
             if 0 <= value <= (100 if metric.unit == "%" else math.inf) and value < math.inf:
                 yield metric, index, value
-
-
-def workload_points(
-    at: int, distributions: Mapping[str, Mapping[str, Distribution]], counters: Counters
-) -> Iterator[Datapoint]:
-    """Yield the points of a workload's programs and traffic; those named cumulative never fall while the job runs."""
-    for key, parts in distributions.items():
-        if key in (ROUND_TRIP, DELIVERY) and parts:  # labelled by connection
-            mean = merged([*parts.values()]).mean
-            if 0 <= mean < MAX_MEAN:
-                yield RTT.point(at, mean * MICROSECOND) if key == ROUND_TRIP else RATE.point(at, mean * MEGABIT)
-            continue
-        for label, part in list(parts.items())[:MOST]:
-            if not 0 <= part.mean < MAX_MEAN:
-                continue
-            if key == PROGRAMS and is_number(label):
-                quantiles = {name: part.quantile(share) for name, share in QUANTILES.items()}
-                for name, value in {"mean": part.mean, **quantiles}.items():
-                    if value is not None:
-                        dims = Dimensions(tpu=label, statistic=name)
-                        yield PROGRAM_TIME.point(at, value * MICROSECOND, dims)
-            elif key != PROGRAMS:
-                dims = Dimensions(operation=key, size=label or "all")
-                yield counters.point(OPERATIONS, at, part.number, dims)
-                yield counters.point(OPERATION_TIME, at, part.mean * part.number * MICROSECOND, dims)
 
 
 def find_chips(folder: Path) -> Chips | None:

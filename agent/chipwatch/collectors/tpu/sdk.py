@@ -16,37 +16,36 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from chipwatch.collectors.tpu.runtime import CORE, LINKS, THROTTLE, RuntimeValues
+from chipwatch.collectors.tpu.metrics import LINK_FAULT, OF_SDK, TENSORCORE, THROTTLED, DeviceValues
+from chipwatch.contract.datapoint import Metric
 from chipwatch.host.records import ChildReader, own_program, print_records
 
 LIMIT: Final = 30
 """Seconds that all answers of one reading may take; then the process is ended, and started again later."""
-KEYS: Final = {"tensorcore_util": CORE, "tpu_throttle_score": THROTTLE, "ici_link_health": LINKS}
-"""Metrics that gRPC does not have: https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
 MOST: Final = 4096
 """Values of a metric that are taken."""
 
 
-class Sdk(ChildReader[str, Mapping[Any, float]]):
+class Sdk(ChildReader[Metric, Mapping[Any, float]]):
     """The SDK in the user's libtpu; create it only where a TPU exists, since libtpu may abort without one."""
 
     name = "libtpu"
 
     def __init__(self, folder: Path, interval: float, clock: Callable[[], float]) -> None:
         """`folder` has the package libtpu; `interval`: seconds between two ticks."""
-        command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), str(max(1.0, interval)), *KEYS]
+        command = [*own_program("chipwatch.collectors.tpu.sdk"), str(folder), str(max(1.0, interval)), *OF_SDK]
         super().__init__(command, interval, clock, timeout=LIMIT)
 
-    def _take(self, values: Mapping[str, Any], problems: list[str]) -> RuntimeValues:
-        readings: RuntimeValues = {}
+    def _take(self, values: Mapping[str, Any], problems: list[str]) -> DeviceValues:
+        readings: DeviceValues = {}
         for name, texts in values.items():
-            key = KEYS[name]
+            metric = OF_SDK[name]
             if isinstance(texts, list):
                 try:
-                    readings[key] = values_of(key, texts[:MOST])
+                    readings[metric] = values_of(metric, texts[:MOST])
                 except ValueError:
                     problems.append(f"libtpu: {name}: ValueError")
-            elif key == CORE:  # older releases lack the others
+            elif metric is TENSORCORE:  # older releases lack the others
                 problems.append(f"libtpu: {name}: {texts}")
         return readings
 
@@ -54,15 +53,15 @@ class Sdk(ChildReader[str, Mapping[Any, float]]):
         return self.name
 
 
-def values_of(key: str, texts: Sequence[str]) -> dict[Any, float]:
+def values_of(metric: Metric, texts: Sequence[str]) -> dict[Any, float]:
     """Return the values by the number of the device, or the name of the link; raise ValueError."""
     numbers: dict[Any, float] = {}
     for index, text in enumerate(texts):
-        device, _, value = text.rpartition("-" if key == THROTTLE else ":")  # 1-10, tray1.chip3.ici0.int: 0
-        if key == LINKS:
+        device, _, value = text.rpartition("-" if metric is THROTTLED else ":")  # 1-10, tray1.chip3.ici0.int: 0
+        if metric is LINK_FAULT:
             numbers[device.strip()] = float(value)
-        elif key == THROTTLE:
-            numbers[int(device)] = float(value)
+        elif metric is THROTTLED:
+            numbers[int(device)] = 10 * float(value)
         else:
             numbers[index] = float(text)
     return numbers

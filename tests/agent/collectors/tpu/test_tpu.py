@@ -18,9 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.ports import free_port
 
-from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
+from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings
 from chipwatch.collectors.tpu.message import decode, distributions, encode, queued, totals
-from chipwatch.collectors.tpu.sdk import KEYS, LIMIT
+from chipwatch.collectors.tpu.metrics import MEMORY_TOTAL, MEMORY_USED
+from chipwatch.collectors.tpu.metrics import OF_SDK as KEYS
+from chipwatch.collectors.tpu.sdk import LIMIT
 from chipwatch.contract.datapoint import Dimensions, Level
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.extensions import Device
@@ -563,7 +565,7 @@ def test_a_malformed_message_does_not_affect_the_others(v6e, service):
 
 @needs_grpc
 def test_a_runtime_that_hangs_costs_one_timeout_each_reading(v6e, service, monkeypatch):
-    monkeypatch.setattr(runtime, "CALL_TIMEOUT", 0.05)
+    monkeypatch.setattr("chipwatch.collectors.tpu.runtime.CALL_TIMEOUT", 0.05)
     freed = threading.Event()
     service.answers = answers(captured(1)) | {USAGE: lambda: freed.wait(20) and b""}
     service.start()
@@ -843,7 +845,7 @@ def test_libtpu_is_never_loaded_without_a_tpu(host, sdk):
 
 def test_the_utilization_of_a_full_memory_is_at_most_100():
     full = 449491064789.28864  # 100 * full / full is a little more than 100
-    found = {name: {0: full} for name in (runtime.USED, runtime.TOTAL)}
+    found = {name: {0: full} for name in (MEMORY_USED, MEMORY_TOTAL)}
     assert {m.name: v for m, _, v in readings(found, 1, [])}["tpu.memory.utilization"] == 100
 
 

@@ -1,0 +1,156 @@
+"""The metrics of TPUs, and the names that the runtime and libtpu's SDK have for them: a value is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from chipwatch.collectors.tpu.message import (
+    ORDINAL,
+    Distribution,
+    decode,
+    distributions,
+    is_number,
+    merged,
+    queued,
+    totals,
+)
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.host.counters import Counters
+
+DEVICE: Final = ("tpu",)
+# fmt: off
+DUTY_CYCLE: Final = gauge("tpu.duty_cycle", "%", "Share of time in which the chip worked.", dims=DEVICE)
+MEMORY_USED: Final = gauge("tpu.memory.used", "By", "High-bandwidth memory in use.", dims=DEVICE)
+MEMORY_TOTAL: Final = gauge("tpu.memory.total", "By", "High-bandwidth memory of the device.", dims=DEVICE)
+MEMORY_UTILIZATION: Final = gauge("tpu.memory.utilization", "%", "Share of the memory in use.", dims=DEVICE)
+TENSORCORE: Final = gauge(
+    "tpu.tensorcore.utilization", "%", "Operations of the tensor core, of its maximum.", Level.DETAILED, DEVICE)
+THROTTLED: Final = gauge(
+    "tpu.throttled", "%", "Reduction of the device's speed by throttling, in steps of 10 %.", Level.DETAILED, DEVICE)
+LINK_FAULT: Final = gauge(
+    "tpu.link.fault", "1", "Fault of a link between chips: 0 none, 1 to 5 transient, 6 to 9 minor, 10 unusable.",
+    Level.DETAILED, ("link",))
+OPERATIONS: Final = counter(
+    "tpu.multislice.operations", "{operation}", "Transfers between slices, collectives, and their steps on the host.",
+    Level.DETAILED, ("operation", "size"))
+OPERATION_TIME: Final = counter(
+    "tpu.multislice.time", "s", "Time of all of these operations.", Level.DETAILED, ("operation", "size"))
+# fmt: on
+QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
+MICROSECOND: Final = 1e-6
+MEGABIT: Final = 1e-3
+"""Gbit of one."""
+MAX_MEAN: Final = 1e15
+MOST: Final = 64
+"""Sizes of one operation, or devices."""
+
+
+class RuntimeRow(NamedTuple):
+    """A metric of the runtime."""
+
+    metric: Metric
+    decode: Callable[[bytes], Mapping[Any, Any]]
+    """Returns the values in an answer, by device or by labels; raises ValueError."""
+    points: Callable[[RuntimeRow, int, Any, Counters], Iterator[Datapoint]] | None = None
+    """Yields the points of an answer at a time (ns since the epoch); None: a value for each device, see `readings`."""
+    unit: float = 1
+    """Units of the metric in one of the runtime."""
+    operation: str = ""
+
+
+def _mean(row: RuntimeRow, at: int, parts: Mapping[str, Distribution], _: Counters) -> Iterator[Datapoint]:
+    """Yield the mean over all connections."""
+    if parts and 0 <= (mean := merged([*parts.values()]).mean) < MAX_MEAN:
+        yield row.metric.point(at, mean * row.unit)
+
+
+def _quantiles(row: RuntimeRow, at: int, parts: Mapping[str, Distribution], _: Counters) -> Iterator[Datapoint]:
+    """Yield the mean and the quantiles of each device."""
+    for device, part in [*parts.items()][:MOST]:
+        if is_number(device) and 0 <= part.mean < MAX_MEAN:
+            quantiles = {name: part.quantile(share) for name, share in QUANTILES.items()}
+            for name, value in {"mean": part.mean, **quantiles}.items():
+                if value is not None:
+                    yield row.metric.point(at, value * row.unit, Dimensions(tpu=device, statistic=name))
+
+
+def _operations(row: RuntimeRow, at: int, parts: Mapping[str, Distribution], counters: Counters) -> Iterator[Datapoint]:
+    """Yield the number of an operation and its time, by size; they never fall while the job runs."""
+    for size, part in [*parts.items()][:MOST]:
+        if 0 <= part.mean < MAX_MEAN:
+            dims = Dimensions(operation=row.operation, size=size or "all")
+            yield counters.point(OPERATIONS, at, part.number, dims)
+            yield counters.point(OPERATION_TIME, at, part.mean * part.number * row.unit, dims)
+
+
+def _sum(row: RuntimeRow, at: int, totals: Mapping[str, float], counters: Counters) -> Iterator[Datapoint]:
+    """Yield the sum of a counter over all labels."""
+    if numbers := {labels: value for labels, value in totals.items() if 0 <= value < MAX_MEAN}:
+        yield counters.total(row.metric, at, numbers)
+
+
+def _largest(row: RuntimeRow, at: int, totals: Mapping[str, float], _: Counters) -> Iterator[Datapoint]:
+    if numbers := [value for value in totals.values() if 0 <= value < MAX_MEAN]:
+        yield row.metric.point(at, max(numbers))
+
+
+_by_size: Final = partial(distributions, label="buffer-size")
+
+
+def _operation(word: str) -> RuntimeRow:
+    return RuntimeRow(OPERATIONS, _by_size, _operations, MICROSECOND, word)
+
+
+# fmt: off
+ROWS: Final = {
+    "tpu.runtime.hbm.memory.usage.bytes": RuntimeRow(MEMORY_USED, decode),
+    "tpu.runtime.hbm.memory.total.bytes": RuntimeRow(MEMORY_TOTAL, decode),
+    "tpu.runtime.tensorcore.dutycycle.percent": RuntimeRow(DUTY_CYCLE, decode),
+    "tpu.runtime.hbm.utilization.percent": RuntimeRow(gauge(
+        "tpu.memory.activity", "%", "Share of the memory's bandwidth in use.", Level.DETAILED, DEVICE), decode),
+    "tpu.runtime.tensorcore.idle_duration.seconds": RuntimeRow(gauge(
+        "tpu.tensorcore.idle", "s", "Time for which the tensor core has been idle.", Level.DETAILED, DEVICE), decode),
+    "hlo.queue.size.gauge": RuntimeRow(gauge(
+        "tpu.program.queued", "{program}", "Compiled programs (HLO) that wait for the device.", Level.DETAILED, DEVICE),
+        queued),
+    "megascale.grpc_tcp_min_rtt.microsecond.cumulative.distribution": RuntimeRow(gauge(
+        "tpu.multislice.round_trip", "s",
+        "Least round-trip time of a connection to another slice, mean since the start.", Level.DETAILED),
+        _by_size, _mean, MICROSECOND),
+    "megascale.grpc_tcp_delivery_rate.Mbps.cumulative.distribution": RuntimeRow(gauge(
+        "tpu.multislice.rate", "Gbit/s", "Rate of delivery to other slices, mean since the start of the job.",
+        Level.DETAILED), _by_size, _mean, MEGABIT),
+    "megascale.dcn_transfer_latencies.microsecond.cumulative.distribution": _operation("send"),
+    "megascale.dcn_inbound_transfer_latencies.microsecond.cumulative.distribution": _operation("receive"),
+    "megascale.host_to_device_transfer_latencies.microsecond.cumulative.distribution": _operation("host_to_device"),
+    "megascale.device_to_host_transfer_latencies.microsecond.cumulative.distribution": _operation("device_to_host"),
+    "megascale.collective_end_to_end_latencies.microsecond.cumulative.distribution": _operation("collective"),
+    "megascale.mxla_compute_latencies.microsecond.cumulative.distribution": _operation("host_compute"),
+    "hlo.execution.timing.distribution.microseconds": RuntimeRow(gauge(
+        "tpu.program.time", "s", "Time from queueing a compiled program (HLO) to its start.", Level.ALL,
+        ("tpu", "statistic")), partial(distributions, label=ORDINAL), _quantiles, MICROSECOND),
+    "megascale.grpc_tcp_packets_sent.cumulative.count": RuntimeRow(counter(
+        "tpu.multislice.packets", "{packet}", "TCP packets that were sent to other slices.", Level.ALL), totals, _sum),
+    "megascale.grpc_tcp_packets_retransmitted.cumulative.count": RuntimeRow(counter(
+        "tpu.multislice.retransmits", "{packet}", "TCP packets that were sent again to other slices.", Level.ALL),
+        totals, _sum),
+    "megascale.error_count": RuntimeRow(counter(
+        "tpu.multislice.errors", "{error}", "Errors of the runtime between slices.", Level.ALL), totals, _sum),
+    "tpu.runtime.uptime.seconds.gauge": RuntimeRow(gauge(
+        "tpu.runtime.uptime", "s", "Time since the workload's runtime started.", Level.ALL), totals, _largest),
+}
+"""
+By the runtime's name; the first three in all runtimes, megascale's in jobs of several slices.
+
+tpu-info 0.14.2 has these names, but the last four, which libtpu 0.0.52 itself has.
+"""
+# fmt: on
+OF_SDK: Final = {"tensorcore_util": TENSORCORE, "tpu_throttle_score": THROTTLED, "ici_link_health": LINK_FAULT}
+"""Metrics that gRPC does not have: https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
+METRICS: Final = tuple(dict.fromkeys((
+    *(row.metric for row in ROWS.values()), OPERATION_TIME, MEMORY_UTILIZATION, *OF_SDK.values(),
+)))  # fmt: skip
+DeviceValues = dict[Metric, Mapping[Any, float]]
+"""Values of each metric by the number of the device or chip, or by the name of the link."""
