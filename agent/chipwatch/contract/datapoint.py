@@ -33,6 +33,15 @@ _interning: Final = Lock()
 TEXT: Final = frozenset({str})
 
 
+def is_utf8(text: str) -> bool:
+    """Return whether UTF-8 can encode `text`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Dimensions(Mapping[str, str]):
     """
     Immutable, sorted string pairs: with the metric's name, the identity of a series.
@@ -45,7 +54,7 @@ class Dimensions(Mapping[str, str]):
     items_sorted: Final[tuple[tuple[str, str], ...]]  # type: ignore[misc]  # set in __new__
     """The pairs, sorted by key."""
     is_text: bool
-    """True once all of them are known as text that UTF-8 can encode: checked once, where points enter."""
+    """True if all of them are plain text that UTF-8 can encode."""
 
     def __new__(cls, pairs: Mapping[str, str] | None = None, /, **more: str) -> Dimensions:  # noqa: PYI034
         """Take `pairs` and `more`, which wins where both have a key."""
@@ -54,8 +63,10 @@ class Dimensions(Mapping[str, str]):
             return existing
         dims = super().__new__(cls)
         dims.items_sorted, dims.is_text = items, False  # type: ignore[misc]
-        if not {*map(type, chain.from_iterable(items))} <= TEXT:
+        texts = [*chain.from_iterable(items)]
+        if not {*map(type, texts)} <= TEXT:
             return dims  # do not intern subclasses of str: they equal a plain str
+        dims.is_text = is_utf8("".join(texts))
         with _interning:
             return _interned.setdefault(items, dims)
 

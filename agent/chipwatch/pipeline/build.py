@@ -177,10 +177,8 @@ def duplicates(
 def _check_dims(config: Config) -> None:
     """Raise ConfigError for dimensions that no spool can hold."""
     for key, value in config.dims.items():
-        try:
-            f"{key}{value}".encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"--dim {key!a}={value!a}: expected UTF-8") from None
+        if not Dimensions({key: value}).is_text:
+            raise ConfigError(f"--dim {key!a}={value!a}: expected UTF-8")
 
 
 def build_filter(options: SinkOptions, limits: Limits, config: Config) -> MetricFilter:

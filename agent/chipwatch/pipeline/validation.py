@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, is_utf8
 from chipwatch.contract.errors import PartlyCollected, text_of
 from chipwatch.contract.extensions import HasVerdictMetrics, YieldsOtherNames
 from chipwatch.contract.processor import Processor
@@ -85,7 +85,7 @@ class Validation:
                     and (kind is float or kind is int)
                     and small < value < large
                     and dims.__class__ is Dimensions
-                    and (dims.is_text or _verify(dims))
+                    and dims.is_text
                     and at is now
                     and (start_time is None or (start_time.__class__ is int and 0 <= start_time <= latest))
                     and start is None
@@ -139,7 +139,7 @@ class Validation:
             return None
         if type(dims) is not Dimensions:
             raise Malformed("dims", f"expected Dimensions, got {_kind(dims)}")
-        if not (dims.is_text or _verify(dims)):
+        if not dims.is_text:
             dims = Dimensions({_text("dims", key): _text("dims", text) for key, text in dims.items_sorted})
         _check_moment("at", at)
         if start_time is not None:
@@ -170,20 +170,6 @@ class Validation:
         return is_wanted
 
 
-def _verify(dims: Dimensions) -> bool:
-    """Return whether all pairs are plain text that UTF-8 can encode, and remember it in `dims` if so."""
-    for key, value in dims.items_sorted:
-        if type(key) is not str or type(value) is not str:
-            return False
-        if not (key.isascii() and value.isascii()):
-            try:
-                f"{key}{value}".encode()
-            except UnicodeEncodeError:
-                return False
-    dims.is_text = True
-    return True
-
-
 def _kind(thing: object) -> str:
     return type(thing).__name__
 
@@ -193,10 +179,8 @@ def _text(part: str, text: object) -> str:
     if not isinstance(text, str):
         raise Malformed(part, f"expected str, got {_kind(text)}")
     plain = str.__str__(text)
-    try:
-        plain.encode()
-    except UnicodeEncodeError:
-        raise Malformed(part, f"expected UTF-8, got {plain[:80]!a}") from None
+    if not is_utf8(plain):
+        raise Malformed(part, f"expected UTF-8, got {plain[:80]!a}")
     return plain
 
 
@@ -218,19 +202,16 @@ def _check_moment(part: str, moment: object) -> None:
 
 
 class _Forks(threading.local):
-    """The number of children that this thread forked, and of forks between the first process and this one."""
+    """The number of children that this thread forked."""
 
-    depth = children = 0
+    children = 0
 
-    def in_child(self) -> None:
-        self.depth += 1
-
-    def in_parent(self) -> None:
+    def count(self) -> None:
         self.children += 1
 
 
 _forks: Final = _Forks()
-os.register_at_fork(after_in_child=_forks.in_child, after_in_parent=_forks.in_parent)
+os.register_at_fork(after_in_parent=_forks.count)
 
 
 class ForkGuard:
@@ -245,11 +226,11 @@ class ForkGuard:
 
     def call(self, method: Callable[[], T]) -> T:
         """Return what `method` returns, or raise what it raises."""
-        depth, children = _forks.depth, _forks.children
+        process, children = os.getpid(), _forks.children
         try:
             return method()
         finally:
-            if _forks.depth != depth:
+            if os.getpid() != process:
                 os._exit(COPY)
             self._has_forked |= _forks.children != children
             if self._has_forked and sys.platform == "linux":
