@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
 from typing import Final
 
 SAFE: Final = os.O_NOFOLLOW
@@ -12,6 +17,23 @@ NO_WAIT: Final = os.O_NONBLOCK
 """Flag of os.open for a file that may be a pipe."""
 
 
-def lock(file: int) -> None:
-    """Lock an open file; raise BlockingIOError if another process holds it."""
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def open_locked(path: Path, pauses: Sequence[float] = ()) -> FileIO:
+    """
+    Return a file that its owner alone may read, made if it is not there; it is locked until it is closed.
+
+    The kernel releases the lock when the process ends, in any way. Raise BlockingIOError if another process holds it,
+    also after `pauses` (seconds between attempts), or OSError.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | SAFE, 0o600), "r+")
+    try:
+        for pause in pauses:
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            time.sleep(pause)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file

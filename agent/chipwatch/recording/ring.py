@@ -11,13 +11,14 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from chipwatch.contract.datapoint import Datapoint
-from chipwatch.contract.system import SAFE, lock
+from chipwatch.contract.system import open_locked
 from chipwatch.recording.columns import ERRORS, LONGEST, MOST_SERIES, checked, is_whole, unzipped
 from chipwatch.recording.event import WHY, Event, Moment
 from chipwatch.recording.journal import MINUTE, STEP, Header, Journal, encode, open_private
@@ -68,7 +69,7 @@ class Ring:
         try:
             self._take_over()
         except BaseException:
-            os.close(self._lock)
+            self._lock.close()
             raise
 
     def add(self, points: Sequence[Datapoint], at: int, *, is_open: bool = False) -> None:
@@ -123,7 +124,7 @@ class Ring:
                 self._journal.close()
         for path in _journals(self._folder):
             path.unlink(missing_ok=True)
-        os.close(self._lock)
+        self._lock.close()
 
     def _take_over(self) -> None:
         """Seal what a killed agent left: its last event, else its end, unless that happens again and again."""
@@ -208,16 +209,10 @@ def _journals(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix == ENDING)
 
 
-def _lock(state: Path) -> tuple[Path, int]:
+def _lock(state: Path) -> tuple[Path, FileIO]:
     """Return the first folder that no other agent has, and its lock; raise OSError."""
     for number in range(RINGS):
         folder = state / f"recorder{f'-{number}' if number else ''}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | SAFE, 0o600)
-        try:
-            lock(file)
-        except BlockingIOError:
-            os.close(file)
-        else:
-            return folder, file
+        with contextlib.suppress(BlockingIOError):
+            return folder, open_locked(folder / "lock")
     raise OSError(errno.EBUSY, "other agents use all its recorders", str(state))

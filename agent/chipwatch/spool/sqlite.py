@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary
-from chipwatch.contract.system import SAFE, lock
+from chipwatch.contract.system import SAFE, open_locked
 from chipwatch.spool.file import NEWEST, Chunk
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
@@ -65,27 +65,6 @@ def refuse_links(path: Path) -> None:
             raise OSError(errno.ELOOP, "is a symbolic link, which is not followed: remove it", str(file))
 
 
-class LockFile:
-    """Locks a spool until it is closed."""
-
-    def __init__(self, path: Path) -> None:
-        """Lock the spool whose database is at `path`; raise Busy or OSError."""
-        self._fd = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | SAFE, 0o600)
-        try:
-            lock(self._fd)
-        except BaseException as problem:
-            self.close()
-            if isinstance(problem, BlockingIOError):
-                raise Busy(f"{path} is in use by another agent: give each its own --spool") from None
-            raise
-
-    def close(self) -> None:
-        """Unlock; safe to call twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
 class Content(NamedTuple):
     """A spool's file that was opened."""
 
@@ -110,9 +89,11 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open or make the file at `path`, readable by its owner only."""
         self.path = path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_links(path)
-        self._lock = LockFile(path)
+        try:
+            self._lock = open_locked(path.with_suffix(".lock"))
+        except BlockingIOError:
+            raise Busy(f"{path} is in use by another agent: give each its own --spool") from None
         try:
             self._db = self._connect()
         except BaseException:

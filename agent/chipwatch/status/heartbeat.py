@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from chipwatch.contract.errors import os_text
 from chipwatch.contract.redaction import without_secrets
-from chipwatch.contract.system import SAFE, lock
+from chipwatch.contract.system import open_locked
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ MAX_MISSED: Final = 3
 MIN_TIMEOUT: Final = 3.0
 """Seconds without a tick that are always allowed."""
 PAUSES: Final = (0.01, 0.02, 0.04)
-"""Seconds between attempts to lock the file."""
+"""Seconds between attempts to lock the file, which a probe may hold for a moment."""
 
 
 def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
@@ -53,41 +53,27 @@ class Heartbeat:
     """
     Writes the time of each tick, and whether the agent is ready, to a file that it holds locked.
 
-    The kernel releases the lock when the process ends, in any way. Used by the clock's thread.
+    Used by the clock's thread.
     """
 
     def __init__(self, path: Path, interval: float) -> None:
         """Create and lock the file, readable only by its owner; raise OSError, also if another agent holds it."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file: int = os.open(path, os.O_RDWR | os.O_CREAT | SAFE, 0o600)
-        self._late = tick_timeout(interval)
+        self._file, self._late = open_locked(path, PAUSES), tick_timeout(interval)
         try:
-            self._lock()
             self._write({"at": None, "late": self._late})
         except OSError:
-            os.close(self._file)
+            self.close()
             raise
 
     def beat(self, why: str | None) -> None:
         """Write that a tick has ended now; `why` is the reason why the agent is not ready, or None."""
-        with contextlib.suppress(OSError):  # the age of the last record then shows the problem
+        with contextlib.suppress(OSError, ValueError):  # the age of the last record then shows the problem
             reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON].encode(errors="replace").decode()
             self._write({"at": time.monotonic(), "late": self._late, "why": reason})
 
     def close(self) -> None:
         """Unlock and close the file; safe to call twice."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _lock(self) -> None:
-        """Lock the file; a probe may hold it for a moment."""
-        for pause in PAUSES:
-            with contextlib.suppress(BlockingIOError):
-                lock(self._file)
-                return
-            time.sleep(pause)
-        lock(self._file)
+        self._file.close()
 
     def _write(self, record: Mapping[str, Any]) -> None:
         import msgspec  # noqa: PLC0415  # `chipwatch health` reads a heartbeat without it
@@ -96,8 +82,8 @@ class Heartbeat:
         while len(text) >= SIZE:  # a character may take six bytes
             record = {**record, "why": record["why"][: len(record["why"]) // 2]}
             text = msgspec.json.encode({**record, "pid": os.getpid()})
-        os.lseek(self._file, 0, os.SEEK_SET)
-        os.write(self._file, text.ljust(SIZE - 1) + b"\n")
+        self._file.seek(0)
+        self._file.write(text.ljust(SIZE - 1) + b"\n")
 
 
 def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:

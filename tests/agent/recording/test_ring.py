@@ -295,7 +295,7 @@ def test_a_ring_that_is_damaged_is_sealed_as_far_as_it_is_sound(tmp_path):
     for n in range(30):
         made.add(*tick(n))
     made.note(Event(AT, "xid", "gpu 0 had Xid 79"))
-    os.close(made._lock)
+    made._lock.close()
     (journal,) = (tmp_path / "recorder").glob("*.chipwatch")
     data, written = journal.read_bytes(), samples(journal)
     for n in range(60):
@@ -357,7 +357,7 @@ def test_an_event_before_the_kill_names_the_incident(tmp_path):
     ring.add(*tick(0))
     ring.note(Event(AT + S, "xid", "gpu 1 had Xid 79"))
     ring.add(*tick(1))
-    os.close(ring._lock)  # as a kill does
+    ring._lock.close()  # as a kill does
     again = Ring(tmp_path, 60.0, header)
     assert again.left.name == "20261120T100006Z-xid.chipwatch"
     assert len(load(again.left).events) == 1
@@ -369,7 +369,7 @@ def test_an_agent_that_is_killed_again_and_again_leaves_one_incident(tmp_path):
     for n in range(4):
         ring = Ring(tmp_path, 60.0, header)
         ring.add(*tick(0, at=now + n * S))
-        os.close(ring._lock)
+        ring._lock.close()
     assert len(incidents(tmp_path / "incidents")) == 1
 
 

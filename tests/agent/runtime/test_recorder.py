@@ -230,6 +230,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_clock(tmp_path, pipeline, caplog
     assert made._queue.qsize() == MOST_WAITING
     assert caplog.text.count("the disk is too slow") == 1
     assert made.trouble == "the disk was too slow for some readings"
+    made._ring.close()
 
 
 def test_points_that_wait_for_a_disk_are_bounded(tmp_path, pipeline, monkeypatch):
