@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -62,6 +62,35 @@ def sources(env: Mapping[str, str], sys: Path = Path("/sys"), owner: Owner | Non
     )  # fmt: skip
 
 
+class SourceAnswers:
+    """The sources of the wanted dimensions, and the last answer of each."""
+
+    def __init__(self, sources: Iterable[IdentitySource]) -> None:
+        self.sources = [*sources]
+        self._answers: dict[str, IdentityAnswer] = {}
+
+    def note(self, source: IdentitySource, answer: IdentityAnswer) -> None:
+        """Remember the answer of a source."""
+        self._answers[source.name] = answer
+
+    def may_give(self, word: str, *, wait: bool, remote: bool = False) -> bool:
+        """Return whether a source may still give a value; with `remote`, one that asks its platform."""
+        among = [source for source in self.sources if word in source.words and (source.remote or not remote)]
+        return any(self._may_answer(source, wait=wait) for source in among)
+
+    def reasons(self, words: Sequence[str]) -> str:
+        """Return the messages of the sources of `words`: of those that may still answer, else of all."""
+        asked = [source for source in self.sources if set(source.words) & set(words)]
+        relevant = [source for source in asked if self._may_answer(source, wait=True)] or asked
+        answers = {source.name: self._answers.get(source.name, NO_ANSWER) for source in relevant}
+        return "; ".join(f"{name}: {answer.trouble}" for name, answer in answers.items() if answer.trouble)
+
+    def _may_answer(self, source: IdentitySource, *, wait: bool) -> bool:
+        """Return whether `source` may still provide values; an undetected platform's first answer counts if `wait`."""
+        answer = self._answers.get(source.name)
+        return answer.retry if answer else wait or source.is_here()
+
+
 class Identity:
     """
     The dimensions of this machine; values that need a network request are read on one daemon thread for each platform.
@@ -82,8 +111,7 @@ class Identity:
         self._needed = [word for word in self._words if word not in given and word not in OF_POINTS]
         self._hints = [word for word in dict.fromkeys(hints) if word not in {*given, *OF_POINTS, *self._words}]
         self._wanted = [*self._needed, *self._hints]
-        self._sources = [source for source in among if set(source.words) & set(self._wanted)]
-        self._answers: dict[str, IdentityAnswer] = {}
+        self._answers = SourceAnswers(source for source in among if set(source.words) & set(self._wanted))
         self._found: dict[str, Word] = {}
         self._known: Dimensions | None = None
         self._changed = threading.Condition()
@@ -103,13 +131,13 @@ class Identity:
 
         Raise UnknownIdentity, within START_TIMEOUT + DETECTION_TIMEOUT seconds, if a value cannot be known here.
         """
-        for source in self._sources:
+        for source in self._answers.sources:
             if not source.remote:
-                self._add(source, source.ask(self._missing(source)))
+                self._add(source, source.ask(self._missing(source.words)))
         with self._changed:
             self._publish()
-        for source in self._sources:
-            if source.remote and self._missing(source):
+        for source in self._answers.sources:
+            if source.remote and self._missing(source.words):
                 threading.Thread(target=self._poll, args=(source,), name=f"identity-{source.name}", daemon=True).start()
         with self._changed:
             self._changed.wait_for(self._is_decided, START_TIMEOUT)
@@ -145,8 +173,8 @@ class Identity:
     def unknown(self) -> UnknownIdentity:
         """Return the error that says which values are missing, why, and what to do."""
         with self._changed:
-            missing = self._unavailable(wait=False) or self._missing_words()
-            reasons = self._reasons(missing or self._missing_hints())
+            missing = self._unavailable(wait=False) or self._missing(self._needed)
+            reasons = self._answers.reasons(missing or self._missing_hints())
             why = f" ({reasons})" if reasons else ""
             if not missing:
                 return UnknownIdentity(f"the platform of this machine has not answered yet{why}")
@@ -165,23 +193,16 @@ class Identity:
                 elif word in OF_POINTS:
                     yield Entry(word, "of each point", "its collector")
                 else:
-                    yield Entry(word, None, self._reasons([word]) or "no source has it")
+                    yield Entry(word, None, self._answers.reasons([word]) or "no source has it")
             for word, value in self._given.items():
                 yield Entry(word, value, "the configuration")
-
-    def _reasons(self, words: Sequence[str]) -> str:
-        """Return the messages of the sources of `words`: of those that may still answer, else of all."""
-        asked = [source for source in self._sources if set(source.words) & set(words)]
-        relevant = [source for source in asked if self._may_answer(source, wait=True)] or asked
-        answers = {source.name: self._answers.get(source.name, NO_ANSWER) for source in relevant}
-        return "; ".join(f"{name}: {answer.trouble}" for name, answer in answers.items() if answer.trouble)
 
     # -- the search; callers hold the lock, except of `_poll`, `_add` and `_go_without` -------------------------
 
     def _poll(self, source: IdentitySource) -> None:
         """Ask `source` until no value is missing or no retry is useful; runs on a thread."""
         delay, longest = RETRY_LATE if set(source.words) <= LATE else RETRY
-        while (wanted := self._missing(source)) and not self._closed.is_set():
+        while (wanted := self._missing(source.words)) and not self._closed.is_set():
             answer = source.ask(wanted)
             self._add(source, answer)
             if not answer.retry:
@@ -191,7 +212,7 @@ class Identity:
 
     def _add(self, source: IdentitySource, answer: IdentityAnswer) -> None:
         with self._changed:
-            self._answers[source.name] = answer
+            self._answers.note(source, answer)
             self._take(answer.words)
             self._publish()
             if self._running:
@@ -199,7 +220,7 @@ class Identity:
             self._changed.notify_all()
 
     def _take(self, words: Mapping[str, Word]) -> None:
-        self._found |= {word: words[word] for word in self._missing() if word in words}
+        self._found |= {word: words[word] for word in self._missing(words)}
 
     def _publish(self) -> None:
         """Set the known dimensions unless points must wait for more."""
@@ -222,9 +243,9 @@ class Identity:
             self._changed.notify_all()
 
     def _log_missing(self) -> None:
-        if not (missing := self._missing_words() + self._missing_hints()):
+        if not (missing := self._missing(self._needed) + self._missing_hints()):
             return
-        words = f"{', '.join(missing)} ({self._reasons(missing)})"
+        words = f"{', '.join(missing)} ({self._answers.reasons(missing)})"
         if self._known is not None:
             self._logger.log(logging.WARNING, "without", f"left out until it is known: {words}")
         elif set(missing) <= LATE:
@@ -234,21 +255,18 @@ class Identity:
         else:
             self._logger.log(logging.WARNING, "missing", f"not known yet: {words}; points are kept until it is known")
 
-    def _missing(self, source: IdentitySource | None = None) -> list[str]:
-        return [w for w in self._wanted if w not in self._found and (source is None or w in source.words)]
-
-    def _missing_words(self) -> list[str]:
-        return [word for word in self._needed if word not in self._found]
+    def _missing(self, among: Collection[str]) -> list[str]:
+        """Return the wanted dimensions `among` these that are not known."""
+        return [word for word in self._wanted if word in among and word not in self._found]
 
     def _missing_hints(self, *, wait: bool | None = None) -> list[str]:
-        """Return the missing hints that a platform may still provide; `wait`, see `_may_answer`, is for the start."""
+        """Return the missing hints that a platform may still provide; `wait` is for the start."""
         wait = not self._running if wait is None else wait
-        able = [source for source in self._sources if source.remote and self._may_answer(source, wait=wait)]
-        return [w for w in self._hints if w not in self._found and any(w in source.words for source in able)]
+        return [word for word in self._missing(self._hints) if self._answers.may_give(word, wait=wait, remote=True)]
 
     def _awaited(self, *, wait: bool | None = None) -> set[str]:
         """Return the missing dimensions that points wait for."""
-        awaited = {*self._missing_words(), *self._missing_hints(wait=wait)}
+        awaited = {*self._missing(self._needed), *self._missing_hints(wait=wait)}
         return awaited if self._waits else awaited - LATE - {*self._hints}
 
     def _is_decided(self) -> bool:
@@ -261,10 +279,4 @@ class Identity:
 
     def _unavailable(self, *, wait: bool) -> list[str]:
         """Return the missing dimensions that no source may still provide."""
-        able = [source for source in self._sources if self._may_answer(source, wait=wait)]
-        return [word for word in self._missing_words() if not any(word in source.words for source in able)]
-
-    def _may_answer(self, source: IdentitySource, *, wait: bool) -> bool:
-        """Return whether `source` may still provide values; an undetected platform's first answer counts if `wait`."""
-        answer = self._answers.get(source.name)
-        return answer.retry if answer else wait or source.is_here()
+        return [word for word in self._missing(self._needed) if not self._answers.may_give(word, wait=wait)]

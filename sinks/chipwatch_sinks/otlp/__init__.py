@@ -108,8 +108,8 @@ class OtlpSink(Sink):
         env = os.environ if env is None else env
         variables, is_plain = Environment(env), config.flavour == "plain"
         theirs = variables if is_plain else Environment({})
-        self._config, self._bounds = config, BOUNDS[config.flavour]
-        self._is_delta = config.temporality == "delta" if config.temporality else bool(variables.delta)
+        self._config, bounds = config, BOUNDS[config.flavour]
+        is_delta = config.temporality == "delta" if config.temporality else bool(variables.delta)
         self._is_json = (config.protocol or theirs.protocol) == "json"
         self._is_zipped = (config.compression or theirs.compression) != "none"
         self._timeout = config.timeout or theirs.timeout or TIMEOUT
@@ -128,24 +128,24 @@ class OtlpSink(Sink):
         self._encoder = OtlpEncoder(
             {**variables.resource, **config.resource_attributes},
             gauges=config.gauges,
-            delta=self._is_delta,
+            delta=is_delta,
             on_points=config.machine_attributes,
             needs_start=config.flavour == "google",
         )
-        self._marks_ended = is_plain if config.mark_ended is None else config.mark_ended
+        marks_ended = is_plain if config.mark_ended is None else config.mark_ended
         self._client: HttpClient | None = None
         self._warned = False
         self._ignored = theirs.ignored | variables.ignored
         parts = 3 if config.gauges == "mean-min-max" else 1
-        most = self._bounds.points // parts
-        self._room = most // ROOM if self._marks_ended else 0
+        most = bounds.points // parts
+        self._room = most // ROOM if marks_ended else 0
         self.limits = Limits(
             hints=WORDS,
             max_points=most - self._room,
-            max_bytes=self._bounds.bytes * 9 // 10,
-            max_age=self._bounds.age and self._bounds.age - 3600.0,  # an hour for delivery
-            increases=self._is_delta,
-            max_series=self._bounds.series,
+            max_bytes=bounds.bytes * 9 // 10,
+            max_age=bounds.age and bounds.age - 3600.0,  # an hour for delivery
+            increases=is_delta,
+            max_series=bounds.series,
         )
 
     def open(self) -> None:
