@@ -399,7 +399,7 @@ def test_a_value_that_is_not_understood_is_ignored_with_one_warning(name, value,
     plain = opened(receiver.url)
     plain.write(BATCH)
     assert receiver.requests[0].headers == receiver.requests[1].headers
-    assert (sink._timeout, sink._is_delta) == (plain._timeout, plain._is_delta)
+    assert (sink._timeout, sink.limits.increases) == (plain._timeout, plain.limits.increases)
 
 
 def test_the_variable_for_all_applies_where_the_one_for_metrics_is_not_understood(receiver, opened):
