@@ -15,24 +15,21 @@ from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.contract.sink import Limits, Rejected, Sink
 from chipwatch.contract.version import USER_AGENT
 from chipwatch.net.faults import check_timeout, url_fault
-from chipwatch.net.http_client import ClientTls, HttpClient
+from chipwatch.net.http_client import HttpClient
 from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
 from chipwatch_sinks.otlp.encoding import Gauges, OtlpEncoder
-from chipwatch_sinks.otlp.environment import Environment, full_url, headers_fault
-from chipwatch_sinks.otlp.flavours import BOUNDS, Cloudwatch, Flavour, Google, Name, Plain
+from chipwatch_sinks.otlp.environment import headers_fault, settings_of
+from chipwatch_sinks.otlp.flavours import BOUNDS, FLAVOURS, LOCAL, Name
 from chipwatch_sinks.otlp.json_form import as_json
 from chipwatch_sinks.otlp.resource import WORDS
 
 log = logging.getLogger(__name__)
 
-LOCAL: Final = "http://localhost:4318/v1/metrics"
-"""OTLP's default address."""
 MAX_ANSWER: Final = 4 << 20
 """Bytes of an answer: the limit that opentelemetry-proto 1.11 recommends."""
 ROOM: Final = 20
 """One of this many points of a request is left free, for series that have ended."""
 UNNAMED: Final = gauge("a point that the receiver does not name", "1", "Stands for a point of a partial success.")
-TIMEOUT: Final = 10.0
 
 
 class OtlpSink(Sink):
@@ -105,37 +102,21 @@ class OtlpSink(Sink):
 
     def __init__(self, config: Config, env: Mapping[str, str] | None = None) -> None:
         """Take the environment; raise ConfigError for an invalid address in it."""
-        env = os.environ if env is None else env
-        variables, is_plain = Environment(env), config.flavour == "plain"
-        theirs = variables if is_plain else Environment({})
         self._config, bounds = config, BOUNDS[config.flavour]
-        is_delta = config.temporality == "delta" if config.temporality else bool(variables.delta)
-        self._is_json = (config.protocol or theirs.protocol) == "json"
-        self._is_zipped = (config.compression or theirs.compression) != "none"
-        self._timeout = config.timeout or theirs.timeout or TIMEOUT
-        ca_file, cert_file, key_file = theirs.files
-        own = config.cert_file, config.key_file
-        self._tls = ClientTls(config.ca_file or ca_file, *(own if config.cert_file else (cert_file, key_file)))
-        self._url = full_url(config.endpoint_url) if config.endpoint_url else theirs.url or ""
-        headers = {**theirs.headers, **config.headers}
-        self._flavour: Flavour
-        if is_plain:
-            self._flavour = Plain(self._url or LOCAL, headers, config.bearer_token_file)
-        elif config.flavour == "cloudwatch":
-            self._flavour = Cloudwatch(config, self._timeout)
-        else:
-            self._flavour = Google(config)
+        self._settings = settings_of(config, os.environ if env is None else env)
+        self._flavour = FLAVOURS[config.flavour](config, self._settings)
+        self._url = self._settings.url
         self._encoder = OtlpEncoder(
-            {**variables.resource, **config.resource_attributes},
+            self._settings.resource,
             gauges=config.gauges,
-            delta=is_delta,
+            delta=self._settings.is_delta,
             on_points=config.machine_attributes,
             needs_start=config.flavour == "google",
         )
-        marks_ended = is_plain if config.mark_ended is None else config.mark_ended
+        marks_ended = config.flavour == "plain" if config.mark_ended is None else config.mark_ended
         self._client: HttpClient | None = None
         self._warned = False
-        self._ignored = theirs.ignored | variables.ignored
+        self._ignored = self._settings.ignored
         parts = 3 if config.gauges == "mean-min-max" else 1
         most = bounds.points // parts
         self._room = most // ROOM if marks_ended else 0
@@ -144,7 +125,7 @@ class OtlpSink(Sink):
             max_points=most - self._room,
             max_bytes=bounds.bytes * 9 // 10,
             max_age=bounds.age and bounds.age - 3600.0,  # an hour for delivery
-            increases=is_delta,
+            increases=self._settings.is_delta,
             max_series=bounds.series,
         )
 
@@ -158,7 +139,9 @@ class OtlpSink(Sink):
         except ModuleNotFoundError as missing:
             raise Refused(f"{missing}; install chipwatch with the extra '{self._config.flavour}'") from missing
         self._encoder.given |= self._flavour.resource()
-        self._client = HttpClient(self._url, timeout=self._timeout, max_bytes=MAX_ANSWER, tls=self._tls)
+        self._client = HttpClient(
+            self._url, timeout=self._settings.timeout, max_bytes=MAX_ANSWER, tls=self._settings.tls
+        )
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Send the batch; return as many points as the receiver rejected."""
@@ -166,10 +149,10 @@ class OtlpSink(Sink):
         self._flavour.check(batch[0].dims, self._encoder.given)
         ended = self._encoder.ended(self._room) if self._room else []
         body = self._encoder.encode(batch, ended)
-        headers = {"Content-Type": JSON if self._is_json else PROTOBUF, "User-Agent": USER_AGENT}
-        if self._is_json:
+        headers = {"Content-Type": JSON if self._settings.is_json else PROTOBUF, "User-Agent": USER_AGENT}
+        if self._settings.is_json:
             body = as_json(body)
-        if self._is_zipped:
+        if self._settings.is_zipped:
             packer = zlib.compressobj(level=1, wbits=31)
             body = packer.compress(body) + packer.flush()
             headers["Content-Encoding"] = "gzip"
@@ -216,7 +199,7 @@ class OtlpSink(Sink):
         return self.shown
 
     def describe(self) -> str:
-        form = "JSON" if self._is_json else "protobuf"
+        form = "JSON" if self._settings.is_json else "protobuf"
         return f"{form} to {self.shown or f'the endpoint of {self._config.flavour}'}"
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ PAGE: Final = re.compile(
 )
 """Beginning of a page that a proxy or a captive portal sends instead of the receiver's answer."""
 RECEIVERS: Final = json.loads(Path(__file__).with_name("receivers.json").read_bytes())
-ADVICE: Final[Mapping[int, str]] = {int(status): text for status, text in RECEIVERS["advice"].items()}
+ADVICE: Final[dict[int, str]] = {int(status): text for status, text in RECEIVERS["advice"].items()}
 
 
 class Partial(NamedTuple):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from chipwatch.contract.errors import ConfigError
 from chipwatch.net.faults import header_fault, url_fault
+from chipwatch.net.http_client import ClientTls
+
+if TYPE_CHECKING:
+    from chipwatch_sinks.otlp import OtlpSink
 
 EXPORTER: Final = "OTEL_EXPORTER_OTLP_"
-PREFERENCE: Final = f"{EXPORTER}METRICS_TEMPORALITY_PREFERENCE"
+TEMPORALITY: Final = "METRICS_TEMPORALITY_PREFERENCE"
+"""There is none for all signals. Lowmemory is cumulative for counters that are read, as ours are."""
+TIMEOUT: Final = 10.0
 RESERVED: Final = frozenset({
     "host", "connection", "content-length", "transfer-encoding", "content-type", "content-encoding", "accept-encoding",
 })  # fmt: skip
@@ -18,7 +24,51 @@ RESERVED: Final = frozenset({
 PATH: Final = "/v1/metrics"
 
 
-class Environment:
+class OtlpSettings(NamedTuple):
+    """The options of the sink, with the variables of the environment where they are not set."""
+
+    url: str
+    """The address, with the path of metrics; empty: the flavour's."""
+    headers: Mapping[str, str]
+    is_json: bool
+    is_zipped: bool
+    timeout: float
+    """Seconds."""
+    tls: ClientTls
+    is_delta: bool
+    resource: Mapping[str, str]
+    """Attributes of the resource."""
+    ignored: Mapping[str, str]
+    """Variable -> fault of its value."""
+
+
+def settings_of(config: OtlpSink.Config, env: Mapping[str, str]) -> OtlpSettings:
+    """Return the settings; raise ConfigError for an invalid address in the environment."""
+    every = Variables(env)
+    own = every if config.flavour == "plain" else Variables({})
+    temporality = config.temporality or every.find(TEMPORALITY, _chosen_from("cumulative", "delta", "lowmemory"))
+    resource = every.pairs("OTEL_RESOURCE_ATTRIBUTES", lambda _: None)
+    if service := env.get("OTEL_SERVICE_NAME", "").strip():
+        resource["service.name"] = service
+    milliseconds = "" if config.timeout else own.find("TIMEOUT", _timeout_fault)
+    protocol = config.protocol or own.find("PROTOCOL", _protocol_fault).lower().removeprefix("http/")
+    compression = config.compression or own.find("COMPRESSION", _chosen_from("gzip", "none")).lower()
+    authority, certificate, key = map(own.find, ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
+    pair = (config.cert_file, config.key_file) if config.cert_file else (certificate, key)
+    return OtlpSettings(
+        url=full_url(config.endpoint_url) if config.endpoint_url else own.url(),
+        headers={**own.headers(), **config.headers},
+        is_json=protocol == "json",
+        is_zipped=compression != "none",
+        timeout=config.timeout or int(milliseconds or 0) / 1000 or TIMEOUT,
+        tls=ClientTls(config.ca_file or authority, *pair),
+        is_delta=temporality.lower() == "delta",
+        resource={**resource, **config.resource_attributes},
+        ignored=every.ignored,
+    )
+
+
+class Variables:
     """
     Variables for an exporter of metrics; the variable for metrics wins over the one for all signals.
 
@@ -30,7 +80,7 @@ class Environment:
         self.ignored: dict[str, str] = {}
         """Variable -> fault of its value."""
 
-    def _find(self, name: str, fault_of: Callable[[str], str | None] = lambda _: None) -> str:
+    def find(self, name: str, fault_of: Callable[[str], str | None] = lambda _: None) -> str:
         """Return the text of the first variable that is set and has no fault; an empty one counts as not set."""
         for variable in (f"{EXPORTER}METRICS_{name}", f"{EXPORTER}{name}"):
             if value := self._env.get(variable, "").strip():
@@ -39,62 +89,21 @@ class Environment:
                 self.ignored[variable] = fault
         return ""
 
-    @property
-    def url(self) -> str | None:
-        """The address: the variable for metrics as it is, the other one with the path added. Raise ConfigError."""
+    def url(self) -> str:
+        """Return the variable for metrics as it is, the other one with the path added; raise ConfigError."""
         for variable, is_whole in ((f"{EXPORTER}METRICS_ENDPOINT", True), (f"{EXPORTER}ENDPOINT", False)):
             if value := self._env.get(variable, "").strip():
                 if fault := url_fault(value):
                     raise ConfigError(f"{variable}: {fault}")
                 return value if is_whole else full_url(value)
-        return None
+        return ""
 
-    @property
     def headers(self) -> dict[str, str]:
-        """The headers; values are percent-encoded."""
-        pairs: dict[str, str] = {}
-        for name in ("HEADERS", "METRICS_HEADERS"):
-            pairs |= self._pairs(f"{EXPORTER}{name}", headers_fault)
-        return pairs
+        """Return the headers; values are percent-encoded."""
+        names = (f"{EXPORTER}HEADERS", f"{EXPORTER}METRICS_HEADERS")
+        return dict(pair for name in names for pair in self.pairs(name, headers_fault).items())
 
-    @property
-    def timeout(self) -> float | None:
-        """Seconds; the variable has milliseconds."""
-        value = self._find("TIMEOUT", _timeout_fault)
-        return int(value) / 1000 if value else None
-
-    @property
-    def compression(self) -> str | None:
-        """`gzip` or `none`."""
-        return self._find("COMPRESSION", _chosen_from("gzip", "none")).lower() or None
-
-    @property
-    def protocol(self) -> str | None:
-        """`protobuf` or `json`."""
-        return self._find("PROTOCOL", _protocol_fault).lower().removeprefix("http/") or None
-
-    @property
-    def files(self) -> list[str]:
-        """CA certificates, client certificate, and its key; empty where they are not set."""
-        return [self._find(name) for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")]
-
-    @property
-    def delta(self) -> bool | None:
-        """True if counters are sent as deltas; lowmemory is cumulative for counters that are read, as ours are."""
-        value = self._env.get(PREFERENCE, "").strip().lower()
-        if value and (fault := _chosen_from("cumulative", "delta", "lowmemory")(value)):
-            self.ignored[PREFERENCE] = fault
-            return None
-        return value == "delta" if value else None
-
-    @property
-    def resource(self) -> dict[str, str]:
-        """Attributes of OTEL_RESOURCE_ATTRIBUTES, and the service's name."""
-        found = self._pairs("OTEL_RESOURCE_ATTRIBUTES", lambda _: None)
-        service = self._env.get("OTEL_SERVICE_NAME", "").strip()
-        return found | ({"service.name": service} if service else {})
-
-    def _pairs(self, variable: str, fault_of: Callable[[Mapping[str, str]], str | None]) -> dict[str, str]:
+    def pairs(self, variable: str, fault_of: Callable[[Mapping[str, str]], str | None]) -> dict[str, str]:
         """Return KEY=VALUE,... with percent-decoded values; faults do not repeat these, which may be secrets."""
         pairs = {}
         for number, part in enumerate(self._env.get(variable, "").split(","), 1):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from chipwatch.contract.datapoint import HIDDEN
 from chipwatch.contract.errors import BadBatch, Refused, Retryable
 from chipwatch.net.faults import read_secret
 from chipwatch_sinks.otlp.answers import ADVICE, RECEIVERS
-from chipwatch_sinks.otlp.environment import full_url
+from chipwatch_sinks.otlp.environment import OtlpSettings, full_url
 
 if TYPE_CHECKING:
     from chipwatch_sinks.otlp import OtlpSink
@@ -23,6 +23,8 @@ DAY: Final = 86_400.0
 LOCATIONS: Final = ("location", "cloud.availability_zone", "cloud.region")
 PLACES: Final = ("k8s_location", "gcp_zone", "availability_zone", "region")
 """Resource attributes of which Google makes the label `location`, and dimensions of the machine that give them."""
+LOCAL: Final = "http://localhost:4318/v1/metrics"
+"""OTLP's default address."""
 GOOGLE: Final = "https://telemetry.googleapis.com/v1/metrics"
 STALE: Final = re.compile(r"ExpiredToken|InvalidClientTokenId|UnrecognizedClient|security token", re.IGNORECASE)
 """AWS's words for credentials that are expired or unknown."""
@@ -51,17 +53,23 @@ docs.cloud.google.com/stackdriver/quotas; OTLP's own limit is 64 MiB: openteleme
 """
 
 
-class Flavour(Protocol):
-    """One kind of receiver."""
+class Flavour:
+    """Any receiver at a known address; headers authenticate the agent. Others derive from it."""
 
     advice: Mapping[int, str] = ADVICE
     """Status -> advice for the user."""
 
+    def __init__(self, config: OtlpSink.Config, settings: OtlpSettings) -> None:
+        self._config, self._settings = config, settings
+        self._url = settings.url or LOCAL
+
     def open(self) -> str:
         """Return the address; raise Refused or Retryable."""
+        return self._url
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
         """Return all headers of a request; raise Refused or Retryable."""
+        return {**headers, **self._settings.headers, **bearer(self._config.bearer_token_file)}
 
     def resource(self) -> dict[str, str]:
         """Return attributes that the receiver needs; asked after `open`."""
@@ -80,27 +88,14 @@ class Flavour(Protocol):
         return
 
 
-class Plain(Flavour):
-    """A receiver at a known address; headers authenticate the agent."""
-
-    def __init__(self, url: str, given: Mapping[str, str], token_file: Path | None) -> None:
-        """Take headers, and a file with a bearer token, which is read for each request."""
-        self._url, self._given, self._token_file = url, given, token_file
-
-    def open(self) -> str:
-        return self._url
-
-    def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        return {**headers, **self._given, **bearer(self._token_file)}
-
-
 class Cloudwatch(Flavour):
     """CloudWatch's endpoint: signed by Signature Version 4, or with an API key as bearer token."""
 
-    def __init__(self, config: OtlpSink.Config, timeout: float) -> None:
-        self._config, self._timeout, self._url = config, timeout, ""
+    advice = ADVICE | {403: RECEIVERS["forbidden"]["cloudwatch"]}
+
+    def __init__(self, config: OtlpSink.Config, settings: OtlpSettings) -> None:
+        super().__init__(config, settings)
         self._has_key = bool(config.bearer_token_file) or "authorization" in map(str.lower, config.headers)
-        self.advice = {**ADVICE, 403: RECEIVERS["forbidden"]["cloudwatch"]}
 
     def open(self) -> str:
         config = self._config
@@ -112,18 +107,17 @@ class Cloudwatch(Flavour):
             from chipwatch_sinks.common.aws_session import Login, Signer  # noqa: PLC0415  # takes 9 MB, only if it signs
 
             login = Login(config.region, config.endpoint_url, config.profile, config.role_arn)
-            self._signer = Signer("monitoring", login, self._timeout)
+            self._signer = Signer("monitoring", login, self._settings.timeout)
             self._signer.open()
             region = self._signer.region
         suffix = ".cn" if region.startswith("cn-") else ""
-        self._url = full_url(config.endpoint_url or f"https://monitoring.{region}.amazonaws.com{suffix}")
+        self._url = self._settings.url or full_url(f"https://monitoring.{region}.amazonaws.com{suffix}")
         return self._url
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        every = {**headers, **self._config.headers}
         if self._has_key:
-            return {**every, **bearer(self._config.bearer_token_file)}
-        return self._signer.sign(self._url, body, every)
+            return super().headers(body, headers)
+        return self._signer.sign(self._url, body, {**headers, **self._settings.headers})
 
     def judge(self, problem: Exception) -> Exception:
         """Read the credentials again where AWS calls them expired."""
@@ -139,11 +133,12 @@ class Cloudwatch(Flavour):
 class Google(Flavour):
     """Google's telemetry endpoint, with a token of the machine, else of google-auth."""
 
-    def __init__(self, config: OtlpSink.Config) -> None:
-        self._config, self._renewed = config, False
+    advice = ADVICE | {403: RECEIVERS["forbidden"]["google"]}
+
+    def __init__(self, config: OtlpSink.Config, settings: OtlpSettings) -> None:
+        super().__init__(config, settings)
+        self._url, self._renewed = settings.url or GOOGLE, False
         self._token: MachineToken | GoogleToken
-        self._url = full_url(config.endpoint_url) if config.endpoint_url else GOOGLE
-        self.advice = {**ADVICE, 403: RECEIVERS["forbidden"]["google"]}
 
     def open(self) -> str:
         from chipwatch_sinks.otlp import google_machine  # noqa: PLC0415
@@ -159,7 +154,7 @@ class Google(Flavour):
         return GoogleToken()
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
-        return {**headers, **self._config.headers, **self._token.headers(self._url)}
+        return {**headers, **self._settings.headers, **self._token.headers(self._url)}
 
     def resource(self) -> dict[str, str]:
         """Return the project, if it is known before the machine's."""
@@ -183,6 +178,9 @@ class Google(Flavour):
 
     def worked(self) -> None:
         self._renewed = False
+
+
+FLAVOURS: Final[Mapping[Name, type[Flavour]]] = {"plain": Flavour, "cloudwatch": Cloudwatch, "google": Google}
 
 
 def bearer(file: Path | None) -> dict[str, str]:

@@ -335,7 +335,7 @@ def test_the_variables_of_opentelemetry_apply_where_nothing_is_set(receiver, ope
     (request,) = receiver.requests
     assert [request.headers[name] for name in ("api-key", "x-tenant", "x-mine")] == ["a b", "2", "3"]
     assert (request.headers["content-type"], request.headers.get("content-encoding")) == (JSON, None)
-    assert sink._timeout == 2.5
+    assert sink._settings.timeout == 2.5
     resource = dict(receiver.points[0].resource)
     assert (resource["service.name"], resource["deployment.environment"]) == ("training", "prod")
 
@@ -399,7 +399,7 @@ def test_a_value_that_is_not_understood_is_ignored_with_one_warning(name, value,
     plain = opened(receiver.url)
     plain.write(BATCH)
     assert receiver.requests[0].headers == receiver.requests[1].headers
-    assert (sink._timeout, sink.limits.increases) == (plain._timeout, plain.limits.increases)
+    assert sink._settings._replace(ignored={}) == plain._settings
 
 
 def test_the_variable_for_all_applies_where_the_one_for_metrics_is_not_understood(receiver, opened):
