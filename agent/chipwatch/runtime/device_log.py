@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.contract.datapoint import Datapoint, Dimensions
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.verdict.callers import NOT_FIT
 
@@ -45,16 +45,10 @@ class DeviceLog:
         self._troubles: dict[tuple[str, str], Reason] = {}
         """GPU and text of the trouble -> troubles that go on."""
         self._xids: dict[Dimensions, float] = {}
-        self._values: list[tuple[Metric, Dimensions, float]] = []
-        """Of the last tick: nothing is new in the same ones, unless a trouble goes on."""
 
     def take(self, points: Sequence[Datapoint], _: int) -> None:
         """Log what is new in the points of a tick."""
         points = [p for p in points if p.metric.name in DIMS and all(key in p.dims for key in DIMS[p.metric.name])]
-        values = [(point.metric, point.dims, point.value) for point in points]
-        if values == self._values and not self._troubles:
-            return
-        self._values = values
         now = {(reason.about, reason.says): reason for reason in gpu_troubles(points)}
         for (about, says), reason in now.items():
             self._say(about, says, reason)

@@ -92,6 +92,6 @@ def _dimmed(column: Column) -> Callable[[Accelerator], tuple[str, str]]:
 
 def matches(word: str, device: Accelerator) -> bool:
     """Return whether `word` is in a number, a model, a state, a job or a user of the device, or in its processes."""
-    processes = (f"{item.user} {item.job} {item.pid} {item.command}" for item in device.processes or ())
+    processes = (f"{item.user} {item.job} {item.pid} {item.command}" for item in device.processes)
     texts = (device.label, device.model, device.state[0], device.job, device.user, *processes)
     return not word or any(word.lower() in text.lower() for text in texts)

@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 
     at: int
     points: list[Datapoint]
-    processes: list[ListedProcess] | None = None
+    processes: Sequence[ListedProcess] = ()
     models: Mapping[Dimensions, str] = {}
     troubles: tuple[str, ...] = ()
     holding: Mapping[Key, DeviceState] = {}
@@ -137,10 +137,10 @@ class Live(Source):
             pause = self._interval
             self._stop.wait(due - time.monotonic())
 
-    def _processes(self, facts: Sequence[DeviceFacts]) -> list[ListedProcess] | None:
+    def _processes(self, facts: Sequence[DeviceFacts]) -> list[ListedProcess]:
         lists = [fact.processes[:MOST_PROCESSES] for fact in facts if fact.processes is not None]
         if not lists:
-            return self._table.of_host() or None
+            return self._table.of_host()
         owners = [fact.owners for fact in self._facts.facts if isinstance(fact, JobFacts)]
         jobs = {pid: owner.job for each in owners for pid, owner in each.items()}
         rows = self._table.on_devices(process for listed in lists for process in listed)

@@ -159,8 +159,8 @@ class Accelerator:
         self.recovery = 0, ""
         """Time of its driver's last request for a recovery, and the recovery."""
         self.has_parts = False
-        self.processes: list[ListedProcess] | None = None
-        """Processes that its driver lists; None if it lists none of any device."""
+        self.processes: Sequence[ListedProcess] = ()
+        """Processes that its driver lists."""
         self.holding = DeviceState()
         """Its jobs and what it does for them, as the processor `jobs` answers."""
         self.history: deque[float | None] = deque(maxlen=SHORT_HISTORY)
@@ -284,8 +284,8 @@ class MachineState:
         """Seconds between the last two ticks."""
         self.host = Readings()
         self.trends: dict[str, Trend] = {}
-        self.others: Sequence[ListedProcess] = ()
-        """Processes of the host, where no driver lists any."""
+        self.processes: Sequence[ListedProcess] = ()
+        """The processes of all accelerators in their order; of the host, where no driver lists any."""
         self._devices: dict[Key, Accelerator] = {}
 
     @property
@@ -308,10 +308,10 @@ class MachineState:
         self,
         points: Iterable[Datapoint],
         at: int,
-        processes: Iterable[ListedProcess] | None = None,
+        processes: Iterable[ListedProcess] = (),
         holding: Mapping[Key, DeviceState] = {},
     ) -> None:
-        """Take the readings of the tick at `at`, the processes of the accelerators if known, and their jobs."""
+        """Take the readings of the tick at `at`, the processes that are known, and the jobs of accelerators."""
         self.gap, self.now = (at - self.now) / 1e9 if self.now else self.gap, at
         for point in points:
             if key := key_of(point.dims):
@@ -319,14 +319,9 @@ class MachineState:
             else:
                 self.host.put(host_key(point.metric.name, point.dims), point)
         self.host.fresh = max(FRESH, 3 * self.gap)
-        by_device: dict[Key, list[ListedProcess]] = {}
-        processes = None if processes is None else [*processes]
-        self.others = [process for process in processes or () if not process.device]
-        processes = None if self.others else processes
-        for process in processes or ():
-            by_device.setdefault(process.device, []).append(process)
+        self.processes = sorted(processes, key=lambda process: order(process.device))
         for device in self._devices.values():
-            device.processes = None if processes is None else by_device.get(device.key, [])
+            device.processes = [process for process in self.processes if process.device == device.key]
             device.holding = holding.get(device.key, DeviceState())
             device.end_tick(at, self.gap)
         self._remember(at)

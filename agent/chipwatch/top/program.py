@@ -30,7 +30,7 @@ from chipwatch.top.live import Frame, Live, Source
 from chipwatch.top.machine import MachineState
 from chipwatch.top.processes import HERE, send
 from chipwatch.top.replay import Player, jobs
-from chipwatch.top.screen import Notes, compose, processes_of
+from chipwatch.top.screen import Notes, compose
 from chipwatch.top.terminal import Terminal
 from chipwatch.top.view import View
 
@@ -159,7 +159,7 @@ class Top:
     def _send(self) -> None:
         """Send the confirmed signal to its process."""
         view = self.view
-        process = next((each for each in processes_of(self.machine) if each.key == view.asking), None)
+        process = next((each for each in self.machine.processes if each.key == view.asking), None)
         view.message = send(process, view.signal, self._proc) if process else "not sent: the process has ended"
         view.asking = None
 
@@ -183,7 +183,7 @@ class Top:
             names = {"model": device.model, "flags": device.flags, "state": device.state[0]}
             names |= {"job": device.job, "user": device.user}
             texts = {name: text for name, text in names.items() if text}
-            processes = [{**process._asdict(), "device": dict(process.device)} for process in device.processes or ()]
+            processes = [{**process._asdict(), "device": dict(process.device)} for process in device.processes]
             devices.append({**dict(device.key), **texts, **figures, "processes": processes})
         host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
         time_ = datetime.fromtimestamp(machine.now / 1e9, UTC).isoformat().replace("+00:00", "Z")

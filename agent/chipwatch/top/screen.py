@@ -99,7 +99,7 @@ def _lines(machine: MachineState, notes: Notes, look: Look) -> list[Line]:
     troubles: list[Line] = [[(f"! {text}", "warn")] for text in notes.troubles]
     if not machine.now:
         return [*top, [("reading ...", "dim")], *troubles]
-    chosen = next((each for each in processes_of(machine) if each.key == view.selected), None)
+    chosen = next((each for each in machine.processes if each.key == view.selected), None)
     if view.details and chosen:
         return [*top, *_details(chosen, notes.proc, width)]
     view.drawn = Drawn()
@@ -161,16 +161,11 @@ def _header(machine: MachineState, view: View, notes: Notes, width: int) -> list
     return [left, *flow(notes.delivery, width)]
 
 
-def processes_of(machine: MachineState) -> list[ListedProcess]:
-    """Return the processes of all accelerators, or without any the processes of the host."""
-    return [process for device in machine.devices for process in device.processes or ()] or [*machine.others]
-
-
 def _processes(machine: MachineState, view: View) -> list[ListedProcess]:
     """Return the processes that the filter leaves."""
     models = {device.key: device.model for device in machine.devices}
     word = view.filter.lower()
-    return [each for each in processes_of(machine) if not word or word in " ".join((label(each.device),
+    return [each for each in machine.processes if not word or word in " ".join((label(each.device),
             models.get(each.device, ""), each.user, each.job, f"{each.pid}", each.command)).lower()]  # fmt: skip
 
 

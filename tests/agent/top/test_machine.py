@@ -39,7 +39,7 @@ def rise(name, increase, at=AT, **dims):
     return Datapoint(counter(name, "s", "C."), 10.0, Dimensions(dims), at, AT - 9 * S, at - S, None, increase)
 
 
-def machine(*points, at=AT, processes=None, holding=None):
+def machine(*points, at=AT, processes=(), holding=None):
     made = MachineState()
     made.take(points, at, processes, {(("gpu", "0"),): holding or DeviceState()})
     return made
@@ -89,25 +89,24 @@ def test_a_throttle_is_a_letter_until_a_reading_without_it():
 
 
 @pytest.mark.parametrize(
-    ("points", "processes", "state"),
+    ("points", "state"),
     [
-        ([point("gpu.utilization", 0.0, gpu="0")], [], ("", "dim")),
-        ([point("gpu.utilization", 0.0, gpu="0")], None, ("", "dim")),
-        ([point("gpu.state", 0.0, gpu="0")], None, ("lost", "bad")),
-        ([point("gpu.state", 0.0, gpu="0"), point("gpu.xid", 1.0, gpu="0", xid="79")], None, ("lost (Xid 79)", "bad")),
-        ([point("gpu.state", 0.0, gpu="0"), point("gpu.power", 9.0, gpu="0")], None, ("failing", "bad")),
-        (asks("gpu_reset", 0.0), None, ("gpu reset", "bad")),
-        ([*asks("node_reboot", 0.0), point("gpu.xid", 1.0, gpu="0", xid="95")], None, ("node reboot (Xid 95)", "bad")),
-        (asks("drain_p2p", 1.0), [], ("drain p2p", "warn")),
-        (asks("unknown (9)", 1.0), [], ("unknown (9)", "warn")),
-        ([*asks("drain_p2p", 1.0, 0.0), point("gpu.utilization", 5.0, gpu="0")], [], ("", "dim")),
-        ([point("gpu.ecc.uncorrected", 3.0, gpu="0")], None, ("ECC 3", "bad")),
-        ([point("neuron.ecc.events", 3.0, neuron_device="0", corrected="yes")], None, ("", "dim")),
-        ([point("neuron.ecc.events", 3.0, neuron_device="0", corrected="no")], None, ("ECC 3", "bad")),
+        ([point("gpu.utilization", 0.0, gpu="0")], ("", "dim")),
+        ([point("gpu.state", 0.0, gpu="0")], ("lost", "bad")),
+        ([point("gpu.state", 0.0, gpu="0"), point("gpu.xid", 1.0, gpu="0", xid="79")], ("lost (Xid 79)", "bad")),
+        ([point("gpu.state", 0.0, gpu="0"), point("gpu.power", 9.0, gpu="0")], ("failing", "bad")),
+        (asks("gpu_reset", 0.0), ("gpu reset", "bad")),
+        ([*asks("node_reboot", 0.0), point("gpu.xid", 1.0, gpu="0", xid="95")], ("node reboot (Xid 95)", "bad")),
+        (asks("drain_p2p", 1.0), ("drain p2p", "warn")),
+        (asks("unknown (9)", 1.0), ("unknown (9)", "warn")),
+        ([*asks("drain_p2p", 1.0, 0.0), point("gpu.utilization", 5.0, gpu="0")], ("", "dim")),
+        ([point("gpu.ecc.uncorrected", 3.0, gpu="0")], ("ECC 3", "bad")),
+        ([point("neuron.ecc.events", 3.0, neuron_device="0", corrected="yes")], ("", "dim")),
+        ([point("neuron.ecc.events", 3.0, neuron_device="0", corrected="no")], ("ECC 3", "bad")),
     ],
 )  # fmt: skip
-def test_the_state_says_what_is_wrong_or_why_it_is_idle(points, processes, state):
-    assert machine(*points, processes=processes).devices[0].state == state
+def test_the_state_says_what_is_wrong_or_why_it_is_idle(points, state):
+    assert machine(*points).devices[0].state == state
 
 
 @pytest.mark.parametrize(
@@ -176,7 +175,7 @@ def test_cores_have_the_widest_cells_with_which_all_fit(width, each, lines):
 def test_processes_are_shown_where_six_lines_are_left():
     made = machine(point("gpu.utilization", 5.0, gpu="0"))
     (device,) = made.devices
-    device.processes = [ListedProcess(device.key, 7, "ada", 1.0, 2.0, 3.0, "train.py", "")]
+    made.processes = [ListedProcess(device.key, 7, "ada", 1.0, 2.0, 3.0, "train.py", "")]
 
     def is_shown(height):
         lines = compose(made, View(), (80, height), Notes("n"))
@@ -223,7 +222,7 @@ def test_wide_characters_shift_no_column():
     )
     for device, model, user in zip(made.devices, ("日本語" * 9, "A"), ("\N{PANDA FACE}" * 9, "ada"), strict=True):
         device.model, device.holding = model, DeviceState(jobs=[user], users=[user], state="busy")
-        device.processes = [ListedProcess(device.key, 7, user, 1.0, 2.0, 3.0, "train.py", user)]
+        made.processes = [*made.processes, ListedProcess(device.key, 7, user, 1.0, 2.0, 3.0, "train.py", user)]
     lines = ["".join(part for part, _ in line) for line in compose(made, View(), (120, 40), Notes("n"))]
     for end in (" 100  ", "busy  ", "train.py"):
         first, second = (cell_len(line[: line.index(end)]) for line in lines if end in line)
