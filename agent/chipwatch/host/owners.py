@@ -15,7 +15,6 @@ from chipwatch.contract.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT
 from chipwatch.host.job_numbers import JOB_ID, JOB_SLUID, SLUID, JobNumbers, mapping_folders
 from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
 from chipwatch.host.procfs import boot_time, link, read
-from chipwatch.host.users import UserNames
 
 MAX_PROCESSES: Final = 16_384
 """Processes whose owner is kept; the least recently used one is forgotten first."""
@@ -76,6 +75,30 @@ RANGE: Final = re.compile(r"(\d{1,4})-(\d{1,4})")
 PARTITION_NAME: Final = re.compile(r"[\w.+-]{1,64}")
 """A partition: the processes of a job may write anything into their environment."""
 PERMISSION: Final = "run the agent as root or with CAP_SYS_PTRACE"
+
+MAX_PASSWD: Final = 1 << 20
+
+
+class UserNames:
+    """Reads etc/passwd of the node again when it has changed; no directory service is queried."""
+
+    def __init__(self, root: Path) -> None:
+        """`root`: the node's /."""
+        self._file = root / "etc/passwd"
+        self._names: dict[str, str] = {}
+        self._version: tuple[int, int] | None = None
+
+    def name(self, uid: str) -> str:
+        """Return the name of a user, or the number itself."""
+        try:
+            status = self._file.stat()
+        except OSError:
+            return uid
+        if (version := (status.st_ino, status.st_mtime_ns)) != self._version:
+            rows = (line.split(":") for line in os.fsdecode(read(self._file, MAX_PASSWD)).splitlines())
+            self._names = {row[2]: row[0].encode(errors="backslashreplace").decode() for row in rows if len(row) > 3}
+            self._version = version
+        return self._names.get(uid, uid)
 
 
 class OwnedProcess(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from chipwatch.contract.extensions import DeviceProcess
 from chipwatch.contract.text import duration
+from chipwatch.host.owners import UserNames
 from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
 from chipwatch.host.procfs import read
-from chipwatch.host.users import UserNames
 from chipwatch.report.devices import key_of
 from chipwatch.top.machine import ListedProcess
 

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from chipwatch.collectors.network import NetworkCollector, tcp
+from chipwatch.collectors import network as tcp
+from chipwatch.collectors.network import NetworkCollector
 from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.testing import check_collector

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.doubles.sysfs import write
 
-from chipwatch.collectors.storage import StorageCollector, nfs
+from chipwatch.collectors import storage as nfs
+from chipwatch.collectors.storage import StorageCollector
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.contract.testing import check_collector
 from chipwatch.host.mounts import parsed
@@ -171,7 +172,7 @@ def test_mounts_of_nfs_have_retransmissions_time_outs_and_operations(storage, tm
     shutil.copy(MOUNTSTATS, tmp_path / "proc/1/mountstats")
     found = {name: value for name, value in read(collector).items() if name.startswith("nfs.")}
     source = "1.2.3.4:/storage/NFS"
-    first = nfs.parsed(MOUNTSTATS.read_bytes())[source]
+    first = nfs.mount_counts(MOUNTSTATS.read_bytes())[source]
     assert {name for name in found if name.endswith(source) and name.count(" ") == 1} == {
         f"nfs.{name} {source}" for name in ("retransmits", "timeouts", "unanswered", "read", "written")
     }

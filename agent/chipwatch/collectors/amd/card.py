@@ -7,12 +7,11 @@ import re
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chipwatch.collectors.amd.metrics import METRICS as CHIP_METRICS
-from chipwatch.collectors.amd.metrics import RAS_ERRORS
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.host import gpu_metrics
 from chipwatch.host.counters import Counters
 from chipwatch.host.drm import CardFiles, cards
@@ -21,8 +20,27 @@ from chipwatch.host.procfs import text
 from chipwatch.host.rows import FileRow
 
 if TYPE_CHECKING:
-    from chipwatch.collectors.amd.table import Values
+    from chipwatch.collectors.amd.chip import Values
 
+# fmt: off
+PARTITIONS: Final = gauge(
+    "gpu.partitions", "{partition}", "Partitions of the card, in its modes of compute (XCP) and memory (NPS).",
+    Level.ALL, ("gpu", "compute", "memory"))
+XGMI_SENT: Final = counter(
+    "gpu.xgmi.sent", "By", "Sent by the GPU over all its XGMI links.", Level.ALL, ("gpu",))
+XGMI_RECEIVED: Final = counter(
+    "gpu.xgmi.received", "By", "Received by the GPU over all its XGMI links.", Level.ALL, ("gpu",))
+RAS_ERRORS: Final = counter(
+    "gpu.ras.errors", "{error}", "Errors that a block of the chip reported.", Level.ALL, ("gpu", "block", "kind"))
+BELOW: Final = counter(
+    "gpu.clock.below_limit", "s", "Time in which the chiplets ran below the clock that the host allows, by reason.",
+    Level.ALL, ("gpu", "reason"))
+# fmt: on
+PART_UTILIZATION: Final = replace(gpu_metrics.UTILIZATION, dims=("gpu", "mig"))
+PART_BELOW: Final = replace(BELOW, dims=("gpu", "mig", "reason"))
+CHIP_METRICS: Final[tuple[Metric, ...]] = (
+    PARTITIONS, XGMI_SENT, XGMI_RECEIVED, RAS_ERRORS, BELOW, PART_UTILIZATION, PART_BELOW,
+)  # fmt: skip
 HOTSPOT: Final = gauge(
     "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", Level.DETAILED, gpu_metrics.KEYS
 )

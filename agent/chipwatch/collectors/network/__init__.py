@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.collectors.network import allowance, tcp
+from chipwatch.collectors.network import allowance
 from chipwatch.contract.collector import Collector
-from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter
+from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, Metric, counter
 from chipwatch.contract.errors import Unavailable
 from chipwatch.host.counters import Counters
 from chipwatch.host.last_values import LastValues
 from chipwatch.host.pace import Pace
-from chipwatch.host.procfs import FileSource, PsutilSource, close_all
+from chipwatch.host.procfs import FileSource, PsutilSource, close_all, open_kept
 
 SENT: Final = counter("network.sent", "By", "Sent by all interfaces but the loopback (lo).")
 RECEIVED: Final = counter("network.received", "By", "Received by all interfaces but the loopback (lo).")
@@ -33,9 +34,63 @@ DROPS: Final = counter(
     "network.interface.drops", "{packet}", "Packets that an interface discarded, for lack of a buffer or a receiver.",
     Level.DETAILED, _KEYS)  # fmt: skip
 
-
 ALLOWANCES_EVERY: Final = 15.0
 """Seconds between two readings of the allowances; each one costs a command to the network card."""
+
+RETRANSMITS: Final = counter("network.tcp.retransmits", "{segment}", "Segments that TCP sent again.")
+TIMEOUTS: Final = counter(
+    "network.tcp.timeouts", "{timeout}", "How often TCP waited in vain for an acknowledgement.", Level.DETAILED
+)
+LISTEN_DROPS: Final = counter(
+    "network.tcp.listen.drops", "{connection}", "Connections that were refused since a queue was full.", Level.DETAILED
+)
+TCP_COLUMNS: Final = {
+    (b"Tcp:", b"RetransSegs"): RETRANSMITS,
+    (b"TcpExt:", b"TCPTimeouts"): TIMEOUTS,
+    (b"TcpExt:", b"ListenDrops"): LISTEN_DROPS,
+}
+FILES: Final = {"snmp": Level.BASIC, "netstat": Level.DETAILED}
+"""File -> the lowest level of a metric in it; the kernel adds up hundreds of counters of all CPUs for a reading."""
+PROTOCOLS: Final = (b"Tcp:", b"TcpExt:")
+
+
+class Tcp:
+    """The counters; none where the files are absent."""
+
+    def __init__(self, folder: Path, level: Level) -> None:
+        """Take the folder `net` of a process in the namespace, and the highest level that is wanted."""
+        self._files = [file for name, least in FILES.items() if least <= level and (file := open_kept(folder / name))]
+
+    def points(self, at: int, counters: Counters) -> Iterator[Datapoint]:
+        """Yield the points of `counters`; raise OSError."""
+        for file in self._files:
+            yield from file.parse(lambda data: list(_points(data, at, counters)))
+
+    def close(self) -> None:
+        """Close the files."""
+        close_all(*self._files)
+
+
+def _points(data: bytes, at: int, counters: Counters) -> Iterator[Datapoint]:
+    """Yield the points of pairs of lines: names, then values."""
+    lines = data.splitlines()
+    for names, values in zip(lines[::2], lines[1::2], strict=True):
+        if names.startswith(PROTOCOLS):
+            width, places = _places(names)
+            numbers = values.split()
+            if len(numbers) != width:
+                raise ValueError(values)
+            for metric, place in places:
+                yield counters.point(metric, at, int(numbers[place]))
+
+
+@lru_cache(maxsize=8)
+def _places(names: bytes) -> tuple[int, list[tuple[Metric, int]]]:
+    """Return the number of words of a line, and where the metrics are in it; the kernel has the same line each time."""
+    protocol, *keys = names.split()
+    there = enumerate(keys, 1)
+    wanted = [(TCP_COLUMNS[protocol, key], place) for place, key in there if (protocol, key) in TCP_COLUMNS]
+    return 1 + len(keys), wanted
 
 
 class _Traffic(NamedTuple):
@@ -114,7 +169,7 @@ class NetworkCollector(Collector):
         """Count the loopback interface too."""
 
     metrics = (
-        SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *tcp.COLUMNS.values(), allowance.EXCEEDED,
+        SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *TCP_COLUMNS.values(), allowance.EXCEEDED,
         allowance.CONNECTIONS,
     )  # fmt: skip
     never_waits = True
@@ -124,7 +179,7 @@ class NetworkCollector(Collector):
     def __init__(self, config: Config) -> None:
         self._config, self._folder = config, config.sys / "class/net"
         self._source: _Proc | _Psutil | None = None
-        self._tcp: tcp.Tcp | None = None
+        self._tcp: Tcp | None = None
         self._allowances = allowance.Allowances()
         self._pace = Pace(ALLOWANCES_EVERY)
         self._kept: LastValues | None = None
@@ -137,7 +192,7 @@ class NetworkCollector(Collector):
         try:
             if sys.platform == "linux":
                 self._source = _Proc(self._config.proc)
-                self._tcp = tcp.Tcp(self._source.folder, self.level)
+                self._tcp = Tcp(self._source.folder, self.level)
             else:
                 self._source = _Psutil()
         except OSError as error:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chipwatch.collectors.amd.table import decode
+from chipwatch.collectors.amd.chip import decode
 from chipwatch.contract.datapoint import Level
 from chipwatch.contract.errors import PartlyCollected
 

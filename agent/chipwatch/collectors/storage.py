@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from chipwatch.collectors.storage import nfs
 from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from chipwatch.contract.errors import PartlyCollected, Unavailable
 from chipwatch.host.blocking_call import BlockingCall, at_once
+from chipwatch.host.counters import Counters
 from chipwatch.host.mounts import MountLine, parsed
 from chipwatch.host.pace import Clock, Pace
 from chipwatch.host.procfs import text
@@ -51,6 +51,98 @@ IMPORTS: Final = ("proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre")
 TIMEOUT: Final = 1.0
 """Seconds to wait for mountstats, should it block behind a mount that hangs."""
 
+SOURCE: Final = ("source",)
+RETRANSMITS: Final = counter("nfs.retransmits", "{request}", "Requests that were sent again.", dims=SOURCE)
+TIMEOUTS: Final = counter("nfs.timeouts", "{timeout}", "Requests that got no answer in time.", dims=SOURCE)
+UNANSWERED: Final = gauge("nfs.unanswered", "s", "Time for which requests have been without any answer.", dims=SOURCE)
+READ: Final = counter("nfs.read", "By", "Read from the server.", Level.DETAILED, SOURCE)
+WRITTEN: Final = counter("nfs.written", "By", "Written to the server.", Level.DETAILED, SOURCE)
+OPERATION: Final = ("source", "operation")
+OPERATIONS: Final = counter("nfs.operations", "{request}", "Requests that were answered.", Level.DETAILED, OPERATION)
+TIME: Final = counter(
+    "nfs.operation.time", "s", "Time that requests took, from their start to their answer.", Level.DETAILED, OPERATION
+)
+NFS_METRICS: Final = (RETRANSMITS, TIMEOUTS, UNANSWERED, READ, WRITTEN, OPERATIONS, TIME)
+NFS_TYPES: Final = frozenset({"nfs", "nfs4"})
+REPLIES: Final = {b"tcp": (6, 7), b"rdma": (6, 7), b"udp": (3, 4)}
+"""Where the fields of `xprt:` have the requests sent and the answers received (net/sunrpc/xprtsock.c of Linux)."""
+
+
+class MountCounts(NamedTuple):
+    """One mount: requests, bytes, and for read, write and other requests their number and time (s)."""
+
+    point: bytes
+    sent: int
+    received: int
+    retransmits: int
+    timeouts: int
+    read: int
+    written: int
+    operations: dict[str, tuple[int, float]]
+
+
+def mount_counts(data: bytes) -> dict[str, MountCounts]:
+    """
+    Return the counts of a file mountstats by source; of several mounts of one source the first.
+
+    The kernel answers it without asking the server. Raises ValueError or LookupError.
+    """
+    counts = {}
+    for part in (b"\n" + data).split(b"\ndevice ")[1:]:
+        header, *lines = part.splitlines()
+        words = header.split()
+        source = words[0].decode("utf-8", "replace")
+        if b"fstype" in words and words[words.index(b"fstype") + 1].decode() in NFS_TYPES and source not in counts:
+            counts[source] = _mount(words[3], lines)
+    return counts
+
+
+def _mount(point: bytes, lines: list[bytes]) -> MountCounts:
+    sent = received = retransmits = timeouts = read = written = 0
+    operations = {"read": (0, 0.0), "write": (0, 0.0), "other": (0, 0.0)}
+    is_operation = False
+    for line in lines:
+        key, _, rest = line.strip().partition(b":")
+        fields = rest.split()
+        if is_operation and len(fields) >= 8:
+            done, transmissions, late, *_, elapsed = (int(field) for field in fields[:8])
+            retransmits, timeouts = retransmits + max(0, transmissions - done), timeouts + late
+            name = key.decode().lower() if key in {b"READ", b"WRITE"} else "other"
+            before, spent = operations[name]
+            operations[name] = before + done, spent + elapsed / 1000
+        elif key == b"xprt" and fields[0] in REPLIES:
+            outward, inward = REPLIES[fields[0]]
+            sent, received = sent + int(fields[outward]), received + int(fields[inward])
+        elif key == b"bytes":
+            read, written = int(fields[4]), int(fields[5])
+        is_operation = is_operation or key == b"per-op statistics"
+    return MountCounts(point, sent, received, retransmits, timeouts, read, written, operations)
+
+
+class NfsSource:
+    """One mounted file system of a server."""
+
+    def __init__(self, name: str) -> None:
+        self._dims = Dimensions(source=name)
+        self._counters = Counters()
+        self._answered: tuple[int, int, float] | None = None
+
+    def points(self, at: int, now: float, counts: MountCounts) -> Iterator[Datapoint]:
+        """Yield the counts as of `now` (monotonic s)."""
+        if self._answered is None or counts.received != self._answered[1]:
+            self._answered = counts.sent, counts.received, now
+        sent, _, since = self._answered
+        yield UNANSWERED.point(at, now - since if counts.sent > sent else 0.0, self._dims)
+        point = self._counters.point
+        yield point(RETRANSMITS, at, counts.retransmits, self._dims)
+        yield point(TIMEOUTS, at, counts.timeouts, self._dims)
+        yield point(READ, at, counts.read, self._dims)
+        yield point(WRITTEN, at, counts.written, self._dims)
+        for name, (done, elapsed) in counts.operations.items():
+            dims = self._dims | {"operation": name}
+            yield point(OPERATIONS, at, done, dims)
+            yield point(TIME, at, elapsed, dims)
+
 
 class StorageCollector(Collector):
     """Reads the health of local and remote storage, at a separate interval; touches no file system."""
@@ -64,7 +156,7 @@ class StorageCollector(Collector):
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
 
-    metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *nfs.METRICS)
+    metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *NFS_METRICS)
     asking = ""
 
     @property
@@ -78,7 +170,7 @@ class StorageCollector(Collector):
         # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
         self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
-        self._sources: dict[tuple[str, bytes], nfs.NfsSource] = {}
+        self._sources: dict[tuple[str, bytes], NfsSource] = {}
         self._drives = Folders(config.sys / "class/nvme", "nvme*", each("device", DRIVE))
         self._systems = Folders(config.sys / "fs/ext4", "*", each("device", EXT4))
         self._silent: dict[Dimensions, str] = {}
@@ -112,7 +204,7 @@ class StorageCollector(Collector):
             except OSError as error:
                 raise PartlyCollected([f"NFS: {error}"]) from None
             by_mount = {(name, mount.point): mount for name, mount in counts.items()}
-            self._sources = {key: self._sources.get(key) or nfs.NfsSource(key[0]) for key in by_mount}
+            self._sources = {key: self._sources.get(key) or NfsSource(key[0]) for key in by_mount}
             for key, source in self._sources.items():
                 yield from source.points(at, self._clock(), by_mount[key])
 
@@ -124,7 +216,7 @@ class StorageCollector(Collector):
         kinds = {
             "file system": len(self._disks(lines)),
             "NVMe drive": len(self._drives),
-            "NFS mount": sum(line.mount.type in nfs.TYPES for line in lines),
+            "NFS mount": sum(line.mount.type in NFS_TYPES for line in lines),
             "target of Lustre": len(self._imports()),
         }
         return ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items() if count)
@@ -154,16 +246,16 @@ class StorageCollector(Collector):
         return list({line.mount.point: line for line in disks.values()}.values())
 
     def _has_nfs(self, lines: Iterable[MountLine]) -> bool:
-        return any(line.mount.type in nfs.TYPES for line in lines)
+        return any(line.mount.type in NFS_TYPES for line in lines)
 
     def _imports(self) -> list[Path]:
         roots = {"proc": self._config.proc, "sys": self._config.sys}
         folders = (roots[first] / rest for first, _, rest in (path.partition("/") for path in IMPORTS))
         return [path for folder in folders for path in sorted(folder.glob("*/*/import"))]
 
-    def _read_mountstats(self) -> dict[str, nfs.MountCounts]:
+    def _read_mountstats(self) -> dict[str, MountCounts]:
         try:
-            return nfs.parsed(self._read("mountstats"))
+            return mount_counts(self._read("mountstats"))
         except (ValueError, LookupError, ArithmeticError) as problem:
             raise OSError(f"mountstats has an unknown format: {problem!r}") from problem
 
