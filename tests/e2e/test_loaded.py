@@ -13,7 +13,7 @@ from tests.doubles.otlp import OtlpDouble
 
 FOREIGN = {"boto3", "botocore", "cryptography", "google", "grpc", "requests", "rich", "urllib3", "yaml"}
 BIG = {
-    "asyncio", "calendar", "concurrent.futures", "configparser", "csv", "difflib", "importlib.metadata", "mimetypes",
+    "asyncio", "calendar", "concurrent.futures", "configparser", "csv", "importlib.metadata", "mimetypes",
     "msgspec.inspect", "multiprocessing", "psutil", "random", "shutil", "sqlite3", "statistics", "stringprep", "subprocess", "tempfile", "tokenize",
     "tomllib",
     "unicodedata", "unittest", "zipfile",
@@ -36,9 +36,6 @@ NETWORK = {
     "chipwatch.verdict.rules",
     "email",
     "http.client",
-    "ipaddress",
-    "selectors",
-    "socket",
     "ssl",
     "zlib",
 }

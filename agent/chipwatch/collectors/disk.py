@@ -140,7 +140,7 @@ def _space(statvfs: Statvfs, target: str) -> _Space:
 
 
 def _psutil_space(target: str) -> _Space:
-    import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
+    import psutil
 
     usage = psutil.disk_usage(target)
     return _Space(usage.used, usage.free)

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from chipwatch.commands.command_line import flags, parse
-from chipwatch.commands.deferred import defer
 from chipwatch.contract.errors import CommandError, os_text, text_of
 from chipwatch.contract.redaction import one_line
 from chipwatch.contract.text import line_width
@@ -162,7 +161,6 @@ def _answer(given: SimpleNamespace) -> int:
 
 
 def _verdict(given: SimpleNamespace) -> int:
-    defer()
     from chipwatch.commands import verdict  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # the verdict says what is wrong
@@ -182,7 +180,6 @@ def _list(given: SimpleNamespace) -> int:
 
 def _module(name: str) -> Any:
     """Return a module that only a few commands need."""
-    defer()
     return import_module(f"chipwatch.{name}")
 
 
@@ -192,7 +189,7 @@ TEXTS: Final[Mapping[str, Callable[[SimpleNamespace], str | Iterable[str]]]] = {
     "incidents": lambda given: _module("commands.recordings").listing(given),
     "export": lambda given: _module("commands.recordings").export(given),
     "sample-config": lambda given: _module("commands.sample").sample_config(given.name),
-    "completion": lambda given: _module("commands.parser").completion(given.shell),
+    "completion": lambda given: _module("commands.completion").completion(given.shell),
     "version": lambda _: f"chipwatch {build()}",
     "help": lambda given: given.text,
 }
@@ -218,7 +215,6 @@ COMMANDS: Final[Mapping[str, Callable[[SimpleNamespace], int]]] = {
 
 def _with_config(given: SimpleNamespace, command: Sequence[str]) -> int:
     """Run a command that takes the options of the configuration."""
-    defer()
     from chipwatch.config.load import load  # noqa: PLC0415
     from chipwatch.logs import formats  # noqa: PLC0415
 

@@ -19,6 +19,7 @@ from chipwatch.contract.table import TableColumn, csv_line, table
 from chipwatch.fleet.hosts import addresses
 from chipwatch.fleet.node import FleetNode, of_agent
 from chipwatch.fleet.poll import Access, Poller, complete
+from chipwatch.fleet.program import run
 from chipwatch.fleet.screen import COLUMNS, chosen, summary
 from chipwatch.fleet.store import PromStore
 from chipwatch.status.socket import NoAgent, ask
@@ -110,7 +111,5 @@ def _csv(nodes: Iterable[FleetNode]) -> Iterator[str]:
 
 def top(given: SimpleNamespace, options: Any) -> int:
     """Show the nodes on a full screen; return the exit code."""
-    from chipwatch.fleet.program import run  # noqa: PLC0415
-
     interval = options.interval if hasattr(given, "interval") else None
     return run(lambda wake: source(given, interval, wake), options, given, os.environ)

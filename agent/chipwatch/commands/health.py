@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from chipwatch.config.file import read_file
 from chipwatch.contract.errors import ConfigError, os_text
 from chipwatch.contract.text import is_utf8
 from chipwatch.net.address import parse_address
+from chipwatch.net.timed_socket import TimedSocket, TooLarge
 from chipwatch.status.heartbeat import NAME, state_folder
 from chipwatch.status.probe import NoHeartbeat, judge
+from chipwatch.status.socket import ask
 
 TIMEOUT: Final = 3.0
 """Seconds to wait for the server's answer."""
@@ -50,8 +55,6 @@ def probe(given: SimpleNamespace, env: Mapping[str, str] = os.environ) -> tuple[
 
 def question(given: SimpleNamespace, word: str, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return the answer of the running agent; raise NoAnswer, ConfigError."""
-    from chipwatch.status.socket import ask  # noqa: PLC0415  # `health` goes without
-
     return ask(folder_of(given, env), word)
 
 
@@ -76,8 +79,6 @@ def _file(path: str | None) -> dict[str, Any]:
     """Return the configuration file's content; only `spool` is validated."""
     if not path:
         return {}
-    from chipwatch.config.file import read_file  # noqa: PLC0415  # needed only for a file
-
     tables = read_file(Path(path))
     spool = tables.get("spool", "")
     if not isinstance(spool, str) or "\0" in spool:
@@ -86,8 +87,6 @@ def _file(path: str | None) -> dict[str, Any]:
 
 
 def _server(url: str) -> tuple[str, int]:
-    from urllib.parse import urlsplit  # noqa: PLC0415  # needed only for a URL
-
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -100,10 +99,7 @@ def _server(url: str) -> tuple[str, int]:
 
 def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
     """Send one request; only status 200 means healthy."""
-    import http.client  # noqa: PLC0415  # takes 20 ms, needed only for a server
-    import socket  # noqa: PLC0415
-
-    from chipwatch.net.timed_socket import TimedSocket, TooLarge  # noqa: PLC0415
+    import http.client
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what listens on all is asked on loopback
     path, word = ("/readyz", "ready") if ready else ("/healthz", "healthy")

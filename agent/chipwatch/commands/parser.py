@@ -1,8 +1,9 @@
-"""Parses a command line, explains a mistake in it, and makes the script that completes it in a shell."""
+"""Parses a command line, and explains a mistake in it."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, OptionRow
 from chipwatch.contract.errors import ConfigError
-from chipwatch.contract.text import in_case_of, similar
+from chipwatch.contract.text import in_case_of, line_width, similar
 from chipwatch.identity.names import WORDS
 
 NOTES: Final = dict.fromkeys(("kubernetes", "k8s"), " (npd is Kubernetes' node-problem-detector)")
@@ -45,9 +46,7 @@ class Parser(argparse.ArgumentParser):
     def print_help(self, file: Any = None) -> NoReturn:
         """Raise HelpAsked, with text as wide as the terminal."""
         del file
-        from shutil import get_terminal_size  # noqa: PLC0415  # 0.6 MB; argparse would load it for each option
-
-        Help.width = get_terminal_size().columns - 2
+        Help.width = int(os.environ.get("COLUMNS") or line_width(80)) - 2
         raise HelpAsked(self.format_help().rstrip("\n"))
 
     def _reworded(self, message: str) -> str:
@@ -83,14 +82,14 @@ class Parser(argparse.ArgumentParser):
 
 def drawn() -> list[str]:
     """Return what `chipwatch dashboard --cloud` takes."""
-    from chipwatch.advisor.dashboard.make import drawn_by_all  # noqa: PLC0415
+    from chipwatch.advisor.dashboard.make import drawn_by_all
 
     return drawn_by_all()
 
 
 def _nearest_command(word: str) -> str:
     """Return the nearest command; for a program, how to run it."""
-    from shutil import which  # noqa: PLC0415
+    from shutil import which
 
     is_program = not similar(word, COMMANDS, 1) and which(word)
     words = f"python {word}" if word.endswith(".py") else word if is_program else ""
@@ -171,42 +170,3 @@ def parsed_words(given: Sequence[str]) -> SimpleNamespace:
     except HelpAsked as asked:
         return SimpleNamespace(command="help", text=str(asked))
     return parsed
-
-
-def completion(shell: str) -> str:
-    """Return the script with which `shell`, bash, zsh or fish, completes commands, options and their values."""
-    import shtab  # noqa: PLC0415  # these are needed only here
-
-    from chipwatch.config import plugins  # noqa: PLC0415
-    from chipwatch.naming.profiles import PROFILES  # noqa: PLC0415
-
-    collectors, sinks = [*plugins.installed(plugins.COLLECTORS)], [*plugins.installed(plugins.SINKS)]
-    families = [*plugins.FAMILIES, *collectors]
-    choices = {
-        "sink": sinks, "cloud": drawn(), "collector": families, "no_collector": families, "families": families,
-        "stdin": collectors, "name": sorted({*collectors, *sinks}), "common_dims": WORDS, "names": [*PROFILES],
-        "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
-        "log_format": ("text", "json"),
-    }  # fmt: skip
-    top = parser((*OPTIONS, *OWN["run"]))  # `run` may be left out
-    for command in (top, *top.commands.values()):
-        for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
-            _complete(action, choices)
-    text = str(shtab.complete(top, shell))
-    if shell == "fish":
-        return f"{text}\ncomplete -c agent -w chipwatch"
-    for place in ("#compdef chipwatch", "compdef _shtab_chipwatch -N chipwatch", "-F _shtab_chipwatch chipwatch"):
-        text = text.replace(place, f"{place} agent")
-    return text
-
-
-def _complete(action: Any, choices: dict[str, Any]) -> None:
-    """Set how the value of an option is completed: by its choices, as a file or as a folder."""
-    import shtab  # noqa: PLC0415
-
-    if action.nargs != 0:
-        action.choices = action.choices or choices.get(action.dest)
-    if action.metavar in ("FILE", "DIR"):
-        action.complete = shtab.FILE if action.metavar == "FILE" else shtab.DIRECTORY
-    if isinstance(action.metavar, str):
-        action.metavar = action.metavar.replace("[HOST:]", "")  # zsh takes a colon for the end of the text

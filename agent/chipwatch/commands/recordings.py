@@ -170,12 +170,12 @@ def _write_parquet(recorded: Recorded, output: Path) -> None:
         table["dims"] += [json.dumps(dict(column.dims))] * many
     try:
         try:
-            import pyarrow as pa  # type: ignore[import-not-found]  # noqa: PLC0415
-            from pyarrow import parquet  # noqa: PLC0415
+            import pyarrow as pa  # type: ignore[import-not-found]
+            from pyarrow import parquet
 
             parquet.write_table(pa.table(table), output)
         except ImportError:
-            import polars as pl  # type: ignore[import-not-found]  # noqa: PLC0415
+            import polars as pl  # type: ignore[import-not-found]
 
             pl.DataFrame(table).write_parquet(output)
     except ImportError:

@@ -96,7 +96,7 @@ def _run_beside(
     """
     signals, (path, parent) = Signals(current, renew, hang_ups), beside
     if with_details := path is not None:
-        from chipwatch.report.summary import KeptSummary  # noqa: PLC0415  # 1 MB
+        from chipwatch.report.summary import KeptSummary
 
         summary = KeptSummary(path, current.config.pid, current.config.proc)
 
@@ -121,8 +121,8 @@ def _run_beside(
 
 def _run_command(this: RunParts, command: Sequence[str], tell: Callable[[str], None]) -> int:
     """Collect while `command` runs; return its exit code."""
-    from chipwatch.host.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank  # noqa: PLC0415
-    from chipwatch.report.summary import RunSummary  # noqa: PLC0415  # these take 1 MB, only if there is a command
+    from chipwatch.host.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
+    from chipwatch.report.summary import RunSummary
 
     config, lines, early = this.config, [], list[int]()
     this.make_file()  # nor a file that cannot be written

@@ -66,14 +66,14 @@ class RunParts:
     def serve_health(self) -> None:
         """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
         if self.config.health is not None:
-            from chipwatch.runtime.life import serve_health  # noqa: PLC0415  # 0.8 MB with sockets
+            from chipwatch.runtime.life import serve_health
 
             self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
     def history(self, pipeline: Pipeline) -> EventHistory:
         """Return what remembers the faults of this run, from its start on."""
         if self._history is None:
-            from chipwatch.verdict.history import EventHistory  # noqa: PLC0415  # a single reading goes without
+            from chipwatch.verdict.history import EventHistory
 
             born = time.time_ns()  # compared with the points' time
             self._history = EventHistory(pipeline.samplers, born, self.config.interval or 0.0)
@@ -84,7 +84,7 @@ class RunParts:
         """Record to a ring in the folder `state`, unless the run is brief, and to `record`; raise CommandError."""
         is_kept = not self.brief and recorder_options(self.config) is not None
         if self.pipeline and (self.record or is_kept):
-            from chipwatch.runtime.recorder import Recorder  # noqa: PLC0415  # a single reading goes without
+            from chipwatch.runtime.recorder import Recorder
 
             self.make_file()
             folder = None if self.brief else state
@@ -95,7 +95,7 @@ class RunParts:
     def make_file(self) -> None:
         """Make the file of `record`, if there is one; raise CommandError."""
         if self.record and not self.file:
-            from chipwatch.runtime.recorder import open_file  # noqa: PLC0415  # only where it is asked for
+            from chipwatch.runtime.recorder import open_file
 
             self.file = open_file(self.config, self.common.known, self.record)
 
@@ -170,7 +170,7 @@ class RunLife:
         this, routes = self._run, self.pipeline.routes
         is_durable = any(route.worker.sink.limits.durable for route in routes)
         if self._is_kept and not this.once if is_durable else not (this.brief or is_for_script(this.config)):
-            from chipwatch.runtime.life import show_life  # noqa: PLC0415  # 0.8 MB with sockets
+            from chipwatch.runtime.life import show_life
 
             answers: dict[str, Callable[..., Mapping[str, Any]]]
             answers = {"verdict": this.history(self.pipeline).answer, "seal": this.seal}

@@ -24,7 +24,7 @@ def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise ConfigError(f"{path}: not a configuration: it has more than {MAX_BYTES:,} bytes")
-        from tomllib import loads  # noqa: PLC0415  # 0.2 MB, only if there is a file
+        from tomllib import loads
 
         return loads(text.decode("utf-8-sig"))
     except OSError as problem:

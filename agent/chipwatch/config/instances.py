@@ -45,7 +45,7 @@ def load_plugin(group: str, name: str, config: Config, registry: Known = None) -
 
 
 def _has_extra(name: str) -> bool:
-    from importlib import metadata  # noqa: PLC0415  # takes 3 MB
+    from importlib import metadata
 
     try:
         return name in (metadata.metadata("chipwatch").get_all("Provides-Extra") or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -29,8 +30,6 @@ def os_text(problem: BaseException) -> str:
     number = getattr(problem, "errno", None)
     words = OS_WORDS.get(number) if isinstance(number, int) else None
     if type(problem).__name__ == "gaierror":
-        import socket  # noqa: PLC0415  # loaded by then
-
         words = next((text for name, text in NAME_WORDS.items() if number == getattr(socket, f"EAI_{name}", 0)), None)
     return f"{words} ({own})" if words else own
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Final
+from urllib.parse import urlsplit
 
 SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
 
@@ -20,8 +22,6 @@ def line_width(most: int) -> int:
 
 def similar(word: str, words: Iterable[str], most: int) -> list[str]:
     """Return at most `most` of `words`, the most similar one first."""
-    from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
-
     by_lower = {text.lower(): text for text in words}
     return [by_lower[near] for near in get_close_matches(word.lower(), by_lower, most)]
 
@@ -39,8 +39,6 @@ def is_lacking(reason: str) -> bool:
 
 def is_address(text: str) -> bool:
     """Return whether `text` is an HTTP address that every library accepts; their errors may repeat an invalid one."""
-    from urllib.parse import urlsplit  # noqa: PLC0415  # `chipwatch health` goes without
-
     try:
         parts = urlsplit(text)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and " " not in text

@@ -143,10 +143,10 @@ class PromClient:
 def signed(url: str, body: bytes, headers: Mapping[str, str], region: str) -> dict[str, str]:
     """Return `headers` with a signature of AWS for Amazon Managed Service for Prometheus; raise StoreFault."""
     try:
-        from botocore.auth import SigV4Auth  # noqa: PLC0415, TID251  # only for this service
-        from botocore.awsrequest import AWSRequest  # noqa: PLC0415, TID251
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415, TID251
-        from botocore.session import Session  # noqa: PLC0415, TID251
+        from botocore.auth import SigV4Auth  # noqa: TID251
+        from botocore.awsrequest import AWSRequest  # noqa: TID251
+        from botocore.exceptions import BotoCoreError  # noqa: TID251
+        from botocore.session import Session  # noqa: TID251
     except ImportError as problem:
         raise StoreFault("Amazon's store needs botocore: install chipwatch[cloudwatch]") from problem
     try:

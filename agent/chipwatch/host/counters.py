@@ -133,6 +133,6 @@ def counting_since(proc: Path) -> int | None:
     """Return when this host booted and its counters were zero (ns since the epoch), or None."""
     if sys.platform == "linux":
         return boot_time(proc)
-    import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
+    import psutil
 
     return int(psutil.boot_time() * 1e9)

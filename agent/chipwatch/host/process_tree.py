@@ -355,7 +355,7 @@ class PsutilTree(ProcTree):
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
         """Raise ProcessLookupError without a process `pid`."""
-        import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
+        import psutil
 
         self._psutil = psutil
         self._kept: dict[int, psutil.Process] = {}

@@ -95,7 +95,7 @@ class PsutilSource:
     """Base of a source that reads psutil, on systems other than Linux."""
 
     def __init__(self) -> None:
-        import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
+        import psutil
 
         self._psutil: Any = psutil
 

@@ -170,7 +170,7 @@ class ChildProcess:
         self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, *, pipe_size: int = 0
     ) -> None:
         """Start it; raise OSError."""
-        import subprocess  # noqa: PLC0415, TID251  # costs memory; imported only where the tool exists; no shell
+        import subprocess  # noqa: TID251
 
         self._expired = subprocess.TimeoutExpired
         self.child = subprocess.Popen(  # noqa: S603  # a fixed name, or what the configuration says

@@ -1,34 +1,21 @@
 """
 The Auto Scaling group of an EC2 instance, read from its tags.
 
-The tags come from the metadata service if it shows them, else from one signed request to EC2's API. A botocore client
-of EC2 would take 20 MB of memory.
+The tags come from the metadata service if it shows them, else from one signed request to EC2's API.
 """
 
 from __future__ import annotations
 
-import importlib
-import logging
-import re
 from collections.abc import Collection, Mapping
 from typing import Final
-from urllib.parse import urlencode
 
-from chipwatch.contract.errors import Refused, Retryable
 from chipwatch.identity.platforms import Ec2, Imds, describe, modify
 from chipwatch.identity.source import Word, fit
-from chipwatch.net.metadata_service import MAX_BYTES, NoMetadata, NoService
+from chipwatch.net.metadata_service import NoMetadata, NoService
 
 TAGS: Final = "/latest/meta-data/tags/instance"
 DOMAIN: Final = "/latest/meta-data/services/domain"
 TAG: Final = "aws:autoscaling:groupName"
-ITEM: Final = re.compile("<item>(.*?)</item>", re.DOTALL)
-VALUE: Final = re.compile("<value>([^<]+)</value>")
-CODE: Final = re.compile(r"<Code>(\w+(?:\.\w+)*)</Code>")
-TIMEOUT: Final = 10.0
-"""Seconds for a request to the API and its answer."""
-MODULES: Final = "botocore.auth", "botocore.awsrequest", "botocore.exceptions", "botocore.session"
-"""Imported only for a request to EC2's API: they take 10 MB, and may not be installed."""
 
 
 class AutoScaling(Ec2):
@@ -59,10 +46,15 @@ class AutoScaling(Ec2):
 
     def _from_api(self, known: Mapping[str, str]) -> str | None:
         try:
+            from chipwatch.identity.ec2_tags import describe_tags
+
             return describe_tags(known["instance_id"], _address(known, self._env), known["region"])
+        except ImportError:
+            why = "a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'"
         except NoMetadata as problem:
-            command = modify(self._hardware, "--instance-metadata-tags enabled")
-            raise NoMetadata(f"{problem}; or run `{command}` to show the tags in the metadata", retry=True) from None
+            why = str(problem)
+        command = modify(self._hardware, "--instance-metadata-tags enabled")
+        raise NoMetadata(f"{why}; or run `{command}` to show the tags in the metadata", retry=True)
 
 
 def _from_tags(service: Imds) -> str | None:
@@ -78,54 +70,3 @@ def _address(facts: Mapping[str, str], env: Mapping[str, str]) -> str:
         return given
     domain = facts.get("domain") or ("amazonaws.com.cn" if facts["region"].startswith("cn-") else "amazonaws.com")
     return f"https://ec2.{facts['region']}.{domain}"
-
-
-def describe_tags(instance: str, address: str, region: str) -> str | None:
-    """Return the instance's group, None if it has none; raise NoMetadata. Action: ec2:DescribeTags."""
-    try:
-        auth, awsrequest, errors, session = map(importlib.import_module, MODULES)
-    except ImportError:
-        raise NoMetadata("a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'") from None
-    from chipwatch.net.faults import UNEXPECTED  # noqa: PLC0415  # only for a request, as the next
-    from chipwatch.net.http_client import ClientTls, HttpClient  # noqa: PLC0415  # 4 MB
-
-    logging.getLogger("botocore").setLevel(logging.WARNING)  # at DEBUG it logs session tokens
-    query = {
-        "Action": "DescribeTags",
-        "Version": "2016-11-15",
-        "Filter.1.Name": "resource-id",
-        "Filter.1.Value.1": instance,
-        "Filter.2.Name": "key",
-        "Filter.2.Value.1": TAG,
-    }
-    headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
-    body = urlencode(query).encode()
-    request = awsrequest.AWSRequest("POST", address, headers, body)
-    try:
-        own = session.get_session()
-        if (credentials := own.get_credentials()) is None:
-            raise NoMetadata("a request to EC2 needs credentials, and none are found")
-        auth.SigV4Auth(credentials.get_frozen_credentials(), "ec2", region).add_auth(request)
-        tls = ClientTls(ca_file=own.get_config_variable("ca_bundle"), ca_option="AWS_CA_BUNDLE")
-        client = HttpClient(address, timeout=TIMEOUT, max_bytes=MAX_BYTES, tls=tls)
-    except (errors.BotoCoreError, errors.ClientError, *UNEXPECTED) as problem:
-        raise NoMetadata(f"EC2 cannot be asked: {type(problem).__name__}") from None
-    try:
-        return _group(*client.post(body, dict(request.headers.items()))[::2])
-    except (Refused, Retryable) as problem:
-        raise NoMetadata(f"EC2 cannot be asked: {problem}") from None
-    finally:
-        client.close()
-
-
-def _group(status: int, content: bytes) -> str | None:
-    """Return the group in an answer to DescribeTags (EC2's API reference; elements of an item may have any order)."""
-    import html  # noqa: PLC0415  # half a MB, needed only here
-
-    body = content.decode(errors="replace")
-    if status != 200:
-        code = found[1] if (found := CODE.search(body)) else status
-        hint = ": the role lacks ec2:DescribeTags" if code == "UnauthorizedOperation" else ""
-        raise NoMetadata(f"EC2 refuses DescribeTags ({code}){hint}")
-    values = [VALUE.search(item) for item in ITEM.findall(body) if f"<key>{TAG}</key>" in item]
-    return html.unescape(values[0][1]) if values and values[0] else None

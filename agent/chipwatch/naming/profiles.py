@@ -99,7 +99,7 @@ def profile(name: str) -> Profile:
     """Return a profile of PROFILES; a table with a `base` adds to another one, and may rename what that has."""
     if name == "native":
         return Profile()
-    from tomllib import loads  # noqa: PLC0415  # 0.2 MB, only for another profile than `native`
+    from tomllib import loads
 
     table = loads((TABLES / f"{name}.toml").read_text(encoding="utf-8"))
     base = profile(table["base"]) if "base" in table else Profile()

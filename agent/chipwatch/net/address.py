@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import socket
+import ipaddress
+import socket
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -20,8 +18,6 @@ def is_loopback(host: str) -> bool:
     """Tell whether only this machine reaches `host`."""
     if host in ("localhost", "127.0.0.1", "::1"):
         return True
-    import ipaddress  # noqa: PLC0415  # 0.3 MB, for all others
-
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -35,8 +31,6 @@ def plain(host: str) -> str | bytes:
 
 def listener(address: tuple[str, int], waiting: int) -> socket.socket:
     """Return a socket that listens without blocking, with room for `waiting` connections; raise OSError."""
-    import socket  # noqa: PLC0415  # 0.5 MB; an agent that prints needs none
-
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
         server = socket.create_server(address, family=family, backlog=waiting)

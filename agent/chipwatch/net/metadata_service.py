@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -74,10 +75,9 @@ class MetadataService:
         self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES
     ) -> tuple[int, bytes, HTTPMessage]:
         """Return status, body (at most `max_bytes`) and headers of the answer; raise NoAnswer."""
-        import socket  # noqa: PLC0415  # 1.5 MB with the next, loaded only if needed
-        from http.client import HTTPConnection, HTTPException  # noqa: PLC0415
+        from http.client import HTTPConnection, HTTPException
 
-        from chipwatch.net.final_response import FinalResponse  # noqa: PLC0415
+        from chipwatch.net.final_response import FinalResponse
 
         connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
         try:

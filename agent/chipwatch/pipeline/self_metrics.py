@@ -183,6 +183,6 @@ def _resident_bytes() -> float:
         with STATM.open("rb", buffering=0) as file:
             return int(file.read(256).split()[1]) * PAGE_SIZE
     except FileNotFoundError:
-        import psutil  # noqa: PLC0415  # 4 MB, only without /proc
+        import psutil
 
         return float(psutil.Process().memory_info().rss)

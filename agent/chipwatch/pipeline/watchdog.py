@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -80,8 +81,6 @@ def sign_of_life(env: Mapping[str, str]) -> Callable[[], None]:
     ours = f"{os.getpid()}"
     if sys.platform == "win32" or not (address and "WATCHDOG_USEC" in env and env.get("WATCHDOG_PID", ours) == ours):
         return lambda: None
-    import socket  # noqa: PLC0415  # 0.8 MB, only below systemd
-
     name = f"\0{address[1:]}" if address.startswith("@") else address
 
     def tell() -> None:

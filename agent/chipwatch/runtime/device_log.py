@@ -30,7 +30,7 @@ def gpu_troubles(points: Iterable[Datapoint]) -> list[Reason]:
     gauges = [point for point in points if point.metric.name in {STATE, RECOVERY}]
     if not gauges:
         return []
-    from chipwatch.verdict.rules import Seen, reasons  # noqa: PLC0415  # 0.1 MB, only where there are GPUs
+    from chipwatch.verdict.rules import Seen, reasons
 
     return reasons(Seen(point.metric.name, point.dims, point.value) for point in gauges)
 
@@ -68,7 +68,7 @@ class DeviceLog:
         self._xids[dims] = point.value
         if point.value == last:
             return
-        from chipwatch.verdict.rules import Seen, reasons  # noqa: PLC0415  # 0.1 MB, only where there are GPUs
+        from chipwatch.verdict.rules import Seen, reasons
 
         seen = Seen(XID, dims, point.value, rose=1)
         says = f"had Xid {dims['xid']}"

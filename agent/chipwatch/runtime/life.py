@@ -131,7 +131,7 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
     """Return a server of /healthz and /readyz if the configuration wants one; raise ConfigError."""
     if config.health is None:
         return None
-    from chipwatch.status.server import HealthServer  # noqa: PLC0415  # only where it is asked for
+    from chipwatch.status.server import HealthServer
 
     assert config.interval is not None
     late = heartbeat.tick_timeout(config.interval)

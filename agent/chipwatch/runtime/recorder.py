@@ -53,7 +53,7 @@ JOB: Final = "job"
 
 def open_file(config: Config, common: Callable[[], Dimensions | None], path: Path) -> RecordFile:
     """Make the file for the whole run; raise CommandError."""
-    from chipwatch.recording.file import RecordFile  # noqa: PLC0415  # only where it is asked for
+    from chipwatch.recording.file import RecordFile
 
     try:
         return RecordFile(path, partial(_header, common, time.time_ns(), config.interval))

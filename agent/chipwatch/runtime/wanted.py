@@ -59,7 +59,7 @@ def owner_of_watched(config: Config, *, wrapped: bool = False) -> Owner | None:
 def _is_there(pid: int, proc: Path) -> bool:
     if sys.platform == "linux":
         return (proc / str(pid)).is_dir()
-    import psutil  # noqa: PLC0415  # Linux does without
+    import psutil
 
     return psutil.pid_exists(pid)
 

@@ -211,7 +211,7 @@ class SpoolFile:
         """Open or make it; return its content, or None if that is not possible now."""
         if self.path is None or self.store is not None:
             return None
-        from chipwatch.spool.sqlite import Busy, Store  # noqa: PLC0415  # SQLite takes 1 MB, only if points go to disk
+        from chipwatch.spool.sqlite import Busy, Store
 
         try:
             content = Store.load(self.path)
@@ -298,7 +298,7 @@ class SpoolFile:
         """Close a corrupt file and set it aside; the next `open` makes a new one."""
         assert self.path is not None
         assert self.store is not None
-        from chipwatch.spool.sqlite import set_file_aside  # noqa: PLC0415  # loaded, since a file was open
+        from chipwatch.spool.sqlite import set_file_aside
 
         self.store.close()
         self.store = self.pending = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import time
@@ -76,14 +77,16 @@ class Heartbeat:
         self._file.close()
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        import msgspec  # noqa: PLC0415  # `chipwatch health` reads a heartbeat without it
-
-        text = msgspec.json.encode({**record, "pid": os.getpid()})
+        text = _encoded(record)
         while len(text) >= SIZE:  # a character may take six bytes
             record = {**record, "why": record["why"][: len(record["why"]) // 2]}
-            text = msgspec.json.encode({**record, "pid": os.getpid()})
+            text = _encoded(record)
         self._file.seek(0)
         self._file.write(text.ljust(SIZE - 1) + b"\n")
+
+
+def _encoded(record: Mapping[str, Any]) -> bytes:
+    return json.dumps({**record, "pid": os.getpid()}, separators=(",", ":")).encode()
 
 
 def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from chipwatch.contract.errors import CommandError
 from chipwatch.host.wrapped import is_first_rank
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Watch:
 
     def columns(self, most: int = 30_000_000) -> list[RecordedSeries]:
         """Return the readings so far by series, none where nothing is watched; raise NotARecording."""
-        from chipwatch.recording.columns import load, runs_of  # noqa: PLC0415  # 4 MB, only where it is read
+        from chipwatch.recording.columns import load, runs_of
 
         runs = runs_of([self.path] if self._folder else [])
         return [series for run in runs for series in load(*run, most_points=most).columns]
@@ -164,14 +165,13 @@ class Watch:
 
         `price` and `grid` are the options of the command line with these names.
         """
-        from chipwatch.report.page.build import write  # noqa: PLC0415  # 8 MB, only where it is drawn
+        from chipwatch.report.page.build import write
 
         if self._folder:
             write([self.path], Path(path), price, grid)
 
     def _repr_html_(self) -> str:
-        from chipwatch.contract.errors import CommandError  # noqa: PLC0415  # only in a notebook
-        from chipwatch.watching.view import html  # noqa: PLC0415
+        from chipwatch.watching.view import html
 
         columns: list[RecordedSeries] = []
         with suppress(CommandError):  # no reading so far, or too many

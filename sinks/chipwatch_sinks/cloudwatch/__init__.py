@@ -93,7 +93,7 @@ class CloudwatchSink(Sink):
         return fault and f"{fault}: {ALLOWED}"
 
     def open(self) -> None:
-        from chipwatch_sinks.cloudwatch.client import CloudwatchClient  # noqa: PLC0415  # takes 12 MB, only if this sink is used
+        from chipwatch_sinks.cloudwatch.client import CloudwatchClient
 
         client = CloudwatchClient(self._config, self._clock, self._steady.compare)
         client.connect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,6 @@ def region_fault(region: str) -> str | None:
         return None
     if region in regions or "${" in region:  # a template's variable
         return None
-    from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
-
     near = " or ".join(get_close_matches(region, regions, n=2))
     if not re.fullmatch("[a-z0-9-]+", region):
         return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''}"

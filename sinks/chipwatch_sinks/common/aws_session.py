@@ -148,7 +148,7 @@ class Session:
 
     def create_client(self, *words: Any, **more: Any) -> Any:
         """Return a client of botocore, for STS and SSO."""
-        from botocore.session import Session as Whole  # noqa: PLC0415  # takes 12 MB, only for a role or SSO
+        from botocore.session import Session as Whole
 
         return Whole(profile=self._own.get("profile")).create_client(*words, **more)
 

@@ -117,8 +117,8 @@ class GoogleSink(Sink):
 
     def open(self) -> None:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would print errors that its answers contain too
-        from chipwatch_sinks.google.client import GoogleClient  # noqa: PLC0415  # takes 50 MB, only if this sink is used
-        from chipwatch_sinks.google.wire import GoogleEncoder  # noqa: PLC0415
+        from chipwatch_sinks.google.client import GoogleClient
+        from chipwatch_sinks.google.wire import GoogleEncoder
 
         client = GoogleClient(self._config)
         client.connect()
@@ -145,7 +145,7 @@ class GoogleSink(Sink):
 
     def _classify(self, answer: MonitoringError, sent: Sequence[SentPoint], project: str) -> dict[int, str]:
         """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
-        from chipwatch_sinks.google.answers import DESCRIBED, FREQUENT, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
+        from chipwatch_sinks.google.answers import DESCRIBED, FREQUENT, ORDER, RESET, RESOURCE
 
         reasons = answer.refused()
         if reasons is None:

@@ -104,7 +104,7 @@ class Cloudwatch(Flavour):
             if not (region or config.endpoint_url):
                 raise Refused("no AWS region: set --region or endpoint_url")
         else:
-            from chipwatch_sinks.common.aws_session import Login, Signer  # noqa: PLC0415  # takes 9 MB, only if it signs
+            from chipwatch_sinks.common.aws_session import Login, Signer
 
             login = Login(config.region, config.endpoint_url, config.profile, config.role_arn)
             self._signer = Signer("monitoring", login, self._settings.timeout)
@@ -141,7 +141,7 @@ class Google(Flavour):
         self._token: MachineToken | GoogleToken
 
     def open(self) -> str:
-        from chipwatch_sinks.otlp import google_machine  # noqa: PLC0415
+        from chipwatch_sinks.otlp import google_machine
 
         self._token = google_machine.find() or self._library()
         self._project = self._config.project or self._token.project
@@ -149,7 +149,7 @@ class Google(Flavour):
 
     @staticmethod
     def _library() -> GoogleToken:
-        from chipwatch_sinks.otlp.google_token import GoogleToken  # noqa: PLC0415  # takes 15 MB, only if it is used
+        from chipwatch_sinks.otlp.google_token import GoogleToken
 
         return GoogleToken()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import stat
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -157,8 +158,7 @@ class Web:
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "basic":
             return False
-        from base64 import b64decode  # noqa: PLC0415  # only with passwords
-        from hashlib import sha256  # noqa: PLC0415  # loads OpenSSL
+        from hashlib import sha256
 
         try:
             user, _, password = b64decode(given, validate=True).decode().partition(":")
@@ -170,7 +170,7 @@ class Web:
                 return right
 
         def check() -> bool:
-            from bcrypt import checkpw  # noqa: PLC0415  # only with passwords
+            from bcrypt import checkpw
 
             known = users.get(user)
             right = checkpw(password.encode()[:72], known.encode() if known else NOBODY) and known is not None
@@ -211,7 +211,7 @@ def _check_rights(path: Path, *, secret: bool) -> None:
 
 def _context(tls: ServerTls, folder: Path) -> ssl.SSLContext:
     """Return the server's context; raise WebError also for a certificate that has expired."""
-    import ssl  # noqa: PLC0415  # 3 MB, only with TLS
+    import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate, authority = folder / tls.cert_file, folder / tls.client_ca_file
@@ -250,7 +250,7 @@ def _openssl_name(suite: str) -> str:
 
 def _check_dates(server: ssl.SSLContext, certificate: Path) -> None:
     """Raise WebError if clients refuse the certificate for its dates: by a handshake with ourselves in memory."""
-    import ssl  # noqa: PLC0415  # only with TLS
+    import ssl
 
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
@@ -280,7 +280,7 @@ def _read(path: Path) -> bytes:
 
 def _content(path: Path) -> Any:
     try:
-        import yaml  # noqa: PLC0415  # only with this file
+        import yaml
     except ImportError:
         raise WebError(
             "web_config_file takes PyYAML and bcrypt; install chipwatch with the extra 'prometheus'"
@@ -328,7 +328,7 @@ def _choose(path: Path, key: str, given: Any, allowed: Any) -> None:
 
 def _check_hashes(path: Path, users: Mapping[str, str]) -> None:
     try:
-        from bcrypt import checkpw  # noqa: PLC0415  # only with passwords
+        from bcrypt import checkpw
     except ImportError:
         raise WebError("basic_auth_users takes bcrypt; install chipwatch with the extra 'prometheus'") from None
     for user, hashed in users.items():

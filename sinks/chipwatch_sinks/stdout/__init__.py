@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TextI
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, os_text
 from chipwatch.contract.sink import Limits, Rejected, Sink
+from chipwatch_sinks.common.cloudwatch_rules import namespace_fault
 from chipwatch_sinks.stdout.jsonl import lines
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class StdoutSink(Sink):
         """Return why CloudWatch rejects every point of this series (emf), or None."""
         if self._format != "emf":
             return None
-        from chipwatch_sinks.stdout.emf import series_fault  # noqa: PLC0415
+        from chipwatch_sinks.stdout.emf import series_fault
 
         return series_fault(metric, dims)
 
@@ -106,15 +107,14 @@ class StdoutSink(Sink):
             self._format = "table" if self._is_terminal else "json"
         self._render: Callable[[Sequence[Datapoint], list[Rejected]], str] = lines
         if self._format == "emf":
-            from chipwatch_sinks.common.cloudwatch_rules import namespace_fault  # noqa: PLC0415
-            from chipwatch_sinks.stdout.emf import events  # noqa: PLC0415
+            from chipwatch_sinks.stdout.emf import events
 
             if fault := namespace_fault(self._config.namespace):
                 raise Refused(f"CloudWatch does not allow the namespace {self._config.namespace!r}: {fault}")
             resolution = 1 if self._config.high_resolution else 60
             self._render = partial(events, self._config.namespace, resolution)
         elif self._format == "table":
-            from chipwatch_sinks.stdout.table import Table  # noqa: PLC0415  # each form is loaded where it is written
+            from chipwatch_sinks.stdout.table import Table
 
             own, machine = self._config.agent_metrics, _machine()
             self._table = Table(stream, is_terminal=self._is_terminal, own=own, machine=machine)

@@ -90,7 +90,7 @@ class Table:
         try:
             size = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError, AttributeError):
-            from shutil import get_terminal_size  # noqa: PLC0415  # 0.6 MB, only without a terminal
+            from shutil import get_terminal_size
 
             size = get_terminal_size()
         batch = sorted(batch, key=lambda point: point.at)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from chipwatch.commands.parser import completion as script
+from chipwatch.commands.completion import completion as script
 
 
 @pytest.fixture(scope="module")

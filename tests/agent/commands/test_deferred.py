@@ -8,11 +8,10 @@ import pytest
 BEGIN = """
 import sys, threading
 from types import ModuleType
-from chipwatch.commands.deferred import DEFERRED, defer, defer_early
-defer_early()
+from chipwatch.commands.deferred import FUNCTIONS, WHOLE, defer
 defer()
 waits = lambda name: type(sys.modules[name]).__name__ == "_Deferred"
-assert all(map(waits, DEFERRED)), [name for name in DEFERRED if not waits(name)]
+assert all(map(waits, (*WHOLE, *FUNCTIONS))), [name for name in (*WHOLE, *FUNCTIONS) if not waits(name)]
 """
 USES = {
     "an attribute": "import calendar; assert calendar.timegm((1970, 1, 2, 0, 0, 0)) == 86400; assert not waits('calendar')",
@@ -68,8 +67,8 @@ assert len(found) == 20 and len(set(found)) == 1
 
 TRACEBACK = """
 import os, resource, sys
-from chipwatch.commands.deferred import defer_early
-defer_early()
+from chipwatch.commands.deferred import defer
+defer()
 assert "tokenize" not in sys.modules or type(sys.modules["tokenize"]).__name__ == "_Deferred"
 import logging
 logging.basicConfig(format="%(message)s")

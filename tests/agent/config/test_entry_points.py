@@ -6,7 +6,6 @@ import email.message  # noqa: F401  # importlib.metadata loads it late, when a t
 import importlib.metadata
 import os
 import sys
-import zipfile
 
 import pytest
 
@@ -77,15 +76,6 @@ def test_the_files_are_read_once_until_a_folder_changes(path, monkeypatch):
     os.utime(path[0], ns=(2, 2))
     assert sorted(entry_points("a")) == [("x", "m:C"), ("z", "m:E")]
     assert len(reads) == 2 * len(path)
-
-
-def test_an_archive_on_the_path_is_read_too(path, tmp_path):
-    install(path[0], "thing-1.dist-info", "[a]\nx = m:C\n")
-    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
-        archive.writestr("packed-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: packed\nVersion: 1\n")
-        archive.writestr("packed-1.dist-info/entry_points.txt", "[a]\ny = m:D\n")
-    sys.path.append(str(tmp_path / "packed.zip"))
-    assert sorted(entry_points("a")) == [("x", "m:C"), ("y", "m:D")]
 
 
 @pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"\xff"), lambda file: (file.unlink(), file.mkdir())])

@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl
 import pytest
 from tests.doubles.raw import RawServer, http
 
-from chipwatch.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
+from chipwatch.identity.autoscaling import TAG, AutoScaling, _address
 from chipwatch.identity.dmi import DmiTables
+from chipwatch.identity.ec2_tags import describe_tags
 from chipwatch.identity.platforms import DISABLED, ENDPOINT
 from chipwatch.net.metadata_service import NoMetadata
 
@@ -207,6 +208,7 @@ def test_missing_credentials_have_a_message(ask, api, monkeypatch):
 
 
 def test_without_botocore_the_message_says_what_to_install_or_to_enable(ask, monkeypatch):
+    monkeypatch.delitem(sys.modules, "chipwatch.identity.ec2_tags")
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
     answer = ask()
     assert answer.retry

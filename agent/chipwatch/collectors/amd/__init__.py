@@ -77,7 +77,7 @@ class AmdCollector(CardCollector[AmdCard]):
         if not self._cards:
             self._find_tool()
         elif config.pid is not None:
-            from chipwatch.collectors.amd.share import AmdShare  # noqa: PLC0415  only where a process tree is watched
+            from chipwatch.collectors.amd.share import AmdShare
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._share = AmdShare(config, config.pid)
@@ -96,7 +96,7 @@ class AmdCollector(CardCollector[AmdCard]):
         sys = self._config.sys
         if not self._cards or not (sys / "class/kfd/kfd/proc").is_dir():
             return None
-        from chipwatch.collectors.amd.share import computing, occupied  # noqa: PLC0415  only where it is needed
+        from chipwatch.collectors.amd.share import computing, occupied
 
         self._find_nodes()
         sizes_at = computing(sys, self._nodes)
@@ -118,7 +118,7 @@ class AmdCollector(CardCollector[AmdCard]):
         """Find KFD's devices once, and again when a card has another mode."""
         modes = [card.chip.modes for card in self._cards.values()]
         if not self._nodes or modes != self._modes:
-            from chipwatch.collectors.amd.share import find_nodes  # noqa: PLC0415  only where it is needed
+            from chipwatch.collectors.amd.share import find_nodes
 
             self._nodes, self._modes = find_nodes(self._config.sys), modes
 
@@ -150,7 +150,7 @@ class AmdCollector(CardCollector[AmdCard]):
         if self._gaps is None:
             if not missing:
                 return {}
-            from chipwatch.collectors.amd.tools import Gaps  # noqa: PLC0415  only where something is missing
+            from chipwatch.collectors.amd.tools import Gaps
 
             self._gaps = Gaps(self._config)
         return self._gaps.fill(missing, now, problems)
@@ -162,7 +162,7 @@ class AmdCollector(CardCollector[AmdCard]):
         where = f"no card of AMD's in {config.sys / 'class/drm'}"
         if not any(sign.exists() for sign in signs):
             raise Unavailable(f"{where}; {', '.join(map(str, signs))} are absent")
-        from chipwatch.collectors.amd.tools import find_programs  # noqa: PLC0415  only where they are needed
+        from chipwatch.collectors.amd.tools import find_programs
 
         errors = []
         for tool in find_programs(config):

@@ -136,7 +136,7 @@ class AmdCard(CardFiles):
             self.close()
             raise LookupError(folder)
         self._rare_rows = self.keep_rows([*RARE_ROWS, *(self._block_rows() if level >= RAS_ERRORS.level else ())])
-        from chipwatch.collectors.amd.chip import Chip  # noqa: PLC0415  only where there is a card
+        from chipwatch.collectors.amd.chip import Chip
 
         self.chip, self._level = Chip(self.device), level
         self._values: Values = {}

@@ -66,14 +66,14 @@ class IntelCollector(CardCollector[IntelCard]):
         where = config.sys / "class/drm"
         if not any(cards(config.sys, INTEL)):
             raise Unavailable(f"no Intel card in {where}")
-        from shutil import which  # noqa: PLC0415  # 0.6 MB, only where there is a card
+        from shutil import which
 
         self._program = which("xpu-smi", path=config.path)
         super().open()
         if not self._cards:
             raise Unavailable(f"no Intel card with sensors in {where}, and no xpu-smi")
         if self._program:
-            from chipwatch.collectors.intel.xpu_smi import xpu_smi  # noqa: PLC0415  only where it is installed
+            from chipwatch.collectors.intel.xpu_smi import xpu_smi
 
             self._xpu = xpu_smi(self._program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import struct
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -192,8 +193,6 @@ def unanswered_sockets(seconds: float) -> set[int]:
 def _dump(family: int, least: float) -> Iterator[int]:
     if sys.platform != "linux":
         return
-    import socket  # noqa: PLC0415  # 0.5 MB, only for processes that wait
-
     ask = REQUEST.pack(
         REQUEST.size, DIAG_BY_FAMILY, DUMP, 1, 0, family, socket.IPPROTO_TCP, 1 << INFO - 1, 0, 1 << ESTABLISHED
     )

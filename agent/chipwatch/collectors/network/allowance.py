@@ -14,6 +14,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from socket import AF_INET, SOCK_DGRAM, socket
 from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Level, counter, gauge
@@ -46,8 +47,6 @@ Ethtool = Callable[[str, bytes], bytes]
 
 def ethtool(interface: str, request: bytes) -> bytes:
     """Return the kernel's answer to a request of ethtool; raise OSError."""
-    from _socket import AF_INET, SOCK_DGRAM, socket  # noqa: PLC0415  # the module `socket` costs 0.5 MB
-
     data = array("B", request)
     with closing(socket(AF_INET, SOCK_DGRAM)) as control:
         fcntl.ioctl(control, SIOCETHTOOL, struct.pack("16sP16x", interface.encode(), data.buffer_info()[0]))

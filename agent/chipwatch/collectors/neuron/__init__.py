@@ -76,9 +76,9 @@ class NeuronCollector(Collector):
         self.close()
         config, clock = self._config, self._clock
         path = None if config.stdin else _find(config.path)
-        from chipwatch.collectors.neuron.monitor import Input, NeuronMonitor  # noqa: PLC0415  # 0.5 MB, only where there is Neuron
-        from chipwatch.collectors.neuron.records import NeuronRecords  # noqa: PLC0415
-        from chipwatch.collectors.neuron.sysfs import Devices  # noqa: PLC0415
+        from chipwatch.collectors.neuron.monitor import Input, NeuronMonitor
+        from chipwatch.collectors.neuron.records import NeuronRecords
+        from chipwatch.collectors.neuron.sysfs import Devices
 
         kept = self._kept = LastValues(self.state, "neuron", config.proc)
         self._records, self._last, self._end = NeuronRecords(config, self.level, kept), None, None
@@ -117,7 +117,7 @@ class NeuronCollector(Collector):
     def identity(self) -> Mapping[str, str]:
         if not self._records:
             return {}
-        from chipwatch.collectors.neuron.sysfs import ultraserver  # noqa: PLC0415  only where there is Neuron
+        from chipwatch.collectors.neuron.sysfs import ultraserver
 
         server, _ = ultraserver(self._config.sys)
         return ({"ultraserver_id": server} if server else {}) | {**self._records.machine.identity}

@@ -65,7 +65,7 @@ class NvidiaCollector(Collector):
         try:
             self._open()
         except Unavailable:
-            from chipwatch.collectors.nvidia.unified import Jetson, Kernel  # noqa: PLC0415  # seldom needed
+            from chipwatch.collectors.nvidia.unified import Jetson, Kernel
 
             kernel = Kernel(self._config)
             if kernel.utilization() is None:
@@ -83,7 +83,7 @@ class NvidiaCollector(Collector):
         cards = driver / "gpus"
         if not has_device and cards.is_dir() and not any(cards.iterdir()):  # NVML would create /dev/nvidiactl
             raise Unavailable(f"no NVIDIA GPU: {cards} is empty", is_counted=True)
-        from chipwatch.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads ctypes
+        from chipwatch.collectors.nvidia.gpus import Gpus
 
         self._gpus = Gpus(self._config, self.level, self._clock, self._ask)
 

@@ -61,7 +61,7 @@ class _Source:
         return f"endpoint {self.name} ({self.endpoint.shown}): {trouble}"
 
     def _scrape(self) -> None:
-        from chipwatch.collectors.openmetrics.fetch import Failed  # noqa: PLC0415  # loads http.client
+        from chipwatch.collectors.openmetrics.fetch import Failed
 
         try:
             self._readings.put((self, self._scraper.scrape()))
@@ -107,7 +107,7 @@ class OpenmetricsCollector(Collector):
         self.close()
         if not self._config.endpoints:
             raise Unavailable("no endpoint is configured: add a table [collectors.openmetrics.endpoints.NAME]")
-        from chipwatch.collectors.openmetrics.fetch import Scraper  # noqa: PLC0415  # loads http.client
+        from chipwatch.collectors.openmetrics.fetch import Scraper
 
         self._readings = SimpleQueue()
         endpoints = self._config.endpoints.items()

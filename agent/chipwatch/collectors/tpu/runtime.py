@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -64,8 +65,6 @@ class RuntimeService:
         return self._channel is not None
 
     def _listens(self) -> bool:
-        import socket  # noqa: PLC0415  # 0.5 MB, only for a chip that is there
-
         with socket.socket() as probe:
             probe.settimeout(CONNECT_TIMEOUT)
             return probe.connect_ex((HOST, self._port)) == 0

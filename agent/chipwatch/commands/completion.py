@@ -1,0 +1,45 @@
+"""`chipwatch completion`: the script that completes the command line in a shell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import shtab
+
+from chipwatch.commands.cli_options import OPTIONS, OWN
+from chipwatch.commands.parser import drawn, parser
+from chipwatch.config import plugins
+from chipwatch.identity.names import WORDS
+from chipwatch.naming.profiles import PROFILES
+
+
+def completion(shell: str) -> str:
+    """Return the script with which `shell`, bash, zsh or fish, completes commands, options and their values."""
+    collectors, sinks = [*plugins.installed(plugins.COLLECTORS)], [*plugins.installed(plugins.SINKS)]
+    families = [*plugins.FAMILIES, *collectors]
+    choices = {
+        "sink": sinks, "cloud": drawn(), "collector": families, "no_collector": families, "families": families,
+        "stdin": collectors, "name": sorted({*collectors, *sinks}), "common_dims": WORDS, "names": [*PROFILES],
+        "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
+        "log_format": ("text", "json"),
+    }  # fmt: skip
+    top = parser((*OPTIONS, *OWN["run"]))  # `run` may be left out
+    for command in (top, *top.commands.values()):
+        for action in command._actions:  # noqa: SLF001  # argparse has no public way to them
+            _complete(action, choices)
+    text = str(shtab.complete(top, shell))
+    if shell == "fish":
+        return f"{text}\ncomplete -c agent -w chipwatch"
+    for place in ("#compdef chipwatch", "compdef _shtab_chipwatch -N chipwatch", "-F _shtab_chipwatch chipwatch"):
+        text = text.replace(place, f"{place} agent")
+    return text
+
+
+def _complete(action: Any, choices: dict[str, Any]) -> None:
+    """Set how the value of an option is completed: by its choices, as a file or as a folder."""
+    if action.nargs != 0:
+        action.choices = action.choices or choices.get(action.dest)
+    if action.metavar in ("FILE", "DIR"):
+        action.complete = shtab.FILE if action.metavar == "FILE" else shtab.DIRECTORY
+    if isinstance(action.metavar, str):
+        action.metavar = action.metavar.replace("[HOST:]", "")  # zsh takes a colon for the end of the text
