@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,6 +21,8 @@ def line_width(most: int) -> int:
 
 def similar(word: str, words: Iterable[str], most: int) -> list[str]:
     """Return at most `most` of `words`, the most similar one first."""
+    from difflib import get_close_matches
+
     by_lower = {text.lower(): text for text in words}
     return [by_lower[near] for near in get_close_matches(word.lower(), by_lower, most)]
 

@@ -44,11 +44,11 @@ class AutoScaling(Ec2):
             raise NoMetadata(f"the instance has no tag {TAG}", retry=True)
         return words, origin
 
-    def _from_api(self, known: Mapping[str, str]) -> str | None:
+    def _from_api(self, facts: Mapping[str, str]) -> str | None:
         try:
             from chipwatch.identity.ec2_tags import describe_tags
 
-            return describe_tags(known["instance_id"], _address(known, self._env), known["region"])
+            return describe_tags(facts["instance_id"], _address(facts, self._env), facts["region"])
         except ImportError:
             why = "a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'"
         except NoMetadata as problem:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,8 @@ def region_fault(region: str) -> str | None:
         return None
     if region in regions or "${" in region:  # a template's variable
         return None
+    from difflib import get_close_matches
+
     near = " or ".join(get_close_matches(region, regions, n=2))
     if not re.fullmatch("[a-z0-9-]+", region):
         return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''}"

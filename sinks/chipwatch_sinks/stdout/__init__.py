@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TextI
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric
 from chipwatch.contract.errors import Refused, Retryable, SinkClosed, os_text
 from chipwatch.contract.sink import Limits, Rejected, Sink
-from chipwatch_sinks.common.cloudwatch_rules import namespace_fault
 from chipwatch_sinks.stdout.jsonl import lines
 
 if TYPE_CHECKING:
@@ -107,10 +106,9 @@ class StdoutSink(Sink):
             self._format = "table" if self._is_terminal else "json"
         self._render: Callable[[Sequence[Datapoint], list[Rejected]], str] = lines
         if self._format == "emf":
-            from chipwatch_sinks.stdout.emf import events
+            from chipwatch_sinks.stdout.emf import check_namespace, events
 
-            if fault := namespace_fault(self._config.namespace):
-                raise Refused(f"CloudWatch does not allow the namespace {self._config.namespace!r}: {fault}")
+            check_namespace(self._config.namespace)
             resolution = 1 if self._config.high_resolution else 60
             self._render = partial(events, self._config.namespace, resolution)
         elif self._format == "table":

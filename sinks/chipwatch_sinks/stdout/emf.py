@@ -9,6 +9,7 @@ from itertools import chain, repeat
 from typing import Final
 
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.contract.errors import Refused
 from chipwatch.contract.sink import Rejected
 from chipwatch_sinks.common import cloudwatch_rules
 from chipwatch_sinks.common.cloudwatch_rules import unit_of
@@ -19,6 +20,12 @@ EMF_NUMBERS: Final = 100
 """Limits of metrics in an event and of values in an array (AWS, Embedded Metric Format Specification)."""
 EMF_BYTES: Final = 250_000
 """Size limit of an event: CloudWatch Logs accepts 1 MB, but log forwarders may cut at 256 kB."""
+
+
+def check_namespace(namespace: str) -> None:
+    """Raise Refused for a namespace that CloudWatch does not allow."""
+    if fault := cloudwatch_rules.namespace_fault(namespace):
+        raise Refused(f"CloudWatch does not allow the namespace {namespace!r}: {fault}")
 
 
 def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:

@@ -16,7 +16,6 @@ from chipwatch.contract.collector import Collector
 from chipwatch.contract.datapoint import Datapoint, Dimensions, Metric, counter, gauge
 from chipwatch.contract.errors import Unavailable
 from chipwatch.contract.owner import JobCollectives, Owner
-from chipwatch.host.listeners import listeners
 from chipwatch.host.owners import PERMISSION, Owners
 
 if TYPE_CHECKING:
@@ -156,6 +155,7 @@ class NcclCollector(Collector):
             self._endpoints, self._problems = {}, []
             return
         from chipwatch.collectors.nccl.service import RasService, port_of
+        from chipwatch.host.listeners import listeners
 
         ports = {pid: (port_of(proc, pid, self._config.port),) for pid in jobs}
         jobs_by_address: dict[tuple[str, int], dict[int, Owner]] = {}
