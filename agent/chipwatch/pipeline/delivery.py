@@ -184,7 +184,7 @@ class SinkDelivery:
         self.health = SinkHealth(spool.ledger)
         logger = ThrottledLogger(log, name)
         self._batches = BatchWriter(sink, spool, logger, self.health.failures, self._state)
-        self._log = DeliveryLog(name, spool.ledger, lambda: spool.elsewhere)
+        self._log = DeliveryLog(name, spool.ledger)
         self._example: Dimensions | None = None  # of a point with few dimensions, of the first batch
         self._is_open = False
         self._due = 0.0

@@ -31,11 +31,9 @@ class DeliveryLog:
     one another. Used by the worker's thread.
     """
 
-    def __init__(
-        self, name: str, ledger: Ledger, apart: Callable[[], int] = int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Count from the ledger as it is now; `apart` returns how many of its points are for other destinations."""
-        self._name, self._ledger, self._apart, self._clock = name, ledger, apart, clock
+    def __init__(self, name: str, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
+        """Count from the ledger as it is now."""
+        self._name, self._ledger, self._clock = name, ledger, clock
         self._failures = ThrottledLogger(log, name, clock)
         self._attempts = 0  # failed, since the last success
         self._is_logged = False  # whether one of them was
@@ -63,7 +61,7 @@ class DeliveryLog:
         past = f" for {duration(now - since, 2)}" if now - since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
-        what = f" {count(ledger.spooled - self._apart())}" if is_last else f"{past}, {self.kept()}{lost}"
+        what = f" {count(ledger.due)}" if is_last else f"{past}, {self.kept()}{lost}"
         text = f"cannot send{what}{plan}: {text}"
         if not self._is_logged and now - since >= LONG:
             self._failures = ThrottledLogger(log, self._name, self._clock)
@@ -74,7 +72,7 @@ class DeliveryLog:
         now, ledger = self._clock(), self._ledger
         if self._is_logged:
             since, self._sent, _ = self._outage
-            points, past = ledger.sent - self._sent + ledger.spooled - self._apart(), duration(now - since, 2)
+            points, past = ledger.sent - self._sent + ledger.due, duration(now - since, 2)
             self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
             self._began, self._next_progress = now, PROGRESS
         self._attempts, self._is_logged = 0, False
@@ -87,7 +85,7 @@ class DeliveryLog:
                 self._began = now
         if self._began is not None and now - self._began >= self._next_progress:
             self._next_progress *= 2
-            left = duration((now - self._began) * (ledger.spooled - self._apart()) / max(done, 1), 2)
+            left = duration((now - self._began) * ledger.due / max(done, 1), 2)
             self._info(f"catching up: {count(done)} sent, {self.kept()}, about {left} left")
         self.is_quiet = self._began is None and not self._is_first
 
@@ -101,13 +99,13 @@ class DeliveryLog:
 
     def opened(self) -> None:
         """Note that the destination is known now."""
-        self._is_behind = self._kept_before > self._apart()
+        self._is_behind = self._kept_before > self._ledger.elsewhere
 
     def kept(self) -> str:
         """Return how many points wait for this destination, and how many for others."""
-        others = self._apart()
+        others = self._ledger.elsewhere
         more = f" and {others:,} for other destinations" if others else ""
-        return f"{count(self._ledger.spooled - others)} kept{more}"
+        return f"{count(self._ledger.due)} kept{more}"
 
     @property
     def _lost(self) -> int:

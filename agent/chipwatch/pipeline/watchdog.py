@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -79,7 +78,7 @@ def sign_of_life(env: Mapping[str, str]) -> Callable[[], None]:
     """Return what tells systemd that this process is alive; it does nothing where systemd does not ask for it."""
     address = env.get("NOTIFY_SOCKET", "")
     ours = f"{os.getpid()}"
-    if sys.platform == "win32" or not (address and "WATCHDOG_USEC" in env and env.get("WATCHDOG_PID", ours) == ours):
+    if not (address and "WATCHDOG_USEC" in env and env.get("WATCHDOG_PID", ours) == ours):
         return lambda: None
     name = f"\0{address[1:]}" if address.startswith("@") else address
 

@@ -211,18 +211,18 @@ def _signal(number: int) -> str:
 
 def _sent(route: Route, before: Ledger) -> str:
     """Return the fate of the points of this run, and of points that earlier runs left; the oldest are sent first."""
-    now, elsewhere = route.spool.ledger, route.spool.elsewhere
-    older, sent = before.spooled - elsewhere, now.sent - before.sent
+    now = route.spool.ledger
+    older, sent = before.spooled - now.elsewhere, now.sent - before.sent
     rejected = now.rejected.total() - before.rejected.total()
     dropped = now.dropped.total() - before.dropped.total()
     left = max(0, older - sent - rejected - dropped)
     others = {
         "rejected": rejected,
         "dropped": dropped,
-        "kept": now.spooled - elsewhere - left,
+        "kept": now.due - left,
         "sent for earlier runs": min(older, sent),
         "kept from earlier runs": left,
-        "kept for another destination": elsewhere,
+        "kept for another destination": now.elsewhere,
     }
     more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
     if others["kept"] and route.worker.health.last_error:

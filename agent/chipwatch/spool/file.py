@@ -44,6 +44,13 @@ class Ledger:
     rejected: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     spooled: int = 0
+    elsewhere: int = 0
+    """Points of `spooled` for other destinations: they stay in the file until one of these is set again."""
+
+    @property
+    def due(self) -> int:
+        """Return how many points wait for this destination."""
+        return self.spooled - self.elsewhere
 
     def balance(self) -> int:
         """Return the number of points that are not accounted for: 0 unless there is a bug."""
@@ -251,10 +258,9 @@ class SpoolFile:
 
     def note_state(self, state: bytes | None) -> None:
         """Note the state of the sink for `flush`, if it has changed."""
-        if state is not None:
-            self.note({})
-            if self.pending:
-                self.pending.memos[self._state] = state
+        if state is not None and self.store is not None:
+            self.pending = self.pending or PendingEnds()
+            self.pending.memos[self._state] = state
 
     def flush(self) -> bool:
         """Write the changes that the file did not take; return whether none is left and the file is open."""

@@ -69,8 +69,6 @@ class Spool:
         self._in_flight = 0  # number of chunks at the front of the queue that the worker has taken
         self._bytes = {True: 0, False: 0}  # on disk, in memory
         self.ledger = Ledger()
-        self.elsewhere = 0
-        """Points in the file for other destinations: they stay there until one of these is set again."""
         self.lost = 0
         """Points that were lost at the close, since no file took them."""
         self._open()
@@ -318,7 +316,7 @@ class Spool:
                     continue
                 self._queue.remove(chunk)
                 self._bytes[True] -= chunk.size
-                self.elsewhere += chunk.left
+                self.ledger.elsewhere += chunk.left
         for label in {chunk.destination for chunk in self._queue} - {self._place.label}:
             self.file.do(methodcaller("readdress", label, self._place.label))
         for chunk in self._queue:
@@ -354,10 +352,10 @@ class Spool:
 
     def _drop_stored(self) -> None:
         """Drop what only the lost file held; the rest waits to be written to a new file."""
-        if self.elsewhere:
-            self.ledger.add({"dropped:unreadable": self.elsewhere})
-            self.ledger.spooled -= self.elsewhere
-            self.elsewhere = 0
+        ledger = self.ledger
+        if ledger.elsewhere:
+            ledger.add({"dropped:unreadable": ledger.elsewhere})
+            ledger.spooled, ledger.elsewhere = ledger.due, 0
         for chunk in [*self._queue]:
             if not chunk.stored:
                 continue

@@ -19,8 +19,7 @@ class Bench:
         caplog.set_level(logging.INFO)
         self.now, self._records = 1000.0, caplog.records
         self.ledger = Ledger(collected=kept + sent, sent=sent, spooled=kept)
-        self.apart = 0
-        self.log = DeliveryLog("cloud", self.ledger, lambda: self.apart, lambda: self.now)
+        self.log = DeliveryLog("cloud", self.ledger, lambda: self.now)
         self.log.opened()
 
     def collect(self, points):
@@ -73,7 +72,7 @@ def test_a_sink_whose_points_everybody_sees_says_nothing(bench):
 
 def test_points_for_other_destinations_are_listed_separately(bench):
     b = bench(kept=1004)
-    b.apart = 1000
+    b.ledger.elsewhere = 1000
     b.fail(wait=30.0)
     b.deliver(1)
     assert b.lines()[:2] == [

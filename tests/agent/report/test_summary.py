@@ -484,7 +484,7 @@ def test_points_for_another_destination_are_not_owed_to_this_one():
     pipeline, summary = Pipeline(cloud=Ledger(collected=17, spooled=17)), RunSummary()
     summary.listen(pipeline)
     pipeline.routes[0].ledger.add({"collected": 14, "sent": 14})
-    pipeline.routes[0].elsewhere = 17
+    pipeline.routes[0].spool.ledger.elsewhere = 17
     command = WrappedCommand(["true"])
     command.code()
     assert [*summary.lines(command)][-1] == "  sent      cloud 14 of 14 points, 17 kept for another destination"

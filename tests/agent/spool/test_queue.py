@@ -1112,12 +1112,12 @@ def test_no_query_of_an_address_is_kept_and_a_new_key_finds_the_points(spooled, 
     assert b"K3Y" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
     again = spooled(destination={"endpoint": "http://h/v1?api_key=N3W"})
     again.bind({"endpoint": "http://h/v1?api_key=N3W"})
-    assert (again.elsewhere, again.file.recall(), len(again.take(9)[0])) == (0, b"state", 1)
+    assert (again.ledger.elsewhere, again.file.recall(), len(again.take(9)[0])) == (0, b"state", 1)
     other = {"endpoint": "http://other/v1?api_key=K3Y"}
     again.close()
     last = spooled(destination=other)
     last.bind(other)
-    assert last.elsewhere == 1
+    assert last.ledger.elsewhere == 1
 
 
 def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(spooled, path, caplog):
@@ -1127,7 +1127,7 @@ def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(
     first.close()
     second = sending(spooled, REAL)
     assert not second.is_due
-    assert second.elsewhere == 8
+    assert second.ledger.elsewhere == 8
     assert second.oldest() is None
     assert "8 points for another destination (namespace=Trial, region=a; now: namespace=Real, region=a)" in caplog.text
     assert "are kept apart until it is set again" in caplog.text

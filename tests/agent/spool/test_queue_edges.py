@@ -422,11 +422,11 @@ def test_chunks_of_several_destinations_stay_in_order_when_another_is_bound(spoo
         spool.close()
     spool = spooled()
     spool.bind({"region": "c"})
-    assert (spool.elsewhere, spool.ledger.spooled, drain(spool)) == (3, 3, [])
+    assert (spool.ledger.elsewhere, spool.ledger.spooled, drain(spool)) == (3, 3, [])
     spool.close()
     spool = spooled()
     spool.bind({"region": "a"})
-    assert (spool.elsewhere, drain(spool)) == (1, [0, 2])
+    assert (spool.ledger.elsewhere, drain(spool)) == (1, [0, 2])
 
 
 def test_points_of_memory_that_are_in_flight_at_the_close_are_written(spooled, path, locked):
